@@ -89,7 +89,7 @@ def vitral_step(case: Case, images: Tensor, labels: Tensor) -> Callable[[], Tens
     from vitral.images.preprocessing import PHOTOS
     from vitral.models.create import create_model
     from vitral.tasks.single_label import SINGLE_LABEL
-    from vitral.training.methods.registry import build_method
+    from vitral.training.methods.method import build_method
     from vitral.training.settings.recipe import build_recipe
     from vitral.training.step import Step
 

@@ -18,9 +18,9 @@ from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT
 from vitral.notebook import curve, table
+from vitral.studies.finetune import finetune
 from vitral.tasks.metrics import evaluate_probabilities
 from vitral.tasks.multi_label import evaluate_multi_label
-from vitral.studies.finetune import finetune
 
 EVIL = "<script>alert(1)</script>\"' onload=x"
 NAMES = (EVIL, "שם\u202e של מחלקה", b"x\xe9\x1b[31m".decode("utf-8", "surrogateescape") + "y" * 300)

@@ -103,7 +103,7 @@ def test_the_networks_list_has_it(trained: Path) -> None:
         ("1/0", "fails: ZeroDivisionError: division by zero (line 1)"),
         ("x = (", "fails: SyntaxError"),
         ("x = 1", "registers nothing"),
-        ("import vitral\nvitral.register('colour', 'red', 1)", "'colour' is no kind of thing"),
+        ("import vitral\nvitral.register('colour', 'red', 1)", "'colour' cannot be registered"),
         ("import vitral\nvitral.register('data', 'a b', print)", "cannot be called 'a b'"),
         ("import vitral\nfor _ in 'ab': vitral.register('data', 'x', print)", "registered as 'x' already"),
         ("import vitral\nvitral.register('network', 'x', print)", "a Model class and a ModelConfig"),

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Where each public name lives: importing it only when it is asked for keeps `vitral --help` free of torch's start-up time.
+# The module of each public name. It is imported at first use, so that `vitral --help` does not wait for torch.
 _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",

@@ -1,8 +1,8 @@
 """Advice in messages, written as in Python, so that a front end can translate it into its own terms.
 
-A message written below the command line says "resume it by `resume=True`, or choose another `out`", names a function
-as `evaluate()`, and a whole call as `vitral.finetune('photos', time='8h')`. That is what a user of Python types; `respelled`
-finds these, and only the command line knows their flags and commands.
+A message written below the command line reads "resume it by `resume=True`, or choose another `out`". It names a function as
+`evaluate()`, and a whole call as `vitral.finetune('photos', time='8h')`. A user of Python types these as they are; `respelled`
+finds them, and only the command line knows their flags and commands.
 """
 
 import ast
@@ -29,7 +29,7 @@ def function(name: str) -> str:
 
 
 def call(text: str) -> str:
-    """Return a call as messages name it, from what one would type in Python."""
+    """Return a call as messages name it, from its text in Python."""
     return f"`{text.replace('`', BACKTICK)}`"
 
 
@@ -43,10 +43,10 @@ def respelled(
     """Return a message with its arguments, functions and calls translated.
 
     Args:
-        text: the message.
-        argument: translates an argument and its proposed value, or None; returns None if it has no translation.
-        function: translates a function; returns None if it has no translation.
-        call: translates a function with its arguments, by position and by name; returns None if it has no translation.
+        text: The message.
+        argument: A function that translates an argument and its proposed value, or None; it returns None if it cannot.
+        function: A function that translates a function's name; it returns None if it cannot.
+        call: A function that translates a function with its arguments, by position and by name; it returns None if it cannot.
     """
 
     def reword(match: re.Match[str]) -> str:
@@ -69,7 +69,7 @@ def _arguments(given: str) -> tuple[list[object], dict[str, object]]:
     """Return the literals between a call's brackets, by position and by name.
 
     Raises:
-        ValueError, SyntaxError: they are something else.
+        ValueError, SyntaxError: The text is something else.
     """
     node = ast.parse(f"call({given})", mode="eval").body
     if not isinstance(node, ast.Call):

@@ -1,4 +1,4 @@
-"""Dataclasses from the JSON values that describe them, each checked against its field's type: no file is trusted."""
+"""Dataclasses from the JSON values that describe them, each checked against its field's type, because no file is trusted."""
 
 import dataclasses
 import json
@@ -12,8 +12,8 @@ from vitral.errors import VitralError, did_you_mean
 from vitral.reading import text_of
 
 MOST = 1 << 31  # any integer is below this: a size, a count or a width
-SHOWN = 60  # characters of a value that a message repeats
-# Marks a field that files of earlier versions may lack; its default is what those versions did.
+SHOWN = 60  # characters of a value in a message
+# Marks a field that files of earlier versions may lack; its default is the behaviour of those versions.
 LATER = {"later": True}
 
 Described = TypeVar("Described")
@@ -25,13 +25,13 @@ def read_described(
     """Return the dataclass that JSON values describe; dataclasses among its fields are read in the same way.
 
     Args:
-        kind: the dataclass. A field whose metadata is `LATER` may be missing.
-        values: by the fields' names; lists become tuples.
-        what: its name in messages, such as "The architecture".
-        error: the type of error to raise.
+        kind: The dataclass. A field with the metadata `LATER` may be missing.
+        values: The values by the fields' names; lists become tuples.
+        what: The dataclass' name in messages, such as "The architecture".
+        error: The type of error to raise.
 
     Raises:
-        VitralError: of that type: not a mapping, an unknown or missing field, or a value of the wrong type.
+        VitralError: An error of that type: not a mapping, an unknown or missing field, or a value of the wrong type.
     """
     if not isinstance(values, Mapping):
         raise error(f"{what} is described by its fields, not by {short(values)}.")
@@ -47,7 +47,7 @@ def read_described(
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one where there is none, or a damaged one."""
+    """Return the JSON object in a file; an empty object if the file is missing or damaged."""
     try:
         values = json.loads(text_of(path))
     except (OSError, ValueError, RecursionError):
@@ -56,7 +56,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_kept(kind: type[Described], path: Path) -> Described | None:
-    """Return the dataclass that a file describes; None where there is none, or a damaged one."""
+    """Return the dataclass that a file describes; None if the file is missing or damaged."""
     try:
         return read_described(kind, read_object(path), path.name)
     except VitralError:
@@ -85,18 +85,18 @@ def fits(hint: Any, value: Any) -> bool:  # noqa: ANN401  # a type, and a JSON v
     """Tell whether a JSON value, its lists as lists or tuples, has a type.
 
     Numbers must be finite, integers below 2**31 in magnitude; an integer is a float too, and a boolean is neither.
-    Text must be encodable in UTF-8. A class that is not known here is left to its own checks.
+    Text must be encodable in UTF-8. An unknown class is left to its own checks.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return True
     if origin in (Union, types.UnionType):
-        return any(fits(one, value) for one in arguments)
+        return any(fits(argument, value) for argument in arguments)
     if origin is Literal:
         return any(value == known and type(value) is type(known) for known in arguments)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return isinstance(value, Mapping) and all(
-            fits(arguments[0], key) and fits(arguments[1], one) for key, one in value.items()
+            fits(arguments[0], key) and fits(arguments[1], entry) for key, entry in value.items()
         )
     if isinstance(origin, type) and issubclass(origin, Sequence):
         return _is_sequence(arguments, value)
@@ -107,7 +107,7 @@ def _is_sequence(arguments: tuple[Any, ...], value: Any) -> bool:  # noqa: ANN40
     if not isinstance(value, list | tuple):
         return False
     if len(arguments) == 1 or arguments[-1] is Ellipsis:
-        return all(fits(arguments[0], one) for one in value)
+        return all(fits(arguments[0], entry) for entry in value)
     return len(value) == len(arguments) and all(map(fits, arguments, value))
 
 

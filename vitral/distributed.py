@@ -1,4 +1,4 @@
-"""The processes of one job: which one this is, and what they exchange; a single process needs none of it.
+"""The processes of a job: their ranks, and their exchange of values. Everything here works in a single process, too.
 
 torchrun starts them and describes them in the environment (RANK, WORLD_SIZE, LOCAL_RANK); `join` connects them.
 """
@@ -17,11 +17,11 @@ from vitral.advice import argument
 from vitral.errors import TrainingError
 
 Value = TypeVar("Value")
-PATIENCE = timedelta(minutes=10)  # how long the others wait for a process before it counts as lost
+PATIENCE = timedelta(minutes=10)  # after which the others count a silent process as lost
 
 
 def join() -> None:
-    """Connect this process to the others that torchrun started; does nothing alone, or when already connected."""
+    """Connect this process to the others that torchrun started; do nothing in a single process, or if connected already."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or dist.is_initialized():
         return
     backend = "gloo"
@@ -58,7 +58,7 @@ def rank() -> int:
 
 
 def world() -> int:
-    """Return how many processes there are."""
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
@@ -94,13 +94,17 @@ def total(values: Tensor) -> Tensor:
 
 
 def any_of(flag: bool) -> bool:
-    """Tell whether it is true in any process."""
+    """Tell whether the flag is true in any process."""
     return flag if not dist.is_initialized() else bool(total(torch.tensor(int(flag))))
 
 
 @contextlib.contextmanager
 def losing_a_process() -> Iterator[None]:
-    """Turn what torch raises when another process of the job is gone into one line."""
+    """Turn torch's errors about a lost process of the job into a single line.
+
+    Raises:
+        TrainingError: Another process of the job is lost.
+    """
     try:
         yield
     except (RuntimeError, ConnectionError) as error:
@@ -108,7 +112,7 @@ def losing_a_process() -> Iterator[None]:
         lost = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "NCCL")
         if dist.is_initialized() and any(phrase in text for phrase in lost):
             raise TrainingError(
-                f"Process {rank()} of {world()} lost another process of the job ({text[:120]}); start the job again with "
+                f"Process {rank()} of {world()} lost another process of the job ({text[:120]}). Start the job again with "
                 f"{argument('resume', True)}, or let torchrun do it (--max-restarts)."
             ) from error
         raise

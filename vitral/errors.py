@@ -1,4 +1,4 @@
-"""Errors that a user can cause, each one clear line.
+"""Errors that a user can cause, each a single clear line.
 
     VitralError
     ├── ModelError      an unknown variant, or a size that the model cannot take
@@ -9,10 +9,10 @@
     ├── WeightsError    a weights file or classifier folder that cannot be loaded
     ├── PluginError     a user's own file that cannot be loaded, or that is needed and was not
     ├── TrainingError   a run that cannot start, continue or be resumed
-    │   ├── TrainingDiverged      a training whose loss or weights are no numbers any more
+    │   ├── TrainingDiverged      a training with a loss or weights that are not finite
     │   └── TrainingInterrupted   a run that was stopped from outside and saved itself
     ├── StudyError      many runs that cannot begin together, or that all failed
-    └── StorageError    a file that could not be written: the disk is full or the folder read-only
+    └── StorageError    a file that could not be written, because the disk is full or the folder read-only
 
 A message names the thing, says what is wrong and what to do. The command line prints only that, without
 a traceback, and exits with status 1. Our own bugs are plain assertions.
@@ -21,7 +21,7 @@ a traceback, and exits with status 1. Our own bugs are plain assertions.
 import difflib
 from collections.abc import Iterable
 
-NEAR = 0.6  # likeness of two names, 0 to 1, from which one may be meant by the other
+NEAR = 0.6  # the least similarity of two names, 0 to 1, at which a name may be a misspelling of the other
 
 
 class VitralError(Exception):
@@ -41,10 +41,10 @@ class ImageError(VitralError):
 
 
 class UnreadableImagesError(ImageError):
-    """Images of a dataset that cannot be read, where they are not to be left out.
+    """Images of a dataset that cannot be read and must not be left out.
 
     Attributes:
-        found: how many there are and why the first ones cannot be read, without what to do, which each command knows.
+        found: The number of such images and the reasons of the first ones, without advice, which depends on the command.
     """
 
     def __init__(self, found: str, *, advice: str) -> None:
@@ -69,19 +69,19 @@ class TrainingError(VitralError):
 
 
 class TrainingDiverged(TrainingError):
-    """A training whose loss or weights are no numbers any more, or whose batches gave none too often."""
+    """A training with weights or validation figures that are not finite, or with too many skipped batches."""
 
 
 class Stopped(Exception):
-    """What was computed was asked to stop before its end; whoever asked catches it."""
+    """A computation stopped before its end because its caller requested it; the caller catches this."""
 
 
 class TrainingInterrupted(TrainingError):
     """A run that was stopped by a signal and saved itself.
 
     Attributes:
-        done: what happened, without what to do next: where the run is part of something, that is another thing.
-        exit_code: 128 and the signal's number, as shells have it: 130 for Ctrl-C, 143 for a termination.
+        done: The description of the stop, without advice, which differs for a run that is part of a study.
+        exit_code: 128 plus the signal's number, as in shells: 130 for Ctrl-C, 143 for a termination.
     """
 
     def __init__(self, done: str, *, advice: str, exit_code: int) -> None:
@@ -91,7 +91,7 @@ class TrainingInterrupted(TrainingError):
 
 
 class StudyError(VitralError):
-    """A study that cannot begin or go on, or whose runs all failed."""
+    """A study that cannot begin or continue, or in which all runs failed."""
 
 
 class StorageError(VitralError):
@@ -105,5 +105,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return another library's error message cut to one line, or the error's type if it has no message."""
+    """Return another library's error message on a single line, or the error's type if it has no message."""
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,4 +1,4 @@
-"""What happens during a long job, reported to a listener; the command line draws it, a program may collect it.
+"""Events of a long job, reported to a listener; the command line draws them, a program may collect them.
 
 A job takes one `Listener` and calls it with the events below. It never prints; `vitral.progress.show`, the default
 listener, does.
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Message:
-    """One line for the user.
+    """A line for the user.
 
     Attributes:
-        text: the line.
-        warning: whether something may be wrong.
-        verdict: whether it judges the result that the job returns, which a command prints itself at the end.
+        text: The line.
+        warning: Whether something may be wrong.
+        verdict: Whether the line judges the job's result; a command prints such lines itself at the end.
     """
 
     text: str
@@ -28,10 +28,10 @@ class Progress:
     """The progress of a named task.
 
     Attributes:
-        task: its name, shown to the user ("fine-tune", "evaluate").
-        done: units finished.
-        total: all units; equal to `done` when the task ends.
-        figures: what to show next to the bar, such as loss, accuracy and images/s.
+        task: The task's name, as users see it ("fine-tune", "evaluate").
+        done: The number of finished units.
+        total: The number of all units; equal to `done` when the task ends.
+        figures: The figures next to the bar, such as loss, accuracy and images/s.
     """
 
     task: str
@@ -42,7 +42,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Scalars:
-    """Figures measured at one optimizer step, for a log."""
+    """Figures measured at an optimizer step, for a log."""
 
     step: int
     values: dict[str, float]

@@ -1,7 +1,7 @@
-"""Atomic writes: a kill, a full disk or a power loss leaves the old file or the new one, never a mixture.
+"""Atomic writes: a kill, a full disk or a power loss leaves the old file or the new file, never a mixture.
 
-Every file is written next to its target under a temporary name, flushed to disk, and then renamed; the
-folder is flushed last, since a rename is durable only once its folder is.
+Every file is written next to its target under a temporary name, flushed to disk, and then renamed. The folder is flushed last,
+because a rename is durable only once its folder is.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from pathlib import Path
 from vitral.errors import StorageError
 from vitral.owners import Owner, this_process
 
-OUR_PREFIX = ".vitral-"  # starts the name of everything that exists only while a process works
+OUR_PREFIX = ".vitral-"  # of the names of everything that exists only while a process works
 TEMPORARY_PREFIX = f"{OUR_PREFIX}partial-"
 OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"
 LONGEST_NAME = 255  # bytes in one part of a path, on every file system in use
@@ -50,7 +50,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make a folder and its parents, and flush each entry: a file must not vanish with a parent."""
+    """Make a folder and its parents, and flush each entry, because a file must not vanish with a parent."""
     if not folder.is_dir():
         _make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -58,13 +58,13 @@ def _make_folders(folder: Path) -> None:
 
 
 def write_file(path: Path, content: bytes | str) -> None:
-    """Write `content` to `path` atomically: a reader sees the old content or the new one.
+    """Write `content` to `path` atomically: a reader sees the old content or the new content.
 
     Raises:
-        StorageError: the file could not be written; what was at `path` before is untouched.
+        StorageError: The file could not be written; what was at `path` before is untouched.
     """
     with new_file(path) as partial:
-        # A user's file name need not be valid text; what cannot be encoded is written as an escape.
+        # A user's file name need not be valid text; characters that cannot be encoded are written as escapes.
         partial.write_bytes(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
 
 
@@ -73,7 +73,7 @@ def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path for another library to write to; it becomes `path` when the block ends without an error.
 
     Raises:
-        StorageError: the file could not be written; what was at `path` before is untouched.
+        StorageError: The file could not be written; what was at `path` before is untouched.
     """
     with storage_errors(path):
         _make_folders(path.parent)
@@ -111,15 +111,15 @@ def write_through(path: Path, data: bytes) -> None:
 def new_folder(path: Path, *, own: Collection[str] | None = None) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path`, replacing it, when the block ends without an error.
 
-    The caller writes each file with `write_through`. An older folder at `path` is moved aside before the
-    new one takes its name and deleted afterwards, so that one of the two is always whole on disk.
+    The caller writes each file with `write_through`. An older folder at `path` is moved aside before the new folder takes its
+    name, and deleted afterwards, so that either of the two is always whole on disk.
 
     Args:
-        path: the folder.
-        own: the names that the caller may replace; any other file of an older folder is carried over. None: all of them.
+        path: The folder.
+        own: The names that the caller may replace; any other file of an older folder is copied. None for all names.
 
     Raises:
-        StorageError: the folder could not be written; what was at `path` before is untouched.
+        StorageError: The folder could not be written; what was at `path` before is untouched.
     """
     with storage_errors(path):
         _make_folders(path.parent)
@@ -141,7 +141,7 @@ def refuse_special(path: Path, *, folder: bool = False) -> None:
     """Refuse to rename anything over a device, a pipe, or a folder instead of a file (a file instead of a folder).
 
     Raises:
-        StorageError: one of these is at `path`.
+        StorageError: `path` is such an entry.
     """
     try:
         mode = path.stat().st_mode
@@ -152,7 +152,7 @@ def refuse_special(path: Path, *, folder: bool = False) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """Return what a person would call a file system entry of that mode."""
+    """Return the everyday name of a file system entry of that mode."""
     kinds = (
         (stat.S_ISREG, "a file"),
         (stat.S_ISDIR, "a folder"),
@@ -163,7 +163,7 @@ def kind_of(mode: int) -> str:
 
 
 def foreign_files(folder: Path, own: Collection[str]) -> list[str]:
-    """Return the names in a folder that are not among `own`: the user's files that replacing the folder would delete."""
+    """Return the names in a folder that are not in `own`: the user's files, which replacing the folder would delete."""
     if not folder.is_dir():
         return []
     names = (entry.name for entry in folder.iterdir())
@@ -171,7 +171,7 @@ def foreign_files(folder: Path, own: Collection[str]) -> list[str]:
 
 
 def _carry_over(old: Path, new: Path, own: Collection[str]) -> None:
-    """Copy the user's files into the new folder before it replaces the old one."""
+    """Copy the user's files into the new folder before it replaces the old folder."""
     for name in foreign_files(old, own):
         if (old / name).is_dir() and not (old / name).is_symlink():
             shutil.copytree(old / name, new / name, symlinks=True)
@@ -220,7 +220,7 @@ def _partial(folder: Path) -> Path:
 
 
 def sweep(folder: Path) -> None:
-    """Delete what dead processes left unfinished in `folder`; where death cannot be known, what is a day old."""
+    """Delete what dead processes left unfinished in `folder`; if it is unknown whether they are dead, what is a day old."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
         with contextlib.suppress(OSError):
             if not leftover.name.startswith(OLD_PREFIX) and _is_left_behind(leftover):
@@ -244,7 +244,7 @@ def _remove(leftover: Path) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete what interrupted writes left in `folder`; only for the folder's sole writer."""
+    """Delete what interrupted writes left in `folder`; only the folder's sole writer may call this."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
         _remove(leftover)
 

@@ -3,15 +3,19 @@
 import os
 from pathlib import Path
 
-RUNS = Path("runs")  # where a run creates its folder if none is given
-CLASSIFIER = "classifier"  # inside a run's folder: the classifier that it trained
-RUN_FILE = "run.json"  # there too: what was asked for, what the run started from, on what data and machine
-CHECKPOINTS = "checkpoints"  # there too: what a run goes on from
-# The files of a classifier folder.
-DESCRIPTION, WEIGHTS, CARD, TUNING = "classifier.json", "weights.safetensors", "README.md", "tuning.svg"
+RUNS = Path("runs")  # the parent of run folders if no folder is given
+# In a run's folder.
+CLASSIFIER = "classifier"  # the trained classifier
+RUN_FILE = "run.json"  # the request, the start, the data and the machine
+CHECKPOINTS = "checkpoints"  # from which a run resumes
+# In a classifier folder.
+DESCRIPTION = "classifier.json"
+WEIGHTS = "weights.safetensors"
+CARD = "README.md"
+TUNING = "tuning.svg"
 CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD, TUNING)
 
 
 def cache(kind: str) -> Path:
-    """Return the folder on this machine for what can be fetched or made again."""
+    """Return the folder on this machine for files that can be fetched or made again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitral" / kind

@@ -4,6 +4,9 @@ Two mechanisms are used, since neither works everywhere. The system's lock on th
 whenever its process ends, however it ends; local disks and NFS support it. Where a disk is shared without such
 locks, the file names its owner, and its time is renewed every few seconds: an owner on another machine that has
 not renewed it for a minute counts as dead.
+
+filelock is not used: it does not say which process holds a lock, and its flock and the POSIX locks of earlier versions of
+Vitral do not see each other.
 """
 
 import contextlib
@@ -26,12 +29,14 @@ from vitral.files import storage_errors
 from vitral.owners import Owner, this_process
 
 LOCK_FILE = ".vitral-lock"
-RENEWED_SECONDS = 10.0  # between signs of life
+RENEWED_SECONDS = 10.0  # between two signs of life
 DEAD_SECONDS = 60.0  # without a sign of life, after which another machine's process counts as dead
-SETTLING_SECONDS = 0.5  # for two that take the lock at once to see each other, where the system has no locks
+SETTLING_SECONDS = (
+    0.5  # in which two processes that take the lock at once see each other, where the system has no locks
+)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
-_held: set[str] = set()  # by this process: the system's lock does not keep out its own threads
+_held: set[str] = set()  # folders of this process: the system's lock does not keep out its own threads
 _guard = threading.Lock()
 
 
@@ -115,7 +120,7 @@ class _Lock:
             return False
         if dead is None:
             return self._silent_seconds() < DEAD_SECONDS
-        return not dead and not has_locks  # a live one on this machine would have kept the system's lock
+        return not dead and not has_locks  # a live owner on this machine would hold the system's lock
 
     def _silent_seconds(self) -> float:
         """Return how long ago the file was renewed, by the clock of the machine that hosts the disk."""

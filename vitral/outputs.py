@@ -12,6 +12,7 @@ from pathlib import Path
 from vitral.advice import argument
 from vitral.errors import StorageError
 from vitral.files import LONGEST_NAME, OUR_PREFIX, foreign_files, kind_of
+from vitral.paths import look_at
 
 SEARCHED = 1 << 16  # bytes at a file's beginning and end that are searched for its mark
 ADVICE = f"choose another name, or add {argument('overwrite', True)}"
@@ -23,10 +24,11 @@ def check_file(
     """Check that a file may be written.
 
     Args:
-        path: the file.
-        inputs: what the command reads: files, or folders, whose files are all inputs unless they have the mark.
-        mark: bytes near the beginning or end of a file of this kind that we wrote; such a file may be replaced.
-        overwrite: whether the user allowed any other file to be replaced. An input never is, nor anything but a file.
+        path: The file.
+        inputs: Everything that the command reads: files, or folders, whose files are all inputs unless they have the mark.
+        mark: Bytes near the beginning or end of a file of this kind that we wrote; such a file may be replaced.
+        overwrite: Whether the user allowed any other file to be replaced. An input is never replaced, nor anything but a
+            file.
 
     Raises:
         StorageError: it may not be written; what is there is untouched.
@@ -55,11 +57,11 @@ def check_folder(
     """Check that a folder may be written, replacing what is there.
 
     Args:
-        path: the folder.
-        own: the names of the files that are written.
-        inputs: what the command reads.
-        replace: whether a folder of nothing but such files may be replaced without `overwrite`.
-        overwrite: whether the user allowed replacing it. A file that is not among `own` is never deleted.
+        path: The folder.
+        own: The names of the files that are written.
+        inputs: Everything that the command reads.
+        replace: Whether a folder of nothing but such files may be replaced without `overwrite`.
+        overwrite: Whether the user allowed replacing it. A file that is not among `own` is never deleted.
 
     Raises:
         StorageError: it may not be written; what is there is untouched.
@@ -127,16 +129,16 @@ def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = Fa
     """Refuse to overwrite an input: a file or folder of `inputs`, anything inside one, or a folder that contains one.
 
     Args:
-        target: an existing path that would be overwritten.
-        inputs: files and folders; a name without a file, such as that of a model, is ignored.
-        ours: whether the target has our mark, and so is not an input though it is among them.
+        target: An existing path that would be overwritten.
+        inputs: Files and folders; a name without a file, such as that of a model, is ignored.
+        ours: Whether the target has our mark, and so is not an input though it is among them.
 
     Raises:
         StorageError: the target is one of those.
     """
     resolved = target.resolve()
     for source in map(Path, inputs):
-        if not _exists(source):
+        if look_at(source) is None:
             continue
         origin = source.resolve()
         same = origin == resolved or os.path.samefile(source, target)
@@ -145,13 +147,6 @@ def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = Fa
             raise StorageError(
                 f"'{target}' is an input of this command, or part of one; choose another path to write to."
             )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def has_mark(path: Path, mark: bytes) -> bool:

@@ -11,13 +11,14 @@ def override(values: dict[str, Any], change: str, *, error: type[VitralError], e
     """Apply a change to a tree of values.
 
     Args:
-        values: the tree; missing sections are created.
-        change: such as "optimizer.lr=0.01", "precision=bf16", "experts.blocks=[1, 3]" or "representation_size=null".
-        error: the type to raise for an invalid change.
-        example: a change that the user could have meant.
+        values: The tree; missing sections are created.
+        change: The change, such as "optimizer.lr=0.01", "precision=bf16", "experts.blocks=[1, 3]" or
+            "representation_size=null".
+        error: The type of error to raise for an invalid change.
+        example: A change that the user could have meant, for the message.
 
     Raises:
-        VitralError: of the type `error`: there is no "=" or no key, or a section of the key is a value.
+        VitralError: An error of that type: there is no "=" or no key, or a section of the key is a value.
     """
     key, sign, text = change.partition("=")
     *sections, leaf = key.strip().split(".")

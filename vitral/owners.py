@@ -1,4 +1,4 @@
-"""Which process owns a file, so that what a dead process left can be told from what a live one is working on."""
+"""The process that owns a file, so that the files of a dead process are known from those of a live one."""
 
 import functools
 import hashlib
@@ -6,7 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-ENDED = -1  # a zombie holds nothing any more
+ENDED = -1  # a zombie holds nothing
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,10 @@ class Owner:
     """A process, identified even after its number has been reused.
 
     Attributes:
-        machine: a hash of host name and process namespace.
-        boot: a hash of the machine's boot id.
-        pid: the process's number.
-        started: when it began, in clock ticks since boot; 0 where the system does not say.
+        machine: A hash of host name and process namespace.
+        boot: A hash of the machine's boot id.
+        pid: The process's number.
+        started: The time at which it began, in clock ticks since boot; 0 where the system does not say.
     """
 
     machine: str
@@ -36,7 +36,7 @@ class Owner:
         except ProcessLookupError:
             return True
         except OSError:
-            pass  # it is alive and another user's
+            pass  # it is alive and belongs to another user
         now = _started(self.pid)
         return now == ENDED or (0 not in (now, self.started) and now != self.started)
 

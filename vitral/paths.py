@@ -1,7 +1,7 @@
-"""Walking the paths a user names: only regular files are opened, each real folder is visited once, and none of our own.
+"""Walk the paths that a user names: open only regular files, visit each real folder once, and skip folders of Vitral's.
 
-A pipe would make a reader wait forever, a device never ends, a link may lead back to a parent; and a folder that
-Vitral wrote, which may well be among the data, is not data.
+A pipe would make a reader wait forever, a device never ends, and a link may lead back to a parent. A folder that Vitral wrote
+may be among the data, but is not data.
 """
 
 import os
@@ -14,13 +14,15 @@ from typing import NamedTuple
 
 from vitral.errors import VitralError
 
-MARK_LIMIT = 1 << 24  # bytes that are read of a file to recognise it as ours
-# What our own files contain, by name.
+MARK_LIMIT = 1 << 24  # bytes of a file that are searched for our marks
+# The marks of our own files, by name.
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}
-RECIPE, BESIDE_RECIPE = "recipe.toml", ("metrics.jsonl", "checkpoints")  # of a run that lost its run.json
+# A run that lost its run.json is recognised by its recipe and either of the files beside it.
+RECIPE = "recipe.toml"
+BESIDE_RECIPE = ("metrics.jsonl", "checkpoints")
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file below a folder: its path relative to the folder, with "/" between the parts, and its size in bytes."""
 
     path: str
@@ -29,18 +31,18 @@ class Found(NamedTuple):
 
 @dataclass
 class Walk:
-    """What is below a folder; paths relative to it, with "/" between the parts.
+    """The content of a folder; paths are relative to it, with "/" between the parts.
 
     Attributes:
-        files: all that are not hidden.
-        folders: all that were visited.
-        broken: links that lead nowhere, or in a circle.
-        again: links to a folder that was already visited.
-        ours: folders that Vitral wrote, which were not entered.
-        closed: folders that cannot be read.
+        files: The files that are not hidden.
+        folders: The folders that were visited.
+        broken: The links that lead nowhere, or in a circle.
+        again: The links to a folder that was already visited.
+        ours: The folders that Vitral wrote, which were not visited.
+        closed: The folders that cannot be read.
     """
 
-    files: list[Found] = field(default_factory=list)
+    files: list[FoundFile] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     again: list[str] = field(default_factory=list)
@@ -57,11 +59,11 @@ def look_at(path: str | Path) -> os.stat_result | None:
 
 
 def from_home(path: str) -> Path:
-    """Return the path that follows a prefix such as "cifar10:", where no shell has replaced ~ by the home folder.
+    """Return the path after a prefix such as "cifar10:", where no shell has replaced ~ by the home folder.
 
-    A user of whom there is none leaves the path as it is.
+    The ~ of an unknown user stays as it is.
     """
-    return Path(os.path.expanduser(path))  # Path.expanduser raises where there is no such user
+    return Path(os.path.expanduser(path))  # Path.expanduser raises an error for an unknown user
 
 
 def is_folder(path: str | Path) -> bool:
@@ -75,10 +77,10 @@ def is_regular(path: str | Path) -> bool:
 
 
 def refuse_endless(path: str | Path, error: type[VitralError]) -> None:
-    """Refuse what exists and is neither file nor folder: reading it might never end.
+    """Refuse a path that exists and is neither file nor folder, because reading it might never end.
 
     Raises:
-        VitralError: of the type `error`.
+        VitralError: An error of the type `error`.
     """
     status = look_at(path)
     if status is not None and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
@@ -86,9 +88,9 @@ def refuse_endless(path: str | Path, error: type[VitralError]) -> None:
 
 
 def walk(folder: Path) -> Walk:
-    """List everything below a folder, each real folder once, links last; hidden names are left out.
+    """List everything below a folder, each real folder once, links last, without hidden names.
 
-    Folders that Vitral wrote (runs, classifiers) are not entered, nor is the folder itself if it is one.
+    Folders that Vitral wrote (runs, classifiers) are not visited, even if the folder itself is such a folder.
     """
     found = Walk()
     for _ in _folders(folder, found):
@@ -97,9 +99,9 @@ def walk(folder: Path) -> Walk:
 
 
 def files_below(folder: Path) -> Iterator[str]:
-    """Give the path of every file that `walk` lists, and of every broken link, while only one folder's are in memory.
+    """Yield the path of every file that `walk` lists, and of every broken link, with a single folder's files in memory.
 
-    The files of a folder come in order of name, before those of the folders in it.
+    The files of a folder come in order of name, before the files of its subfolders.
     """
     found = Walk()
     for _ in _folders(folder, found):
@@ -111,12 +113,12 @@ def files_below(folder: Path) -> Iterator[str]:
 
 
 def _folders(root: Path, found: Walk) -> Iterator[None]:
-    """Add what is below a folder to a walk; pause after each folder."""
+    """Add the content of a folder to a walk; pause after each folder."""
     seen: set[tuple[int, int]] = set()
     links: list[str] = []
     yield from _enter(root, "", found, seen, links)
     while links:
-        # A folder belongs where its own name is; only then do links count, in order of name.
+        # A folder belongs to its own path; links count only afterwards, in order of name.
         waiting, links = sorted(links), []
         for link in waiting:
             yield from _enter(root, link, found, seen, links)
@@ -126,8 +128,8 @@ def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool
     """Tell whether a folder, on disk or in an archive, is a run or a classifier that Vitral wrote.
 
     Args:
-        names: its entries.
-        holds: tells whether the file of that name has these bytes among its first `MARK_LIMIT`.
+        names: The folder's entries.
+        holds: A function that tells whether a named file has some bytes among its first `MARK_LIMIT`.
     """
     if RECIPE in names and any(name in names for name in BESIDE_RECIPE):
         return True
@@ -135,7 +137,7 @@ def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool
 
 
 def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], links: list[str]) -> Iterator[None]:
-    """Visit a folder and all real ones below it, and add the linked ones to `links`; pause after each."""
+    """Visit a folder and all real folders below it, and add linked folders to `links`; pause after each."""
     waiting = [start]
     while waiting:
         folder = waiting.pop()
@@ -166,7 +168,7 @@ def _visible(path: Path) -> Iterator["os.DirEntry[str]"]:
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a file or folder of that name is none of the user's own: hidden, or left by macOS in an archive."""
+    """Tell whether a name is not the user's own: a hidden file or folder, or one that macOS left in an archive."""
     return name.startswith((".", "__MACOSX"))
 
 
@@ -180,7 +182,7 @@ def _sort_out(entries: list["os.DirEntry[str]"], folder: str, found: Walk, links
             found.broken.append(name)
             continue
         if not stat.S_ISDIR(status.st_mode):
-            found.files.append(Found(name, status.st_size))
+            found.files.append(FoundFile(name, status.st_size))
         elif entry.is_symlink():
             links.append(name)
         else:

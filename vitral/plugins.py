@@ -1,7 +1,7 @@
-"""A user's own ideas: networks, methods, tasks, data sources, augmentations and optimizers from a file of the user's.
+"""Plugins: networks, methods, tasks, data sources, augmentations and optimizers from a user's own file.
 
-A plugin is a Python file that calls `register`; the rooms that know a kind of thing by name ask here for those that were added.
-Nothing is ever imported because a folder or a checkpoint says so: whoever needs a plugin names it, and is refused without it.
+A plugin is a Python file that calls `register`. The rooms that find a kind of thing by name look here for registered things.
+Nothing is imported because a folder or a checkpoint names it: the user names the plugins, and without them gets an error.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class Plugin:
-    """A file that was loaded.
+    """A loaded plugin.
 
     Attributes:
-        path: where it is.
-        digest: SHA-256 of its content.
-        registered: kind and name of each thing that it added.
+        path: The plugin's file.
+        digest: The SHA-256 of its content.
+        registered: The kind and name of each thing that it registered.
     """
 
     path: Path
@@ -42,23 +42,23 @@ _noted: ContextVar[list[tuple[Kind, str]] | None] = ContextVar("noted", default=
 
 
 def register(kind: Kind, name: str, thing: Any, /) -> None:  # noqa: ANN401  # a class or a function, by kind
-    """Add something of the user's under a name, by which recipes and commands then know it.
+    """Register a thing under a name, for recipes and commands.
 
     Args:
-        kind: "network": a pair of a `vitral.models.model.Model` class and the config of the named variant;
-            "method": a class of `vitral.training.methods`; "task": an instance of one of `vitral.tasks`;
-            "data": a function from the text after "NAME:" in the data's name to a `DataSet`;
-            "augmentation": a function from an image, uint8 (height, width, 3), and a numpy generator to an image of the same
-            shape, a policy in the recipe; "optimizer": a function from parameter groups and the recipe's `OptimizerSettings`
-            to a torch optimizer.
-        name: not yet taken by another.
-        thing: see `kind`.
+        kind: The kind of thing. "network": a pair of a `vitral.models.model.Model` class and the config of the named variant.
+            "method": a subclass of `vitral.training.methods.method.Method`. "task": an instance of a class of
+            `vitral.tasks`. "data": a function from the text after "NAME:" in the data's name to a `DataSet`.
+            "augmentation": a function from an image, uint8 (height, width, 3), and a NumPy generator to an image of the same
+            shape, for a policy in the recipe. "optimizer": a function from parameter groups and the recipe's
+            `OptimizerSettings` to a torch optimizer.
+        name: The name, which must be free.
+        thing: The thing, as `kind` describes it.
 
     Raises:
-        PluginError: there is no such kind, or the name is taken.
+        PluginError: There is no such kind, or the name is taken.
     """
     if kind not in KINDS:
-        raise PluginError(f"'{kind}' is no kind of thing that can be registered; there are {', '.join(KINDS)}.")
+        raise PluginError(f"'{kind}' cannot be registered; the kinds are {', '.join(KINDS)}.")
     if not name or not all(letter.isalnum() or letter in "-_." for letter in name):
         raise PluginError(f"A {kind} cannot be called {name!r}: use letters, digits, hyphens, underscores and dots.")
     if name in _things[kind]:
@@ -71,14 +71,14 @@ def register(kind: Kind, name: str, thing: Any, /) -> None:  # noqa: ANN401  # a
 
 
 def registered(kind: Kind) -> Mapping[str, Any]:
-    """Return what was added of a kind, by name."""
+    """Return the registered things of a kind, by name."""
     return MappingProxyType(_things[kind])
 
 
 def subscribe(kind: Kind, listener: Callable[[str, Any], None]) -> None:
-    """Call a function with the name and the thing of every one of a kind, those already registered first.
+    """Call a function with name and thing for everything of a kind, beginning with what is registered already.
 
-    The function refuses what it cannot use by a `PluginError`.
+    The function raises a `PluginError` for a thing that cannot be used.
     """
     for name, thing in _things[kind].items():
         listener(name, thing)
@@ -89,7 +89,7 @@ def load_plugin(path: str | Path) -> Plugin:
     """Run a plugin's file, once in a process.
 
     Raises:
-        PluginError: it cannot be read, fails, or registers nothing.
+        PluginError: The file cannot be read, fails, or registers nothing.
     """
     file = Path(path).resolve()
     if file in _loaded:
@@ -118,20 +118,20 @@ def load_plugin(path: str | Path) -> Plugin:
 
 
 def loaded() -> tuple[Plugin, ...]:
-    """Return the plugins of this process, in the order in which they were loaded."""
+    """Return the plugins of this process, in the order of loading."""
     return tuple(_loaded.values())
 
 
 def origin(kind: Kind, name: str) -> Plugin | None:
-    """Return the plugin that added a thing; None for what is Vitral's own, or was registered by a program."""
+    """Return the plugin that registered a thing; None for Vitral's own things, and for things registered by a program."""
     return next((plugin for plugin in _loaded.values() if (kind, name) in plugin.registered), None)
 
 
 class Needed:
-    """The plugins of this process as something that loads them wherever it is unpickled: in a worker that was spawned."""
+    """The plugins of this process; unpickling this object, as in a spawned worker, loads them."""
 
     def __reduce__(self) -> tuple[Callable[[Iterable[Path]], "Needed"], tuple[tuple[Path, ...]]]:
-        """Return how another process comes by them."""
+        """Return the function and the paths that load the plugins in another process."""
         return _needed, (tuple(_loaded),)
 
 

@@ -1,4 +1,4 @@
-"""Text of a file, in whose place a user may have put anything."""
+"""Text of a file, although a user may have put anything in its place."""
 
 import errno
 import os
@@ -10,9 +10,9 @@ def text_of(path: Path) -> str:
     """Return the text of a regular file in UTF-8.
 
     Raises:
-        OSError: it cannot be read; also of a pipe or a device, which might never end.
-        UnicodeDecodeError: it is not UTF-8.
+        OSError: The file cannot be read, or is a pipe or a device, which might never end.
+        UnicodeDecodeError: The file is not UTF-8.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode) and not path.is_dir():  # of a folder the system says it better
+    if not stat.S_ISREG(os.stat(path).st_mode) and not path.is_dir():  # for a folder the system's own error is clearer
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
     return path.read_text(encoding="utf-8")

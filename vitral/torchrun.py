@@ -1,4 +1,4 @@
-"""What torchrun says of this process, in its environment; `vitral.distributed` connects it to the others."""
+"""torchrun's description of this process, from the environment; `vitral.distributed` connects the processes."""
 
 import os
 

@@ -23,7 +23,7 @@ from vitral.classifier.bulk import predict_to_file as bulk
 from vitral.classifier.bulk.predict_to_file import predict_to_file
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.folder import save
-from vitral.data.unlabelled import list_unlabelled, stream_unlabelled
+from vitral.data.image_stream import list_unlabelled, stream_unlabelled
 from vitral.errors import ImageError, ModelError, StorageError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.images.preprocessing import PHOTOS

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitral.data.folder import open_folder
 from vitral.data.loader import TrainingBatches
 from vitral.data.names import natural_key
 from vitral.data.open import open_data
@@ -36,7 +35,7 @@ def make(root: Path) -> Make:
 def test_numbers_are_in_order_and_every_class_is_in_every_split(root: Path, make: Make) -> None:
     for name in ("1", "2", "10"):
         make(name, 10)
-    data = open_folder(root)
+    data = open_data(root)
     assert data.class_names == ("1", "2", "10")
     assert {split: len(source) for split, source in data.splits.items()} == {"train": 24, "validation": 3, "test": 3}
     for source in data.splits.values():
@@ -51,7 +50,7 @@ def test_a_class_missing_from_a_split_shifts_nothing(root: Path, make: Make) -> 
     for name in ("a", "c"):
         make(f"val/{name}", 2)
         make(f"test/{name}", 2)
-    data = open_folder(root)
+    data = open_data(root)
     assert data.splits["test"].labels().tolist() == [0, 0, 2, 2]
     assert any("No test images of 1 of the 3 classes: b" in note for note in data.notes)
 
@@ -59,31 +58,31 @@ def test_a_class_missing_from_a_split_shifts_nothing(root: Path, make: Make) -> 
 def test_classes_are_matched_to_the_classifiers_by_name(root: Path, make: Make) -> None:
     make("cat", 3)
     make("ant", 3)
-    data = open_folder(root, class_names=["dog", "cat", "ant"], trained_on="")
+    data = open_data(root, class_names=["dog", "cat", "ant"], trained_on="")
     assert set(data.splits["test"].labels().tolist()) == {1, 2}
     assert len(data.splits["test"]) == 6
     with pytest.raises(DataError, match="does not know the class 'cat'.*Did you mean 'cats'"):
-        open_folder(root, class_names=["cats", "ant"])
+        open_data(root, class_names=["cats", "ant"])
 
 
 def test_a_folder_trained_on_is_scored_on_what_was_left_out(root: Path, make: Make) -> None:
     make("cat", 10)
     make("ant", 10)
-    trained = open_folder(root)
-    again = open_folder(root, class_names=trained.class_names, trained_on=trained.fingerprint)
+    trained = open_data(root)
+    again = open_data(root, class_names=trained.class_names, trained_on=trained.fingerprint)
     tests = [
         {data.splits["test"].describe(index) for index in range(len(data.splits["test"]))} for data in (trained, again)
     ]
     assert tests[0] == tests[1]
     make("cat", 11)
-    assert len(open_folder(root, trained_on=trained.fingerprint).splits["test"]) == 21
+    assert len(open_data(root, trained_on=trained.fingerprint).splits["test"]) == 21
 
 
 def test_it_is_split_alike_whatever_else_a_classifier_knows(root: Path, make: Make) -> None:
     for name in ("ant", "bee", "cat"):
         make(name, 20)
-    trained = open_folder(root)
-    wider = open_folder(root, class_names=("aardvark", *trained.class_names), trained_on=trained.fingerprint)
+    trained = open_data(root)
+    wider = open_data(root, class_names=("aardvark", *trained.class_names), trained_on=trained.fingerprint)
     for split, source in trained.splits.items():
         other = wider.splits[split]
         assert [source.describe(index) for index in range(len(source))] == [
@@ -95,7 +94,7 @@ def test_it_is_split_alike_whatever_else_a_classifier_knows(root: Path, make: Ma
 @pytest.mark.parametrize(
     ("folders", "message"),
     [
-        ({}, "does not exist"),
+        ({}, "There is no folder"),
         ({"only": 3}, r"only one class \('only'\)"),
         ({"a": 0, "b": 0}, "no classes"),
         ({"train/a": 2, "train/b": 2, "val/c": 1}, "'c' is in validation but has no training images"),
@@ -105,13 +104,13 @@ def test_what_is_not_a_dataset_is_refused(root: Path, make: Make, folders: dict[
     for name, count in folders.items():
         make(name, count)
     with pytest.raises(DataError, match=message):
-        open_folder(root)
+        open_data(root)
 
 
 def test_files_and_unknown_names_are_refused(root: Path, make: Make) -> None:
     make("a", 1)
     with pytest.raises(DataError, match="is a file"):
-        open_folder(root / "a" / "0.png")
+        open_data(root / "a" / "0.png")
     with pytest.raises(DataError, match="Did you mean 'digits'"):
         open_data("digit")
 
@@ -120,15 +119,15 @@ def test_files_and_unknown_names_are_refused(root: Path, make: Make) -> None:
 def test_bad_images_stop_or_are_listed(root: Path, make: Make) -> None:
     for name in ("a", "b"):
         make(name, 20)
-    clean = open_folder(root)
+    clean = open_data(root)
     before = {path: path.read_bytes() for path in root.rglob("*.png")}
     bad = [root / "a" / "x0.jpg", root / "b" / "x1.png", root / "b" / "sub" / "x2.gif"]
     bad[2].parent.mkdir()
     for path, content in zip(bad, (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a"), strict=True):
         path.write_bytes(content)
     with pytest.raises(ImageError, match=r"3 of 43 images cannot be read: .*x0.jpg.*`skip_bad_images=True`"):
-        open_folder(root)
-    data = open_folder(root, skip_bad_images=True)
+        open_data(root)
+    data = open_data(root, skip_bad_images=True)
     assert sorted(image.path for image in data.bad_images) == sorted(map(str, bad))
     # Training continues as if the bad ones had never been there, bit for bit (R9).
     one, other = (
@@ -163,7 +162,7 @@ def test_other_files_are_reported_and_hidden_ones_ignored(root: Path, make: Make
     make(".thumbnails", 3)
     (root / "a" / "notes.txt").write_text("x")
     (root / "a" / ".hidden.png").write_bytes(b"")
-    data = open_folder(root)
+    data = open_data(root)
     assert data.class_names == ("a", "b")
     assert any("1 files" in note and "not named like images" in note for note in data.notes)
 
@@ -171,7 +170,7 @@ def test_other_files_are_reported_and_hidden_ones_ignored(root: Path, make: Make
 def test_names_may_be_anything(root: Path, make: Make) -> None:
     make("Füchse 🦊 & co", 3)
     make("two words\nand a line", 3)
-    data = open_folder(root)
+    data = open_data(root)
     assert data.splits["train"].image(0).shape == (12, 16, 3)
 
 

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from vitral.data.classes import READINGS, Reading
+from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
-from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import DataError, ImageError
 from vitral.paths import walk
 

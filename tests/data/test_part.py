@@ -20,10 +20,10 @@ from vitral.checks.check_data import check_data
 from vitral.cli.main import main
 from vitral.data.digits import open_digits
 from vitral.data.fingerprint import whole
+from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import is_data_name, open_data, path_in, seen_from_here
 from vitral.data.part import members, read_part
 from vitral.data.source import DataSet
-from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import DataError, TrainingError
 from vitral.events import ignore
 
@@ -49,7 +49,7 @@ def chosen(files: Sequence[str], share: Fraction) -> set[str]:
 def test_shares_are_nested_and_about_as_large_as_they_say() -> None:
     smaller: set[str] = set()
     for text in SHARES:
-        share = read_part(f"part:{text}:photos").share
+        share = read_part(f"part:{text}:photos")[0]
         larger = chosen(NAMES, share)
         assert smaller <= larger
         for label in "abcd":  # five standard deviations of a fair draw
@@ -174,7 +174,7 @@ def test_the_path_in_a_share_is_the_sources(tmp_path: Path) -> None:
         assert path_in(f"{before}here") == "here"
         assert seen_from_here(f"{before}here", str(tmp_path)) == f"{before}{tmp_path / 'here'}"
     assert path_in("part:10%:~/photos") == str(Path.home() / "photos")
-    assert read_part("part:10%:~/photos").source == str(Path.home() / "photos")
+    assert read_part("part:10%:~/photos")[1] == str(Path.home() / "photos")
 
 
 @pytest.mark.parametrize(

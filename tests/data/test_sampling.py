@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from vitral.data.sampling import WINDOW, batch_indices
-from vitral.data.share import DRAWN_ANEW, share_out
-from vitral.data.splits import stratified
+from vitral.data.splits import DRAWN_ANEW, make_splits, stratified
 from vitral.data.stored import Entry
 from vitral.data.subset import Joined, Redrawn, Renumbered, Subset
 from vitral.images.decode import Pixels, Shrink
@@ -308,7 +307,7 @@ def shared(
 ) -> tuple[dict[str, list[int]], list[str]]:
     """Return the store indices by split, and the notes."""
     notes: list[str] = []
-    splits = share_out(given, ("cat", "dog"), notes, hashes or {}, whole=whole)
+    splits = make_splits(given, ("cat", "dog"), notes, hashes or {}, whole=whole)
     return {split: [entry.store_index for entry in found] for split, found in splits.items()}, notes
 
 

@@ -28,7 +28,7 @@ from tests.data.written import (
 )
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.open import _expand, open_data
-from vitral.data.table import ParquetImages, parquet_cells
+from vitral.data.tables import ParquetImages, column_of
 from vitral.errors import DataError
 from vitral.images.augment import Augmentation
 
@@ -149,7 +149,7 @@ def test_rows_are_named_by_their_place_in_the_file(tmp_path: Path) -> None:
     sources = open_data(tmp_path).splits.values()
     read = {source.describe(index): source.encoded(index) for source in sources for index in range(len(source))}
     assert read == named
-    assert parquet_cells(paths[0], "camera") == [(f"{paths[0]}:{row}", f"camera {row}") for row in range(12)]
+    assert column_of(paths[0], "camera") == [(f"{paths[0]}:{row}", f"camera {row}") for row in range(12)]
 
 
 def test_nothing_of_the_users_is_written(tmp_path: Path) -> None:

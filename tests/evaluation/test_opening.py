@@ -11,8 +11,8 @@ from PIL import Image
 from tests.evaluation.test_compare import SHADES, shade_classifier
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
-from vitral.data.share import DRAWN_ANEW
 from vitral.data.source import DataSet
+from vitral.data.splits import DRAWN_ANEW
 from vitral.data.subset import Subset
 from vitral.errors import DataError
 from vitral.evaluation.aspects import aspects
@@ -21,7 +21,7 @@ from vitral.evaluation.corruptions import robustness
 from vitral.evaluation.opening import open_split
 from vitral.events import Event, Message, ignore
 from vitral.models.vit_config import ViTConfig
-from vitral.tasks.any_label import ANY_LABEL
+from vitral.tasks.any_right_label import ANY_RIGHT_LABEL
 from vitral.tasks.task import Label
 
 
@@ -46,7 +46,7 @@ def test_images_that_may_have_several_right_labels_are_refused(
 ) -> None:
     digits = open_digits()
     splits = {name: Several(source, range(3)) for name, source in digits.splits.items()}
-    data = dataclasses.replace(digits, splits=splits, class_names=tuple(SHADES), task=ANY_LABEL)
+    data = dataclasses.replace(digits, splits=splits, class_names=tuple(SHADES), task=ANY_RIGHT_LABEL)
     with pytest.raises(
         DataError, match="Images of digits may have several right labels; only images that have one class"
     ):

@@ -12,7 +12,7 @@ from vitral.errors import ImageError
 from vitral.explanation.drawing import INK, WARNING, Style
 from vitral.explanation.explain import MARK, Explanation
 from vitral.images.decode import Pixels
-from vitral.images.lettering import shorten
+from vitral.images.drawing import shorten
 
 
 def photo(height: int, width: int) -> Pixels:
@@ -58,7 +58,7 @@ def test_label_and_legend_are_written() -> None:
     ["", "x" * 500, "קוד " * 40, "קטה", "猫", "\x1b[31m\n\x00", "<script>alert(1)</script>", "👩‍👩‍👧 \U0010fffe"],
 )
 @pytest.mark.parametrize("width", [1, 90, 2000])
-def test_any_label_can_be_drawn_in_any_width(label: str, width: int) -> None:
+def test_any_right_label_can_be_drawn_in_any_width(label: str, width: int) -> None:
     drawing = explanation(120, width, label).draw()
     assert holds(drawing[:, -1:], INK) == 0
     assert holds(drawing, INK) > 30

@@ -13,8 +13,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.classifier.provenance import Provenance
 from vitral.cli.main import main
+from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import open_data
-from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import DataError, ImageError, StorageError
 from vitral.events import Event, Message
 from vitral.explanation import nearest

@@ -22,8 +22,8 @@ from tests.processes.test_kill import digest, finish, start
 from vitral.cli.main import main
 from vitral.data import sampling
 from vitral.data.digits import open_digits
-from vitral.data.folder import open_folder
 from vitral.data.loader import TrainingBatches, load_training
+from vitral.data.open import open_data
 from vitral.data.sampling import batch_indices
 from vitral.errors import ImageError
 from vitral.images.preprocessing import PHOTOS
@@ -180,10 +180,10 @@ def test_a_thousand_files_with_five_percent_bad(tmp_path: Path, record_counts: R
             Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)).save(dirty / name)
             shutil.copy(dirty / name, clean / name)
     with pytest.raises(ImageError, match=f"{bad} of 1000 images cannot be read"):
-        open_folder(dirty)
-    skipped = open_folder(dirty, skip_bad_images=True)
+        open_data(dirty)
+    skipped = open_data(dirty, skip_bad_images=True)
     assert len(skipped.bad_images) == bad == 50
-    for split, source in open_folder(clean).splits.items():
+    for split, source in open_data(clean).splits.items():
         assert [Path(source.describe(index)).name for index in range(len(source))] == [
             Path(skipped.splits[split].describe(index)).name for index in range(len(source))
         ]
@@ -275,7 +275,7 @@ def test_a_workers_memory_is_flat_over_ten_epochs(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (96, 128, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(path)
-    data = open_folder(tmp_path / "photos")
+    data = open_data(tmp_path / "photos")
     source = data.splits["train"]
     batches = TrainingBatches(source, batch_size=8, image_size=(64, 64), augmentation=data.augmentation, seed=0)
     epoch = len(source) // 8

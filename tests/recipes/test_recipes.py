@@ -12,9 +12,9 @@ import torch
 from vitral.cli.main import app
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
-from vitral.training.optimization.optimizers import build_optimizer
 from vitral.training.choose.length import fit_length
 from vitral.training.network import network_config
+from vitral.training.optimization.optimizers import build_optimizer
 from vitral.training.settings.recipe import list_recipes, load_recipe
 
 HEADER = ("Command", "Expected", "Run time", "Source")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from vitral.training.planning import estimate
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
@@ -22,7 +23,6 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
 from vitral.models.whitened_stem import WhitenedStemConfig
-from vitral.training.planning import estimate
 from vitral.training.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
 

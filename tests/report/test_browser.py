@@ -17,7 +17,7 @@ from vitral.explanation.faithfulness import Faithfulness
 from vitral.explanation.gallery import Entry, Gallery
 from vitral.explanation.nearest import Neighbour
 from vitral.explanation.network import NetworkAnalysis
-from vitral.images.contact_sheet import contact_sheet
+from vitral.images.drawing import contact_sheet
 from vitral.report.experiment_page import write_experiment
 from vitral.report.gallery import write_gallery
 from vitral.report.network_page import write_network

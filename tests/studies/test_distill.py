@@ -93,7 +93,7 @@ def test_images_without_labels_score_agreement(home: Path, tmp_path: Path, prefi
     answers = known.predict([source.describe(index) for index in range(len(source))], listener=ignore)
     assert [NAMES[label] for label in source.labels()] == [answer.label for answer in answers]
     assert len(set(source.labels().tolist())) > 1
-    assert any("accuracy agreement with it" in note for note in data.notes)
+    assert any("accuracy means agreement with it" in note for note in data.notes)
     said = [event.text for event in events if isinstance(event, Message)]
     assert any("Its images are taken without labels" in text for text in said) == (not prefix)
     assert load(tmp_path / "run", listener=ignore).class_names == NAMES

@@ -10,9 +10,9 @@ from PIL import Image
 from vitral.classifier.provenance import Provenance
 from vitral.events import ignore
 from vitral.report.page import render_report
+from vitral.studies.finetune import finetune
 from vitral.studies.run_report import run_report
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
-from vitral.studies.finetune import finetune
 from vitral.training.request import Request
 from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import Diagnosis

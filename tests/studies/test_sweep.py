@@ -13,10 +13,10 @@ import vitral
 from tests.cli.conftest import write_images
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
+from vitral.studies.finetune import finetune as finetune_once
 from vitral.studies.sweep import best_rate, finetune, held_out_share, sweep_rates
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.studies.finetune import finetune as finetune_once
 from vitral.training.settings.recipe import load_recipe
 
 

@@ -14,7 +14,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
 from vitral.data.open import open_data
-from vitral.data.vtab.open import Spec, task_named
+from vitral.data.vtab.task_data import Spec, task_named
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import DataError, StorageError, StudyError
 from vitral.evaluation.probes import fit_probe

@@ -16,15 +16,17 @@ from torchmetrics.functional.classification import (
 )
 
 from vitral.errors import DataError, ModelError
-from vitral.tasks.calibration import ReliabilityBin, expected_calibration_error, reliability
 from vitral.tasks.chance import Standing
 from vitral.tasks.metrics import (
     MAX_CONFUSED,
     Confusion,
     Evaluation,
     evaluate_probabilities,
+    expected_calibration_error,
+    reliability,
     wilson_interval,
 )
+from vitral.tasks.shown import ReliabilityBin
 from vitral.tasks.task import MAX_MISTAKES
 
 

@@ -17,12 +17,8 @@ from vitral.errors import TrainingError
 from vitral.events import Event, Message
 from vitral.studies.finetune import finetune
 from vitral.studies.run_report import run_report
-from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.data_record import data_changes, record_change, redrawn
-from vitral.training.records.run_file import ask_again, begin, go_on, kept
-from vitral.training.request import Request
 from vitral.training.result import RunResult
-from vitral.training.resume import budget_left, has_unused_time
 from vitral.training.settings.recipe import load_recipe
 
 SETTINGS = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
@@ -245,52 +241,6 @@ def test_a_name_that_changes_the_order_of_the_classes_is_another_class(folder: F
         folder.go_on(data_changed=True)
 
 
-def test_the_time_that_was_said_last_counts_from_where_it_was_said(folder: Folder) -> None:
-    """A run of 100 s that went on with 60 s more, and was killed 20 s later, has 40 s left."""
-    state = newest_state(folder.run / "checkpoints")
-    assert state is not None
-    run = json.loads((folder.run / "run.json").read_text())
-    run["request"]["budget_seconds"] = 100.0
-    (folder.run / "run.json").write_text(json.dumps(run))
-    asked = Request("fine-tune")
-    assert budget_left(folder.run, asked) is None  # it is finished
-    path = next((folder.run / "checkpoints").glob("step-*6")) / "state.json"
-    kept_state = json.loads(path.read_text())
-
-    def stand(seconds: float) -> None:
-        path.write_text(json.dumps(kept_state | {"step": 5, "total_steps": 6, "seconds": seconds}))
-
-    stand(90.0)
-    assert budget_left(folder.run, asked) == pytest.approx(10.0)
-    ask_again(folder.run, budget_seconds=60.0, overrides=(), trained=90.0)
-    stand(110.0)
-    assert budget_left(folder.run, asked) == pytest.approx(40.0)
-    ask_again(folder.run, budget_seconds=60.0, overrides=(), trained=110.0)  # the same once more
-    assert budget_left(folder.run, asked) == pytest.approx(60.0)
-
-
-def test_more_time_is_not_lost_with_what_was_done_in_it(folder: Folder) -> None:
-    """A run that its first time had shortened was given 60 s, and killed before it saved anything of them."""
-    path = next((folder.run / "checkpoints").glob("step-*6")) / "state.json"
-    shortened = json.loads(path.read_text()) | {"step": 5, "total_steps": 6, "recipe_steps": 9, "bend_step": 3}
-
-    def stand(seconds: float, *, step: int = 5) -> None:
-        path.write_text(json.dumps(shortened | {"step": step, "seconds": seconds}))
-
-    stand(90.0)
-    run = json.loads((folder.run / "run.json").read_text())
-    run["request"]["budget_seconds"] = 100.0
-    (folder.run / "run.json").write_text(json.dumps(run))
-    asked = Request("fine-tune")
-    assert (budget_left(folder.run, asked), has_unused_time(folder.run)) == (None, False)  # it ends as was planned
-    ask_again(folder.run, budget_seconds=60.0, overrides=(), trained=90.0)
-    assert (budget_left(folder.run, asked), has_unused_time(folder.run)) == (60.0, True)
-    stand(91.0)  # it has planned anew, and saved that
-    assert (budget_left(folder.run, asked), has_unused_time(folder.run)) == (None, False)
-    stand(90.0, step=9)  # it had made all its steps: no time gives it more
-    assert not has_unused_time(folder.run)
-
-
 def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill before the recipe is there leaves what it takes to begin as the same run."""
     folder = Folder(tmp_path)
@@ -323,22 +273,6 @@ def test_a_slip_leaves_no_run_behind(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="cannot be read"):
         folder.begin()
     assert not folder.run.exists()
-
-
-def test_paths_are_those_of_where_the_command_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here" / "photos").mkdir(parents=True)
-    begin(tmp_path, Request("fine-tune", data="photos", source="digits", where=str(tmp_path / "here")))
-    monkeypatch.chdir(tmp_path)
-    together = go_on(tmp_path, Request("fine-tune", where=str(tmp_path)))
-    assert (together.data, together.source) == (str(tmp_path / "here" / "photos"), "digits")
-    with pytest.raises(TrainingError, match="go on with it by that command"):
-        go_on(tmp_path, Request("pre-train"))
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"request": 5}', '{"request": {"kind": ["x"]}}'])
-def test_a_damaged_description_is_as_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "run.json").write_text(text)
-    assert kept(tmp_path) is None
 
 
 class TestLength:
@@ -411,6 +345,7 @@ def test_another_number_of_threads_is_said(folder: Folder) -> None:
     run = json.loads((folder.run / "run.json").read_text())
     run["environment"]["threads"] += 1
     (folder.run / "run.json").write_text(json.dumps(run))
+    folder.cut_back()
     folder.go_on()
     assert "threads 2, now 1" in folder.warnings()
     assert json.loads((folder.run / "run.json").read_text())["resumed_with"][0]["threads"] == 1

@@ -24,8 +24,8 @@ from vitral.training.choose.length import fit_length
 from vitral.training.durations import rounded
 from vitral.training.facts import MachineFacts, look_at_machine, measure
 from vitral.training.methods.method import Context, Method
+from vitral.training.methods.supervised import SupervisedSettings
 from vitral.training.methods.views import Part
-from vitral.training.settings.methods import SupervisedSettings
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 IMAGENET = 1_281_167

@@ -140,7 +140,7 @@ def test_damaged_weights_send_the_run_back_to_its_checkpoint(run: Run, other_run
     heard: list[Event] = []
     _, result = run.train(normalize=Damage(17), listener=heard.append)
     assert result.skipped == (17,)
-    assert any("went back to 'step-00000015'" in event.text for event in heard if isinstance(event, Message))
+    assert any("returned to 'step-00000015'" in event.text for event in heard if isinstance(event, Message))
     other_run.train(normalize=PoisonAt(17))
     assert run.bits() == other_run.bits()
 

@@ -24,7 +24,7 @@ from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised
 from vitral.training.methods.views import Part, Seen
 from vitral.training.settings.recipe import Recipe, build_recipe
-from vitral.training.step import Outcome, Step, over_all_processes
+from vitral.training.step import Step, StepResult, over_all_processes
 
 PLAIN = dataclasses.replace(CONFIG, dropout=0.0)
 BETAS, EPS, DECAY, LIMIT = (0.8, 0.95), 1e-6, 0.1, 0.7
@@ -284,7 +284,7 @@ def test_what_came_of_a_step_says_whether_it_counts(loss: float, norm: float, fi
     assert outcome.finite is finite
     assert outcome.names == ("loss", "accuracy")
     assert outcome.sums.dtype == torch.float64
-    values = Outcome(True, ("a", "b"), torch.tensor([1.0, 2.0]), torch.tensor(3.0)).figures()
+    values = StepResult(True, ("a", "b"), torch.tensor([1.0, 2.0]), torch.tensor(3.0)).figures()
     assert values == {"a": 1.0, "b": 2.0, "gradient_norm": 3.0}
     assert np.isclose(float(outcome.sums[1]), 0.1, rtol=1e-6)
 

@@ -25,15 +25,14 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training import loop
 from vitral.training.loop import train
 from vitral.training.methods.batches import training_batches
-from vitral.training.methods.masked_patches import MaskedPatches
-from vitral.training.methods.registry import build_method, method_of
+from vitral.training.methods.masked_patches import MaskedPatches, MaskedPatchesSettings
+from vitral.training.methods.method import build_method, method_of
 from vitral.training.methods.supervised import Supervised
-from vitral.training.optimization.statistics import Statistics
+from vitral.training.optimization.sharpness import Statistics
 from vitral.training.parallel import Engine
 from vitral.training.records.checkpoints import load_newest, unpack
-from vitral.training.settings.methods import MaskedPatchesSettings
 from vitral.training.settings.recipe import Recipe, build_recipe, load_recipe
-from vitral.training.step import Outcome, Step
+from vitral.training.step import Step, StepResult
 from vitral.training.stopping import StopRequest
 
 
@@ -50,13 +49,13 @@ def test_figures_are_fetched_where_they_are_logged_and_not_at_every_step(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[dict[str, float]] = []
-    figures = Outcome.figures
+    figures = StepResult.figures
 
-    def watched(outcome: Outcome) -> dict[str, float]:
+    def watched(outcome: StepResult) -> dict[str, float]:
         fetched.append(figures(outcome))
         return fetched[-1]
 
-    monkeypatch.setattr(Outcome, "figures", watched)
+    monkeypatch.setattr(StepResult, "figures", watched)
     monkeypatch.setattr(loop, "SHOWN_SECONDS", float("inf"))
     _, result = run.train()
     logged = [row for row in result.history if "loss" in row]
@@ -226,6 +225,6 @@ def test_a_stop_is_heard_between_the_batches_of_a_validation(run: Run, other_run
 
 def test_alone_a_process_asks_nobody_else() -> None:
     request = StopRequest()
-    assert not request.asked()
+    assert not request.received()
     request.signal = signal.SIGTERM
-    assert request.asked()
+    assert request.received()

@@ -15,7 +15,7 @@ from vitral.models.families import build
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.methods.batches import training_batches
 from vitral.training.methods.supervised import Supervised
-from vitral.training.step import Outcome, Step
+from vitral.training.step import Step, StepResult
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +24,7 @@ def test_the_backbone_has_a_curve_of_its_own(run: Run) -> None:
     seen: list[tuple[float, float]] = []
 
     class Watched(Step):
-        def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> Outcome:
+        def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> StepResult:
             made = super().__call__(batch, step, rate, backbone_rate)
             named = dict(self.method.network.named_parameters())
             rates = {id(p): group["lr"] for group in self.optimizers[0].param_groups for p in group["params"]}

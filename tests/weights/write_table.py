@@ -14,18 +14,18 @@ HEADER = """# Published weights by name
 In Python, `vitral.load("vit-s16@augreg-in21k")` and `source="vit-s16@augreg-in21k"`. A model's name alone, such as
 `vit-b16`, means random weights.
 
-- **Where files go.** Those of the Hub into its client's cache (`HF_HOME`, `HF_HUB_CACHE`), others into `vitral/weights` in
-  `XDG_CACHE_HOME` or `~/.cache`. With `HF_HUB_OFFLINE=1` nothing is asked of a network; a mirror (`HF_ENDPOINT`), proxies
-  and `HF_TOKEN` are those of the client.
-- **Without `--from`**, `vitral finetune` chooses among them by itself ([training](training.md#which-start)).
-- **Broken downloads** go on where they stopped, after a kill, too; of two processes that want one file, one fetches it.
-- **Hashes.** A SHA-256 that is published is compared (the Hub has one of every large file), and a file with another is
-  deleted.
-- **Licences** are the publishers', in the table below and said before a download where they do not simply allow products.
-  The card of a classifier that was trained from such weights names theirs. This is no legal advice.
+- **Files** of the Hub are in its client's cache (`HF_HOME`, `HF_HUB_CACHE`), others in `vitral/weights` in `XDG_CACHE_HOME` or
+  `~/.cache`. `HF_HUB_OFFLINE=1` uses no network. The client's settings for a mirror (`HF_ENDPOINT`), proxies and `HF_TOKEN`
+  hold.
+- **Without `--from`** `vitral finetune` chooses among them by itself ([training](training.md#which-start)).
+- **Interrupted downloads** continue where they stopped, even after a kill. If two processes need the same file, only one
+  fetches it.
+- **Hashes.** A published SHA-256 is compared (the Hub has one for every large file), and a file with another hash is deleted.
+- **Licences** are the publishers' and are in the table below. A message before a download names a licence that restricts
+  products. The card of a classifier names the licence of the weights that it started from. This is no legal advice.
 
-Sizes are in units of 10^6 bytes; a file whose publisher does not say has that of its parameters. A row ends with what could
-not be confirmed in a source of the authors. This page is written by `python -m tests.weights.write_table`.
+Sizes are in units of 10^6 bytes; if the publisher gives none, the size is computed from the parameters. The last column lists
+what could not be confirmed in a source of the authors. `python -m tests.weights.write_table` writes this page.
 
 | figure on ImageNet | is, in percent |
 |---|---|

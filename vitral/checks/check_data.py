@@ -18,9 +18,9 @@ from vitral.data.names import unread_classes
 from vitral.data.open import open_data
 from vitral.data.source import BadImage, DataSet
 from vitral.events import Listener, Progress
-from vitral.images.contact_sheet import contact_sheet
 from vitral.images.decode import Pixels
-from vitral.images.thumbnail import thumbnail
+from vitral.images.drawing import contact_sheet
+from vitral.images.encode import thumbnail
 from vitral.progress import show
 from vitral.seeds import generator
 

@@ -9,7 +9,7 @@ from jaxtyping import Float32
 
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.told import Told, read_told
-from vitral.data.image_files import Unlabelled, plain_images
+from vitral.data.image_files import LazyImage, plain_images
 from vitral.errors import ImageError, ModelError, WeightsError, one_line
 from vitral.events import Listener, Message, Progress
 from vitral.images.decode import Pixels
@@ -39,7 +39,7 @@ class ExportedFile:
         self.told: Told = read_told(graph)
 
     def predict(
-        self, images: Sequence[Unlabelled], *, top: int, skip_bad_images: bool, listener: Listener
+        self, images: Sequence[LazyImage], *, top: int, skip_bad_images: bool, listener: Listener
     ) -> list[Prediction]:
         """Return a prediction for each image, in order; see `Classifier.predict`.
 
@@ -101,9 +101,9 @@ def exported_file(
     return ExportedFile(graph) if graph.is_ours else None
 
 
-def all_plain(names: Iterable[str]) -> list[Unlabelled] | None:
+def all_plain(names: Iterable[str]) -> list[LazyImage] | None:
     """Return the images that all names stand for; None where one is neither an image file nor a folder of such."""
-    images: list[Unlabelled] = []
+    images: list[LazyImage] = []
     for name in names:
         found = plain_images(name)
         if found is None:

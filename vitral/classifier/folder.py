@@ -25,13 +25,12 @@ from vitral.models.model import Model
 from vitral.paths import is_regular
 from vitral.reading import text_of
 from vitral.tasks.registry import described_task
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 
 CALIBRATION, INT8, SETTING = "calibration", "int8", "setting"  # the entries of a classifier that has such
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
-SINGLE_LABEL_VERSION = 1  # what earlier versions understand, too
+OLDEST_VERSION = 1
 
 
 def save(classifier: Classifier, folder: str | Path) -> Path:
@@ -98,7 +97,7 @@ def folder_that_keeps(classifier: Classifier | str | Path, what: str) -> Path:
 def _described(classifier: Classifier, weights: str) -> str:
     description = {
         "format": FORMAT,
-        "version": SINGLE_LABEL_VERSION if classifier.task == SINGLE_LABEL else FORMAT_VERSION,
+        "version": classifier.task.folder_version,
         "architecture": config_to_json(classifier.model.config),
         **needs(family(classifier.model.config), classifier.task.name),
         "preprocessing": classifier.preprocessing.to_json(),
@@ -201,7 +200,7 @@ def _description(path: Path) -> dict[str, Any]:
         raise WeightsError(f"'{path}' cannot be read as JSON ({error}); save the classifier again.") from error
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise WeightsError(f"'{path}' does not describe a Vitral classifier.")
-    if description.get("version") not in (SINGLE_LABEL_VERSION, FORMAT_VERSION):
+    if description.get("version") not in range(OLDEST_VERSION, FORMAT_VERSION + 1):
         raise WeightsError(
             f"'{path}' has format version {description.get('version')}, and this Vitral reads up to {FORMAT_VERSION}; "
             "update Vitral."

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from vitral.data.image_files import Unlabelled
-from vitral.data.unlabelled import list_unlabelled
+from vitral.data.image_files import LazyImage
+from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels, read_image, to_rgb
@@ -18,7 +18,7 @@ from vitral.images.decode import Pixels, read_image, to_rgb
 ImageInput = str | Path | bytes | Image.Image | np.ndarray
 
 
-def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -> list[Unlabelled]:
+def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -> list[LazyImage]:
     """Return the images that a user names or passes, in order; none is read yet.
 
     Raises:
@@ -29,14 +29,14 @@ def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -
     return [listed for index, image in enumerate(given) for listed in _listed(index, image, listener)]
 
 
-def _listed(index: int, image: ImageInput, listener: Listener) -> list[Unlabelled]:
+def _listed(index: int, image: ImageInput, listener: Listener) -> list[LazyImage]:
     if isinstance(image, str | Path):
         return list_unlabelled(str(image), listener)
-    return [Unlabelled(f"image {index}", partial(to_pixels, image))]
+    return [LazyImage(f"image {index}", partial(to_pixels, image))]
 
 
 def prepare(
-    images: Iterable[Unlabelled],
+    images: Iterable[LazyImage],
     preprocessing: Callable[[Pixels], Float[Tensor, "3 height width"]],
     *,
     skip_bad_images: bool,

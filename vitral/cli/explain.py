@@ -10,8 +10,8 @@ from cyclopts import CycloptsError, Parameter
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.wording import flag, spoken
-from vitral.data.image_files import Unlabelled
-from vitral.data.unlabelled import list_unlabelled
+from vitral.data.image_files import LazyImage
+from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
 from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK, Explanation
@@ -153,7 +153,7 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
         print_line(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
 
 
-def _exhibit(folder: str, listed: list[Unlabelled], asked: Asked, places: Places, *, worst_first: bool) -> None:
+def _exhibit(folder: str, listed: list[LazyImage], asked: Asked, places: Places, *, worst_first: bool) -> None:
     """Explain many images on a page."""
     target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):

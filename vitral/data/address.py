@@ -7,6 +7,7 @@ from typing import Any
 import fsspec
 
 from vitral.errors import DataError, one_line
+from vitral.paths import refuse_endless
 
 # What fsspec needs for the usual protocols; all of it is in the extra.
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
@@ -56,3 +57,16 @@ def find(root: str, pattern: str) -> tuple[list[str], str]:
 def open_address(address: str, block_size: int = BLOCK) -> Any:  # noqa: ANN401  # fsspec's own file
     """Return the file at an address, open for reading."""
     return fsspec.open(address, "rb", block_size=block_size).open()
+
+
+def open_anywhere(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
+    """Return the file at a path or an address, open for reading.
+
+    Raises:
+        DataError: the address cannot be reached, or the path is of a pipe or a device.
+    """
+    if is_address(path):
+        with address_errors(path):
+            return open_address(path)
+    refuse_endless(path, DataError)
+    return open(path, "rb")

@@ -8,7 +8,6 @@ import atexit
 import bz2
 import gzip
 import lzma
-import os
 import shutil
 import struct
 import tarfile
@@ -22,11 +21,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from vitral.data.assemble import Listing, Opening
-from vitral.data.classes import Folder, arrange
-from vitral.data.folder import note_ours, ours_error
-from vitral.data.names import ALL
-from vitral.data.stored import Entry, Handles, Store, Strings
+from vitral.data.classes import Arranged, Folder
+from vitral.data.folder import list_classes, note_ours, ours_error
+from vitral.data.listing import Listing, Opening
+from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_hidden, is_ours
@@ -35,7 +33,7 @@ ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_RATIO = 1000  # unpacked over packed size of a member; no image format compresses so badly
 MAX_MEMBER = 1 << 30  # bytes
-MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder may be recognised as ours
+MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
 # What readers raise for a damaged archive.
 UNREADABLE = (
     OSError,
@@ -69,11 +67,7 @@ class ZipImages:
         self._handles = Handles(zipfile.ZipFile)
 
     def read(self, index: int) -> bytes:
-        """Return an image's bytes.
-
-        Raises:
-            ImageError: they are damaged.
-        """
+        """Return an image's bytes. See `Store`."""
         try:
             archive: zipfile.ZipFile = self._handles.get(str(self._path))
             return archive.read(self._names[index])
@@ -91,10 +85,10 @@ class TarImages:
     """Images in an uncompressed tar file, read by their offsets.
 
     Args:
-        title: the archive as the user knows it.
-        path: the uncompressed file.
-        members: the files in it.
-        handles: open files that are shared with other tars; None for its own.
+        title: The archive as the user knows it.
+        path: The uncompressed file.
+        members: The files in the archive.
+        handles: Open files that are shared with other tars; None for its own.
     """
 
     def __init__(self, title: Path, path: Path, members: Sequence[Member], handles: Handles | None = None) -> None:
@@ -102,18 +96,12 @@ class TarImages:
         self._names = Strings([member.name for member in members])
         self._offsets = np.array([member.offset for member in members], dtype=np.int64)
         self._sizes = np.array([member.size for member in members], dtype=np.int64)
-        self._handles = Handles(_open_bytes) if handles is None else handles
+        self._handles = Handles(open_binary) if handles is None else handles
 
     def read(self, index: int) -> bytes:
-        """Return an image's bytes.
-
-        Raises:
-            ImageError: the archive is cut short.
-        """
-        size = int(self._sizes[index])
-        # By offset, without moving the file's position: several threads may read at once.
-        data = os.pread(self._handles.get(str(self._path)).fileno(), size, int(self._offsets[index]))
-        if len(data) != size:
+        """Return an image's bytes. See `Store`."""
+        data = self._handles.bytes_at(self._path, int(self._offsets[index]), int(self._sizes[index]))
+        if data is None:
             raise ImageError(f"'{self.name(index)}' is cut short: the archive ends before it; fetch it again.")
         return data
 
@@ -124,10 +112,6 @@ class TarImages:
     def location(self, index: int) -> tuple[Path, int]:
         """Return the uncompressed file and the offset of a member's first byte in it."""
         return self._path, int(self._offsets[index])
-
-
-def _open_bytes(path: str) -> BinaryIO:
-    return open(path, "rb")
 
 
 def is_archive(path: Path) -> bool:
@@ -142,7 +126,21 @@ def list_archive(path: Path, how: Opening) -> Listing:
         DataError: it is not an archive, damaged, a bomb, or written by Vitral.
     """
     members, store = open_archive(path)
-    return _list_members(path, members, store, how)
+    parts = [_parts(member) for member in members]
+    ours = _ours(members, parts, store)
+    if () in ours:
+        raise ours_error(path)
+    files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
+    images = [index for index in files if _is_image(parts[index])]
+
+    def notes(arranged: Arranged) -> Iterator[str]:
+        if ours:
+            yield note_ours(path, ["/".join(folder) for folder in ours])
+        if others := arranged.outside + len(files) - len(images):
+            yield f"{others} files in '{path}' are not images in class folders and were left out."
+
+    entries = [Entry(index, members[index].name, (), members[index].size) for index in images]
+    return list_classes(path, store, entries, [parts[index] for index in images], how, notes=notes)
 
 
 def archive_images(path: Path) -> tuple[Store, list[int]]:
@@ -162,8 +160,8 @@ def open_archive(path: Path, *, nested: bool = False) -> tuple[Sequence[Member],
     """Return the regular files of an archive, and what reads them.
 
     Args:
-        path: a .zip or .tar file, which may be compressed.
-        nested: whether a tar in a tar stands for the files in it, as in ImageNet's: "n01440764.tar" for "n01440764/...".
+        path: A .zip or .tar file, which may be compressed.
+        nested: Whether a tar in a tar stands for the files in it, as in ImageNet's: "n01440764.tar" for "n01440764/...".
 
     Raises:
         DataError: it is not an archive, damaged, or a bomb.
@@ -186,7 +184,7 @@ def open_tars(paths: Sequence[Path]) -> list[tuple[Sequence[Member], TarImages]]
     Raises:
         DataError: one is not a tar file, damaged, or cut short.
     """
-    handles = Handles(_open_bytes)
+    handles = Handles(open_binary)
     listed = [(path, tar_members(path, path)) for path in paths]
     return [(members, TarImages(path, path, members, handles)) for path, members in listed]
 
@@ -215,35 +213,6 @@ def _inside(title: Path, plain: Path, member: Member) -> list[Member]:
 
 def _parts(member: Member) -> tuple[str, ...]:
     return PurePosixPath(member.name.replace("\\", "/")).parts
-
-
-def _list_members(path: Path, members: Sequence[Member], store: ZipImages | TarImages, how: Opening) -> Listing:
-    parts = [_parts(member) for member in members]
-    ours = _ours(members, parts, store)
-    if () in ours:
-        raise ours_error(path)
-    files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
-    images = [index for index in files if _is_image(parts[index])]
-    arranged = arrange([parts[index] for index in images], reading=how.classes, wanted=how.class_names)
-    entries = {
-        split: [
-            Entry(images[index], members[images[index]].name, (name,), members[images[index]].size)
-            for index, name in indices
-        ]
-        for split, indices in arranged.images.items()
-    }
-    others = arranged.outside + len(files) - len(images)
-    other_note = (f"{others} files in '{path}' are not images in class folders and were left out.",) if others else ()
-    ours_note = (note_ours(path, ["/".join(folder) for folder in ours]),) if ours else ()
-    return Listing(
-        title=str(path),
-        name=path.name.split(".")[0],
-        store=store,
-        entries=entries or {ALL: []},
-        reading=arranged.reading,
-        notes=(*arranged.notes, *ours_note, *other_note),
-        outside=arranged.outside,
-    )
 
 
 def _ours(members: Sequence[Member], parts: Sequence[Folder], store: Store) -> set[Folder]:

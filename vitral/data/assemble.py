@@ -4,94 +4,30 @@ import math
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
 from vitral import distributed
 from vitral.advice import argument, function
-from vitral.data.classes import Reading
-from vitral.data.fingerprint import (
-    fingerprint,
-    former_fingerprint,
-    hash_contents,
-    of_part,
-    take_inventory,
-    whole,
-)
+from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, of_part, take_inventory, whole
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
-from vitral.data.part import members, part_name, part_notes
+from vitral.data.part import chosen_part, part_name
 from vitral.data.published.imagenet_classes import translated
-from vitral.data.share import SHARE, share_out
+from vitral.data.sampling import evenly
 from vitral.data.source import BadImage, DataSet
+from vitral.data.splits import make_splits
 from vitral.data.stored import Entry, Store, StoredImages
 from vitral.data.threads import in_threads
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError, UnreadableImagesError, did_you_mean
-from vitral.events import Listener, Progress, ignore
+from vitral.events import Progress
 from vitral.images.augment import Augmentation
-from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.tasks.task import Task
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
-CHECKED = 50_000  # up to so many images, all are decoded before training; of more, so many evenly spaced ones
-CHECKED_AFAR = 64  # of images that are read over a network
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """A reader's result.
-
-    Attributes:
-        title: the data's name in messages: a path or address.
-        name: short, for people and folder names.
-        store: where the images are.
-        entries: by split: "train", "validation", "test", or "all" for images in none.
-        class_names: in the order that the data itself declares; None for natural order.
-        task: what a label is.
-        notes: on the data, one line each.
-        shards: for each split the ends of its shards, where it is best read shard by shard.
-        remote: whether the images are read over a network.
-        bad: entries that are already known to be bad: name and reason.
-        bad_classes: their classes.
-        reading: which folder named the class, where folders are nested.
-        held_out: the share of the training images that become a validation split where the data have none; 0 for none.
-        base: what images' names begin with on this machine alone.
-        outside: how many images are in no class and were left out.
-    """
-
-    title: str
-    name: str
-    store: Store
-    entries: Mapping[str, list[Entry]]
-    class_names: tuple[str, ...] | None = None
-    task: Task = SINGLE_LABEL
-    notes: tuple[str, ...] = ()
-    shards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    remote: bool = False
-    bad: tuple[BadImage, ...] = ()
-    bad_classes: frozenset[str] = frozenset()
-    reading: Reading | None = None
-    held_out: float = SHARE
-    base: str = ""
-    outside: int = 0
-
-
-@dataclass(frozen=True)
-class Opening:
-    """How a dataset is opened; see `open_data`."""
-
-    class_names: Sequence[str] | None = None
-    skip_bad_images: bool = False
-    trained_on: Collection[str] | None = None
-    listener: Listener = ignore
-    verify: bool = True
-    classes: Reading | None = None
-    hold_out: bool = True
-    part: Fraction | None = None
-    labelled: bool = True
-    checking_seconds: float | None = None
+CHECKED = 50_000  # images that are decoded before training at most, evenly spaced
+CHECKED_AFAR = 64  # the same for images that are read over a network
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
@@ -115,7 +51,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     others = how.trained_on is not None and not set(map(whole, how.trained_on)) & set(fingerprints)
     held_out = listing.held_out if how.hold_out or "test" not in entries else 0.0
     order = _own_order(listing, entries, names)
-    splits = share_out(entries, order, notes, contents, whole=others, held_out=held_out)
+    splits = make_splits(entries, order, notes, contents, whole=others, held_out=held_out)
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     numbers = {name: number for number, name in enumerate(names)}
@@ -145,9 +81,9 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
 
 def _part(images: list[Entry], base: str, share: Fraction, notes: list[str]) -> list[Entry]:
     """Return a share of the training images, and note what it is."""
-    named = ((image.name.removeprefix(base).lstrip("/"), image.classes) for image in images)
-    chosen, bare = members(named, share)
-    notes += part_notes(share, chosen=len(chosen), images=len(images), bare=bare)
+    named = [(image.name.removeprefix(base).lstrip("/"), image.classes) for image in images]
+    chosen, more = chosen_part(named, share)
+    notes += more
     return [images[index] for index in chosen]
 
 
@@ -168,7 +104,9 @@ def _own_order(listing: Listing, entries: Mapping[str, list[Entry]], names: Sequ
     """Return the classes in the data's own order: images are shared out alike, whatever else a classifier knows."""
     there = _named(entries)
     own = sorted(there, key=natural_key) if listing.class_names is None else list(listing.class_names)
-    return list(dict.fromkeys([*own, *names] if there <= set(own) else names))  # else in a classifier's words
+    return list(
+        dict.fromkeys([*own, *names] if there <= set(own) else names)
+    )  # otherwise the names are the classifier's
 
 
 def _named(entries: Mapping[str, list[Entry]]) -> set[str]:
@@ -196,9 +134,7 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
     if not how.verify:
         return dict(listing.entries), listing.bad
     most = CHECKED_AFAR if listing.remote else len(every) if how.skip_bad_images else CHECKED
-    checked = every
-    if len(every) > most:
-        checked = [every[index] for index in np.linspace(0, len(every) - 1, most).astype(int)]
+    checked = evenly(every, most)
     reasons, done = _unreadable(listing.store, checked, how)
     if done < len(every):
         there_was = "" if done == len(checked) else f", for which {argument('time')} has room"
@@ -214,18 +150,18 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
             f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}",
             advice=f"Fix or remove them, or continue without them by {argument('skip_bad_images', True)}.",
         )
-    kept = {
+    good = {
         split: [entry for entry in images if entry.store_index not in reasons]
         for split, images in listing.entries.items()
     }
-    return kept, bad
+    return good, bad
 
 
 def _unreadable(store: Store, entries: list[Entry], how: Opening) -> tuple[dict[int, str], int]:
-    """Decode images, each process of a job its share; return why some cannot be, by store index, and how many it tried.
+    """Decode images, each process of a job its share; return the errors by store index, and how many images were tried.
 
-    Where the time is limited they come in an order of chance, so that those for which there was time are of every class. Who
-    wants unreadable ones left out has all of them tried, however long that takes.
+    Under a limit of time the order is random, so that the images that were tried are of every class. Where unreadable images
+    are left out, all images are tried, however long that takes.
     """
     seconds = math.inf if how.checking_seconds is None or how.skip_bad_images else how.checking_seconds
     if seconds < math.inf:

@@ -14,15 +14,15 @@ class Batch:
     """Training images with their labels.
 
     Attributes:
-        images: values 0 to 255.
-        labels: as the task encodes them; -1 where they are not read.
-        indices: of the images in their source.
-        first: the index of the first image in the whole batch, of which this may be one process's part.
-        whole: images in the whole batch; None where this is all of it.
-        partner: whether there is an image before the first, which only mixing uses.
-        more: further views of the same images.
-        erasing: for each view, the fraction of images in which a random box is still to be erased.
-        extra: images of further sources, by the source's name.
+        images: The pixels, values 0 to 255.
+        labels: The labels as the task encodes them; -1 where they are not read.
+        indices: The indices of the images in their source.
+        first: The index of the first image in the whole batch, of which this may be one process's part.
+        whole: The number of images in the whole batch; None where this is all of it.
+        partner: Whether there is an image before the first, which only mixing uses.
+        more: Further views of the same images.
+        erasing: The fraction of the images of each view in which a random box is still to be erased.
+        extra: The images of further sources, by the source's name.
     """
 
     images: UInt8[Tensor, "batch 3 height width"]
@@ -36,7 +36,6 @@ class Batch:
     extra: Mapping[str, "Batch"] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return how many images are learned from."""
         return len(self.images) - self.partner
 
     @property

@@ -28,11 +28,12 @@ class Arranged:
     """Images in splits and classes.
 
     Attributes:
-        images: by split, the index and the class of each image, classes and images in natural order.
-        outside: how many images are in no class: outside the class folders, or outside the splits.
-        empty: folders that would be classes, but contain no image.
-        notes: which reading was used where there were several, and which folders beside the splits were left out.
-        reading: which folder named the class; None where all readings agree.
+        images: The index and the class of each image by split, classes and images in natural order.
+        outside: The number of images in no class: outside the class folders, or outside the splits.
+        empty: The folders that would be classes, but contain no image.
+        notes: Lines on the reading that was used where there were several, and on the folders beside the splits that were
+            left out.
+        reading: The folder that named the class; None where all readings agree.
     """
 
     images: dict[str, list[tuple[int, str]]]
@@ -69,10 +70,10 @@ def arrange(
     seg_test/ where their sub-folders are those of the training images.
 
     Args:
-        images: the parts of each image's path, its own name last.
-        folders: all folders, with images or without.
-        reading: which folder names the class; None detects it.
-        wanted: the known class names; None where the data define them. A reading that gives only these is preferred.
+        images: The parts of each image's path, its own name last.
+        folders: All folders, with images or without.
+        reading: The folder that names the class; None detects it.
+        wanted: The known class names; None where the data define them. A reading that gives only these is preferred.
     """
     parents = [parts[:-1] for parts in images]
     every = {*parents, *folders}
@@ -108,7 +109,7 @@ def outermost(images: Iterable[Folder]) -> set[Folder]:
     """Return the outermost folders of images that are splits or classes; none where there are not at least two classes.
 
     Args:
-        images: the parts of each image's path, its own name last.
+        images: The parts of each image's path, its own name last.
     """
     parents = {parts[:-1] for parts in images}
     skip, splits = _splits_below(parents, parents)
@@ -165,13 +166,13 @@ def _split_folders(parents: set[Folder], every: set[Folder], skip: int) -> dict[
 
 
 def _spoken_of(splits: Mapping[str, str], inside: Mapping[str, set[str]]) -> dict[str, str]:
-    """Return the further folders whose names only speak of a split: where their sub-folders are those of the training images.
+    """Return the further folders with a split in their names, such as seg_test/, and sub-folders like the training images'.
 
     Where a folder of another name has them, too, all are classes.
 
     Args:
-        splits: the folders that are named like splits.
-        inside: of each folder of images, the names of its sub-folders with images.
+        splits: The folders that are named like splits.
+        inside: The names of the sub-folders with images, by folder.
     """
     spoken = {
         name: split

@@ -1,17 +1,14 @@
 """What else a dataset says of its images: a further column of a table, or the folders that they lie in."""
 
-import csv
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
-from vitral.data.columns import find_columns
 from vitral.data.open import tables_in
 from vitral.data.source import Source
-from vitral.data.table import TEXT_SUFFIXES, parquet_cells
-from vitral.data.text_table import DELIMITERS, find_images
-from vitral.errors import DataError, did_you_mean, one_line
+from vitral.data.tables import column_of
+from vitral.errors import DataError
 
-FOLDER = "folder"  # the folder that an image lies in; folder:2 is that around it
+FOLDER = "folder"  # the folder of an image; folder:2 is the folder around it
 NOTHING = "(empty)"  # shown for a cell without a value
 
 
@@ -19,20 +16,20 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     """Return a text for each image of a source: its cell of a column, or the name of a folder that it lies in.
 
     Args:
-        data: as a command names it: a table (text or Parquet), a folder of such tables, or a folder of images.
-        source: the images of one of its splits.
-        by: a column's name; or "folder", "folder:2" and so on.
+        data: The data's name in a command: a table (text or Parquet), a folder of such tables, or a folder of images.
+        source: The images of one of its splits.
+        by: A column's name; or "folder", "folder:2" and so on.
 
     Raises:
         DataError: there is no such column or folder.
     """
     names = [source.describe(index) for index in range(len(source))]
-    tables = [Path(table) for table in tables_in(data)]
+    tables = tables_in(data)
     if not tables:
         return _folders(data, names, by)
     cells: dict[str, str] = {}
     for table in tables:
-        for name, value in _cells(table, by):
+        for name, value in column_of(table, by):
             if cells.setdefault(name, value) != value:
                 raise DataError(
                     f"'{name}' has two values in the column '{by}' of '{data}'; give each row its own name."
@@ -40,30 +37,6 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     if missing := [name for name in names if name not in cells]:
         raise DataError(f"The column '{by}' of '{data}' says nothing of {len(missing)} images, such as '{missing[0]}'.")
     return tuple(cells[name] or NOTHING for name in names)
-
-
-def _cells(table: Path, column: str) -> list[tuple[str, str]]:
-    """Return the images' names, and their cells of a column."""
-    if table.suffix.lower() not in TEXT_SUFFIXES:
-        cells = parquet_cells(str(table), column)
-        return [(name, "" if value is None else str(value).strip()) for name, value in cells]
-    try:
-        with open(table, encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            file.seek(0)
-            delimiter = "\t" if table.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
-            rows = csv.DictReader(file, delimiter=delimiter)
-            named = [name for name in rows.fieldnames or () if name]
-            if column not in named:
-                raise DataError(
-                    f"'{table}' has no column '{column}', only {', '.join(named)}.{did_you_mean(column, named)}"
-                )
-            image = find_columns(str(table), named).image
-            pairs = [((row[image] or "").strip(), (row[column] or "").strip()) for row in rows]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).") from error
-    folder, suffix = find_images(table, [name for name, _ in pairs])
-    return [(str(folder / (name + suffix)), value) for name, value in pairs]
 
 
 def _folders(data: str, names: Sequence[str], by: str) -> tuple[str, ...]:

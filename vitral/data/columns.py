@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from vitral.data.names import ALL, split_named
-from vitral.errors import DataError
+from vitral.errors import DataError, did_you_mean
 
 IMAGES = (
     *("image", "img", "picture", "path", "file", "filename", "file_name", "filepath"),  # codespell:ignore picture
@@ -42,9 +42,9 @@ def find_columns(title: str, names: Sequence[str], *, labelled: bool = True) -> 
     """Return which columns contain what.
 
     Args:
-        title: the table's name in messages.
-        names: of its columns.
-        labelled: whether the classes are read.
+        title: The table's name in messages.
+        names: The names of its columns.
+        labelled: Whether the classes are read.
 
     Raises:
         DataError: there is no column of images, or of classes that are to be read.
@@ -58,14 +58,24 @@ def find_columns(title: str, names: Sequence[str], *, labelled: bool = True) -> 
     return Columns(image, classes, known_column(names, SPLIT))
 
 
+def check_column(title: str, column: str, names: Sequence[str]) -> None:
+    """Refuse a column that a table does not have.
+
+    Raises:
+        DataError: it does not.
+    """
+    if column not in names:
+        raise DataError(f"'{title}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
+
+
 def split_of_row(name: str | None, split: str, table: str, row: str) -> str:
     """Return the split of a row: the one that it names, unless its file determines the split.
 
     Args:
-        name: what the row has in the column of splits, "" for nothing; None where there is no such column.
-        split: that the file determines, or "all".
-        table: the file's name in messages.
-        row: the row's.
+        name: The row's cell in the column of splits, "" if it is empty; None where there is no such column.
+        split: The split that the file determines, or "all".
+        table: The file's name in messages.
+        row: The row's name in messages.
 
     Raises:
         DataError: it names something that is not a split, or nothing.

@@ -30,7 +30,6 @@ class DigitSource:
         self._rows = rows
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._labels)
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
@@ -56,7 +55,7 @@ class DigitSource:
 
 def open_digits() -> DataSet:
     """Return the digits: about 1,257 to train on, 180 to validate and 360 to test, stratified by class."""
-    from sklearn.datasets import load_digits  # two seconds of start-up for all other data
+    from sklearn.datasets import load_digits  # two seconds of start-up, for this dataset alone
 
     loaded = load_digits()
     pixels = np.rint(loaded.images * (255 / 16)).astype(np.uint8)

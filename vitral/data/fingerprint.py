@@ -7,48 +7,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
 
 from vitral import distributed
-from vitral.data.stored import Store
+from vitral.data.sampling import evenly
+from vitral.data.stored import Entry, Store
 from vitral.data.threads import in_threads
 from vitral.errors import VitralError
 
-SCHEME = "2-"  # begins a fingerprint; earlier versions hashed only names and sizes
-OF_SHARE = "/part="  # stands in a fingerprint before the share of the training images
-HASHED = 50_000  # up to so many images, all are hashed; of more, so many evenly spaced ones
+SCHEME = "2-"  # the beginning of a fingerprint; earlier versions hashed only names and sizes
+OF_SHARE = "/part="  # stands before the share of the training images
+HASHED = 50_000  # images that are hashed at most, evenly spaced
 DIGEST_BYTES = 16
 
 Inventory = Mapping[str, Mapping[str, tuple[int, str]]]  # by split and class: the number of images, and a hash of them
-
-
-class Listed(Protocol):
-    """An image of a listing."""
-
-    @property
-    def store_index(self) -> int:
-        """Its index in the store."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Its name in the store."""
-        ...
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Its classes."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Its size in bytes."""
-        ...
-
-
-Splits = Mapping[str, Sequence[Listed]]
+Splits = Mapping[str, Sequence[Entry]]
 
 
 def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, str]:
@@ -57,8 +29,7 @@ def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, st
     Of very many images only a part is read, and of remote ones none: there, names and sizes must do.
     """
     every = [] if remote else [image.store_index for images in splits.values() for image in images]
-    if len(every) > HASHED:
-        every = [every[position] for position in np.linspace(0, len(every) - 1, HASHED).astype(int)]
+    every = evenly(every, HASHED)
     share = every[distributed.rank() :: distributed.world()]
     digests = dict(zip(share, in_threads(lambda index: _hash(store, index), share), strict=True))
     return {index: digest for part in distributed.gather(digests) for index, digest in part.items()}
@@ -75,7 +46,7 @@ def of_part(fingerprint: str, share: Fraction) -> str:
 
 
 def whole(fingerprint: str) -> str:
-    """Return the fingerprint of the data that a fingerprint is of, or of a share of whose training images."""
+    """Return the fingerprint of all data, from that of the data or of a share of their training images."""
     return fingerprint.partition(OF_SHARE)[0]
 
 
@@ -84,9 +55,9 @@ def share_of(fingerprint: str) -> str:
     return fingerprint.partition(OF_SHARE)[2] or "1"
 
 
-def same_data(one: str, other: str) -> bool:
+def same_data(fingerprint: str, other: str) -> bool:
     """Tell whether two fingerprints are known and of the same data, in whatever share of the training images."""
-    return bool(one) and whole(one) == whole(other)
+    return bool(fingerprint) and whole(fingerprint) == whole(other)
 
 
 def former_fingerprint(splits: Splits) -> str:
@@ -121,7 +92,7 @@ def changes(before: Inventory, now: Inventory) -> list[str]:
     return phrases
 
 
-def _line(split: str, image: Listed, contents: Mapping[int, str]) -> str:
+def _line(split: str, image: Entry, contents: Mapping[int, str]) -> str:
     return json.dumps([split, image.name, sorted(image.classes), image.size, contents.get(image.store_index)])
 
 

@@ -4,18 +4,18 @@ The class names are the sub-folders of the training split in natural order (2 be
 and every later use, is matched to them by name. In nested folders, `vitral.data.classes` decides which one is the class.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from vitral.data.assemble import Listing, Opening, assemble
-from vitral.data.classes import Reading, arrange
+from vitral.data.classes import Arranged, Folder, arrange
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, some, split_named
-from vitral.data.source import BadImage, DataSet
-from vitral.data.stored import Entry, Strings
+from vitral.data.source import BadImage
+from vitral.data.stored import Entry, Store, Strings
 from vitral.errors import DataError
-from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import Walk, is_folder, look_at, walk
+from vitral.paths import Walk, walk
 
 
 class Files:
@@ -34,67 +34,65 @@ class Files:
         return str(self._root / self._paths[index])
 
 
-def open_folder(
-    folder: Path,
-    *,
-    class_names: Sequence[str] | None = None,
-    classes: Reading | None = None,
-    skip_bad_images: bool = False,
-    trained_on: str | None = None,
-    listener: Listener = ignore,
-) -> DataSet:
-    """Read a folder's classes and splits, and decode every image once to make sure that it can be read.
-
-    Nothing in the folder is ever written. The arguments are those of `open_data`.
-
-    Raises:
-        DataError: the folder is not a dataset, or its classes do not match `class_names`.
-        ImageError: images cannot be read; the first are named, all are counted.
-    """
-    trained = None if trained_on is None else (trained_on,)
-    how = Opening(class_names, skip_bad_images, trained, listener, classes=classes)
-    return assemble(list_folder(folder, how=how), how)
-
-
 def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Listing:
     """Return the images of a folder by split.
 
     Args:
-        folder: the data.
-        walked: its content, if already known.
-        how: which folder names a class.
+        folder: The folder of the data.
+        walked: The folder's content, if it is already known.
+        how: The way to open the data, which tells the folder that names a class.
 
     Raises:
-        DataError: it is not a folder, cannot be read, or was written by Vitral.
+        DataError: it cannot be read, or was written by Vitral.
     """
-    if look_at(folder) is None:
-        raise DataError(f"The folder '{folder}' does not exist.")
-    if not is_folder(folder):
-        raise DataError(f"'{folder}' is a file; give the folder that holds one sub-folder per class.")
     walked = walk(folder) if walked is None else walked
     _refuse(folder, walked)
     paths = [file for file in walked.files if _is_image(file.path)]
-    arranged = arrange(
+    listing = list_classes(
+        folder,
+        Files(folder, [file.path for file in paths]),
+        [Entry(index, file.path, (), file.size) for index, file in enumerate(paths)],
         [PurePosixPath(file.path).parts for file in paths],
+        how,
+        notes=lambda arranged: _notes(folder, walked, arranged.empty, len(walked.files) - len(paths), arranged.outside),
         folders=[PurePosixPath(name).parts for name in walked.folders if name],
-        reading=how.classes,
-        wanted=how.class_names,
     )
+    return replace(listing, name=folder.resolve().name or "folder", bad=tuple(_broken(folder, walked)))
+
+
+def list_classes(
+    path: Path,
+    store: Store,
+    images: Sequence[Entry],
+    parts: Sequence[Folder],
+    how: Opening,
+    *,
+    notes: Callable[[Arranged], Iterable[str]],
+    folders: Iterable[Folder] = (),
+) -> Listing:
+    """Return the images of a folder or an archive by split and class.
+
+    Args:
+        path: The folder or the archive.
+        store: Its images.
+        images: An entry for each image, without classes.
+        parts: The parts of each image's path.
+        how: The way to open the data, which tells the folder that names a class.
+        notes: Returns further notes on the data.
+        folders: All folders, with images or without.
+    """
+    arranged = arrange(parts, folders=folders, reading=how.classes, wanted=how.class_names)
     entries = {
-        split: [Entry(index, paths[index].path, (name,), paths[index].size) for index, name in members]
+        split: [images[index]._replace(classes=(name,)) for index, name in members]
         for split, members in arranged.images.items()
     }
     return Listing(
-        title=str(folder),
-        name=folder.resolve().name or "folder",
-        store=Files(folder, [file.path for file in paths]),
+        title=str(path),
+        name=path.name.split(".")[0],
+        store=store,
         entries=entries or {ALL: []},
         reading=arranged.reading,
-        notes=(
-            *arranged.notes,
-            *_notes(folder, walked, arranged.empty, len(walked.files) - len(paths), arranged.outside),
-        ),
-        bad=tuple(_broken(folder, walked)),
+        notes=(*arranged.notes, *notes(arranged)),
         outside=arranged.outside,
     )
 

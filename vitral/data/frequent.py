@@ -4,16 +4,16 @@ Classes of more than COUNT images are kept, 500 in the paper; of each the first 
 50 there, and the others are trained on. Images stay as they are: what size the network sees them at is the recipe's.
 """
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, natural_key
 from vitral.data.stored import Entry
 from vitral.errors import DataError
-from vitral.paths import from_home, look_at
 
 PREFIX = "frequent:"
 FORM = f"{PREFIX}COUNT:SOURCE, such as {PREFIX}500:imagenet21k/"
@@ -22,26 +22,8 @@ TENTH = 10
 List = Callable[[str, Opening], Listing]
 
 
-@dataclass(frozen=True)
-class Frequent:
-    """What is to be opened.
-
-    Attributes:
-        count: images that a class must have more of.
-        source: what they are of, as `open_data` takes it.
-    """
-
-    count: int
-    source: str
-
-
-def is_frequent(spec: str) -> bool:
-    """Tell whether a name of data is spelled like the frequent classes of others."""
-    return spec.startswith(PREFIX) and look_at(spec) is None
-
-
-def read_frequent(spec: str) -> Frequent:
-    """Read frequent:COUNT:SOURCE.
+def _read(spec: str) -> tuple[int, str]:
+    """Return the count and the source of frequent:COUNT:SOURCE.
 
     Raises:
         DataError: it is not of that form, or the count is below 10.
@@ -51,54 +33,44 @@ def read_frequent(spec: str) -> Frequent:
         raise DataError(
             f"'{spec:.200}' does not name the frequent classes of data; write {FORM}, with a count of at least 10."
         )
-    source = match[2]
-    return Frequent(int(match[1]), str(from_home(source)) if source.startswith("~") else source)
+    return int(match[1]), os.path.expanduser(match[2])
 
 
 def list_frequent(spec: str, how: Opening, list_labelled: List) -> Listing:
-    """Return the images of frequent:COUNT:SOURCE.
-
-    Args:
-        spec: that name.
-        how: see `open_data`.
-        list_labelled: returns the images of other names.
+    """Return the images of frequent:COUNT:SOURCE; see `Prefix.select`.
 
     Raises:
         DataError: there is no such source, it has splits of its own or several classes an image, or too few classes are
             frequent.
     """
-    asked = read_frequent(spec)
-    listing = list_labelled(asked.source, how)
+    count, source = _read(spec)
+    listing = list_labelled(source, how)
     if not listing.task.exclusive or set(listing.entries) - {"train", ALL}:
         why = "splits of its own" if listing.task.exclusive else "several classes an image"
-        raise DataError(
-            f"'{asked.source}' has {why}, so its frequent classes cannot be taken; name it without '{PREFIX}'."
-        )
+        raise DataError(f"'{source}' has {why}, so its frequent classes cannot be taken; name it without '{PREFIX}'.")
     by_class: dict[str, list[Entry]] = defaultdict(list)
     for entry in (entry for images in listing.entries.values() for entry in images):
         by_class[entry.classes[0]].append(entry)
-    kept = {name: images for name, images in by_class.items() if len(images) > asked.count}
-    if len(kept) < listing.task.fewest_classes:
-        raise DataError(
-            f"'{asked.source}' has {len(kept)} classes of more than {asked.count:,} images; take a lower count."
-        )
-    held = asked.count // TENTH
-    ordered = {name: sorted(images, key=lambda entry: natural_key(entry.name)) for name, images in kept.items()}
-    left_out = sum(map(len, by_class.values())) - sum(map(len, kept.values()))
+    frequent = {name: images for name, images in by_class.items() if len(images) > count}
+    if len(frequent) < listing.task.fewest_classes:
+        raise DataError(f"'{source}' has {len(frequent)} classes of more than {count:,} images; take a lower count.")
+    validation = count // TENTH
+    ordered = {name: sorted(images, key=lambda entry: natural_key(entry.name)) for name, images in frequent.items()}
+    left_out = sum(map(len, by_class.values())) - sum(map(len, frequent.values()))
     return replace(
         listing,
         entries={
-            "train": [entry for images in ordered.values() for entry in images[held:]],
-            "validation": [entry for images in ordered.values() for entry in images[:held]],
+            "train": [entry for images in ordered.values() for entry in images[validation:]],
+            "validation": [entry for images in ordered.values() for entry in images[:validation]],
         },
         class_names=None
         if listing.class_names is None
-        else tuple(name for name in listing.class_names if name in kept),
+        else tuple(name for name in listing.class_names if name in frequent),
         shards={},
-        bad_classes=frozenset(kept) & listing.bad_classes,
+        bad_classes=frozenset(frequent) & listing.bad_classes,
         notes=(
             *listing.notes,
-            f"{len(kept):,} of {len(by_class):,} classes have more than {asked.count:,} images and are kept; the others' "
-            f"{left_out:,} are left out. Of each class the first {held:,} by name are the validation split.",
+            f"{len(frequent):,} of {len(by_class):,} classes have more than {count:,} images and are kept; the others' "
+            f"{left_out:,} are left out. Of each class the first {validation:,} by name are the validation split.",
         ),
     )

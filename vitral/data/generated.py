@@ -1,4 +1,4 @@
-"""VisualAtom: an endless source of generated, labelled images, to pre-train on when there is no large dataset.
+"""Images that are made here without end: VisualAtom, labelled, to pre-train on without a large dataset; and black ones.
 
 An image is a stack of closed contours around one centre, each an ellipse whose radius swings with two sine waves and is
 roughened by noise; a class is one choice of these parameters, and each image of it draws new noise, a new centre and new
@@ -18,6 +18,7 @@ from vitral.data.source import DataSet
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels, Shrink
 from vitral.seeds import generator
+from vitral.tasks.unlabelled import CLASS, UNLABELLED
 
 CANVAS = 512  # pixels: the side that every length below refers to
 INSTANCES = 1 << 40
@@ -25,6 +26,9 @@ VALIDATION_START = 1 << 41  # instances from here on are never trained on
 VALIDATION_INSTANCES = 2
 NOISE_SAMPLES = 65_536
 EPOCH_INSTANCES = 1_000  # per class, as in the released datasets (the paper's 1k and 21k)
+BLANK = "blank"
+BLANK_SIDE = 8  # pixels
+BLANK_EPOCH = 100_000  # images that count as an epoch, in which a recipe may give its length
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,17 @@ class Ranges:
     """The ranges that a class draws its parameters from, each uniformly; lengths are pixels on a canvas of 512.
 
     Attributes:
-        vertices: corners of a contour (q).
-        orbits: contours of an image (K).
-        noise: strength of the noise (eta).
-        increment: how much an orbit grows (w).
-        radius: of the innermost ellipse (R).
-        frequency: of the two waves (n1, n2).
-        ellipse: stretch along each axis (ox, oy).
-        centre: fraction of the canvas, around its middle, in which an image's centre lies.
-        grey: level of a contour, 0 to 255, drawn for each image.
-        orbit_step: only every n-th orbit is drawn; on a small canvas they would cover one another.
+        vertices: The number of corners of a contour (q).
+        orbits: The number of contours of an image (K).
+        noise: The strength of the noise (eta).
+        increment: The growth of an orbit (w).
+        radius: The radius of the innermost ellipse (R).
+        frequency: The frequency of the two waves (n1, n2).
+        ellipse: The stretch along each axis (ox, oy).
+        centre: The fraction of the canvas, around its middle, in which an image's centre lies.
+        grey: The level of a contour, 0 to 255, drawn for each image.
+        orbit_step: The step from one orbit that is drawn to the next; on a small canvas all of them would cover one
+            another.
     """
 
     vertices: tuple[int, int] = (200, 1000)
@@ -179,29 +184,32 @@ def noise_table() -> Float32[np.ndarray, " samples"]:
     return (0.4 * (left + blend * (right - left))).astype(np.float32)
 
 
+@dataclass(eq=False)
 class GeneratedImages:
     """A split of generated images: index i is instance i // classes of class i % classes.
 
-    Args:
-        name: of the preset.
-        seed: of classes and images.
-        first_instance: where this split's instances begin.
-        instances: images per class.
-        endless: whether it is sampled at random, for training.
+    Attributes:
+        name: The name of the preset.
+        seed: The seed of classes and images.
+        first_instance: The number of the split's first instance.
+        instances: The number of images per class.
+        endless: Whether the split is sampled at random, for training.
+        shards: Empty, see `Source`.
     """
 
+    name: str
+    seed: int
+    first_instance: int
+    instances: int
+    endless: bool
     shards: tuple[int, ...] = ()
 
-    def __init__(self, name: str, *, seed: int, first_instance: int, instances: int, endless: bool) -> None:
-        self.preset = PRESETS[name]
-        self.name = name
-        self.seed = seed
-        self.first_instance = first_instance
-        self.instances = instances
-        self.endless = endless
+    @property
+    def preset(self) -> Preset:
+        """The preset."""
+        return PRESETS[self.name]
 
     def __len__(self) -> int:
-        """Return how many indices there are."""
         return self.preset.num_classes * self.instances
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
@@ -243,4 +251,47 @@ def open_generated(name: str, *, seed: int = 0) -> DataSet:
         augmentation=preset.augmentation,
         fingerprint=hashlib.sha256(f"{preset} {seed}".encode()).hexdigest(),
         endless_epoch=preset.num_classes * EPOCH_INSTANCES,
+    )
+
+
+class BlankImages:
+    """A split of black images."""
+
+    endless = True
+    shards: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return BLANK_EPOCH
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return a black image."""
+        return np.zeros((BLANK_SIDE, BLANK_SIDE, 3), dtype=np.uint8)
+
+    def encoded(self, index: int) -> None:
+        """Return nothing: the images are pixels from the start."""
+        return
+
+    def label(self, index: int) -> None:
+        """Return that there is none."""
+        return
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return -1 for each."""
+        return np.full(BLANK_EPOCH, -1)
+
+    def describe(self, index: int) -> str:
+        """Return its name."""
+        return f"{BLANK}[{index}]"
+
+
+def open_blank() -> DataSet:
+    """Return the dataset, of one endless split."""
+    return DataSet(
+        name=BLANK,
+        class_names=(CLASS,),
+        splits={"train": BlankImages()},
+        augmentation=Augmentation(crop="none", flip=False),
+        fingerprint=BLANK,
+        task=UNLABELLED,
+        endless_epoch=BLANK_EPOCH,
     )

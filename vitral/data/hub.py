@@ -5,21 +5,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# HTTPError is from the client's HTTP library, whichever it is: a failed connection, not an answer.
+import numpy as np
+
+# HTTPError is that of the client's HTTP library, whichever it is: a failed connection, not an answer.
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from vitral.data.address import find
-from vitral.data.assemble import Listing
 from vitral.data.columns import CLASSES, IMAGES, UNREAD
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, split_named
-from vitral.data.stored import Entry
-from vitral.data.table import class_names, list_tables, split_of_file
-from vitral.errors import DataError, ImageError, one_line
+from vitral.data.stored import Entry, located
+from vitral.data.tables import class_names, content_of, list_tables, split_of_file
+from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
-HUB, STREAM = "hf:", "hf-stream:"
+HUB = "hf:"
+STREAM = "hf-stream:"
 SAVED = ("dataset_info.json", "dataset_dict.json")
 
 
@@ -28,34 +31,18 @@ class HubImages:
 
     def __init__(self, title: str, parts: list[Any], column: str) -> None:
         self._title, self._parts, self._column = title, parts, column
-        self._firsts = [0]
-        for part in parts:
-            self._firsts.append(self._firsts[-1] + len(part))
+        self._ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
 
     def read(self, index: int) -> bytes | Path:
-        """Return an image's bytes, or its path.
-
-        Raises:
-            ImageError: the row holds neither.
-        """
-        part, row = self._find(index)
-        value = self._parts[part][row][self._column]
-        if isinstance(value, dict):
-            value = value.get("bytes") or value.get("path")
-        if isinstance(value, bytes) and value:
-            return value
-        if isinstance(value, str) and value:
-            return Path(value)
-        raise ImageError(f"'{self.name(index)}' is empty; remove the row.")
+        """Return an image's bytes, or its path. See `Store`."""
+        part, row = located(self._ends, index)
+        content = content_of(self._parts[part][row][self._column], self.name(index))
+        return content if isinstance(content, bytes) else Path(content)
 
     def name(self, index: int) -> str:
         """Return the dataset with split and row, such as "hf:owner/name train[17]"."""
-        part, row = self._find(index)
+        part, row = located(self._ends, index)
         return f"{self._title} {self._parts[part].split or 'rows'}[{row}]"
-
-    def _find(self, index: int) -> tuple[int, int]:
-        part = next(number for number, end in enumerate(self._firsts[1:]) if index < end)
-        return part, index - self._firsts[part]
 
 
 def is_saved(folder: Path) -> bool:
@@ -63,7 +50,7 @@ def is_saved(folder: Path) -> bool:
     return any((folder / name).is_file() for name in SAVED)
 
 
-def list_hub(spec: str, *, labelled: bool = True) -> Listing:
+def list_hub(spec: str, how: Opening) -> Listing:
     """Return the images of "hf:OWNER/NAME" or "hf:OWNER/NAME:CONFIG", downloaded whole into the cache of `datasets`.
 
     Raises:
@@ -77,7 +64,7 @@ def list_hub(spec: str, *, labelled: bool = True) -> Listing:
             loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises many types, some of its own
         raise DataError(f"'{spec}' cannot be fetched from the Hub ({one_line(error)}).") from error
-    return _list(spec, name.split("/")[-1], loaded, labelled=labelled)
+    return _list(spec, name.split("/")[-1], loaded, labelled=how.labelled)
 
 
 @contextmanager
@@ -113,7 +100,7 @@ def list_saved(folder: Path, *, labelled: bool = True) -> Listing:
     return _list(str(folder), folder.resolve().name, loaded, labelled=labelled)
 
 
-def list_stream(spec: str, *, labelled: bool = True) -> Listing:
+def list_stream(spec: str, how: Opening) -> Listing:
     """Return the images of "hf-stream:OWNER/NAME" or "hf-stream:OWNER/NAME:CONFIG", read from the Hub as they are needed.
 
     The Hub keeps every dataset as Parquet files too; their row groups are the shards.
@@ -123,7 +110,7 @@ def list_stream(spec: str, *, labelled: bool = True) -> Listing:
     """
     name, _, config = spec.removeprefix(STREAM).partition(":")
     root = f"hf://datasets/{name}@~parquet/{config or 'default'}"
-    return list_parquet_tree(spec, root, name.split("/")[-1], labelled=labelled)
+    return list_parquet_tree(spec, root, name.split("/")[-1], labelled=how.labelled)
 
 
 def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True) -> Listing:
@@ -135,7 +122,7 @@ def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True
     addresses, base = find(root, "**/*.parquet")
     if not addresses:
         raise DataError(
-            f"'{title}' has no Parquet files; use '{HUB}' in index of '{STREAM}', or name its configuration."
+            f"'{title}' has no Parquet files; use '{HUB}' instead of '{STREAM}', or name its configuration."
         )
     files: dict[str, list[str]] = {}
     for file in addresses:

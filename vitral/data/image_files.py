@@ -15,13 +15,14 @@ Arrange = Callable[[Iterable[str]], Iterable[str]]
 
 
 @dataclass(frozen=True)
-class Unlabelled:
+class LazyImage:
     """An image that is read when it is needed.
 
     Attributes:
-        name: for people: its path, or archive and member.
-        read: returns its RGB pixels, or raises ImageError.
-        fetch: reads the encoded image and returns what decodes it, or raises ImageError; None where nothing is encoded.
+        name: The image's name for people: its path, or archive and member.
+        read: Returns its RGB pixels, or raises ImageError.
+        fetch: Reads the encoded image and returns a function that decodes it, or raises ImageError; None where nothing is
+            encoded.
     """
 
     name: str
@@ -29,21 +30,21 @@ class Unlabelled:
     fetch: Callable[[], Callable[[], Pixels]] | None = None
 
 
-def files_in(folder: Path, arrange: Arrange) -> Iterator[Unlabelled]:
+def files_in(folder: Path, arrange: Arrange) -> Iterator[LazyImage]:
     """Give the image files below a folder, by their names' endings; a broken link is reported when it is read.
 
     Args:
-        folder: the folder.
-        arrange: puts paths in order, such as `sorted`; or `iter`, which has the names of one folder at a time in memory.
+        folder: The folder.
+        arrange: Puts paths in order, such as `sorted`; or `iter`, which has the names of one folder at a time in memory.
     """
     names = arrange(name for name in files_below(folder) if name.lower().endswith(EXTENSIONS))
     return (of_file(folder / name) for name in names)
 
 
-def plain_images(spec: str) -> list[Unlabelled] | None:
+def plain_images(spec: str) -> list[LazyImage] | None:
     """Return the images that a name stands for, those of a folder in order of path; None where it is no file or folder of them.
 
-    What else a name may stand for, a dataset or an archive, `vitral.data.unlabelled` knows.
+    What else a name may stand for, a dataset or an archive, `vitral.data.image_stream` knows.
     """
     path = Path(spec)
     if is_folder(path):
@@ -51,7 +52,7 @@ def plain_images(spec: str) -> list[Unlabelled] | None:
     return [of_file(path, spec)] if is_regular(path) and spec.lower().endswith(EXTENSIONS) else None
 
 
-def require(images: Iterator[Unlabelled], path: Path) -> Iterator[Unlabelled]:
+def require(images: Iterator[LazyImage], path: Path) -> Iterator[LazyImage]:
     """Give images, of which there must be one.
 
     Raises:
@@ -64,9 +65,9 @@ def require(images: Iterator[Unlabelled], path: Path) -> Iterator[Unlabelled]:
     yield from images
 
 
-def of_file(path: Path, name: str = "") -> Unlabelled:
+def of_file(path: Path, name: str = "") -> LazyImage:
     """Return an image file, named by its path if not otherwise."""
-    return Unlabelled(name or str(path), partial(read_image, path), partial(_fetch_file, path))
+    return LazyImage(name or str(path), partial(read_image, path), partial(_fetch_file, path))
 
 
 def _fetch_file(path: Path) -> Callable[[], Pixels]:
@@ -75,7 +76,7 @@ def _fetch_file(path: Path) -> Callable[[], Pixels]:
 
 
 def read_ahead(path: Path) -> None:
-    """Let the system read a file, so that what decodes it finds it in memory; why one cannot be read is told there."""
+    """Let the system read a file, so that decoding finds it in memory; an error in reading it is raised there."""
     if is_regular(path):
         with contextlib.suppress(OSError), open(path, "rb") as file:
             while file.read(CHUNK):

@@ -18,9 +18,9 @@ class Levels:
     """Labels by their depth in a tree.
 
     Attributes:
-        nodes: the names of each level's labels, the top one first; those of one label alone are left out, as in the original.
-        places: for each class, in its order, and each of these levels the place in it of the class itself or of the label above
-            it there; None below the class.
+        nodes: The names of each level's labels, the top level first; levels of one label are left out, as in the original.
+        places: For each class, in its order, and each of these levels the index there of the class itself or of the label
+            above it; None below the class.
     """
 
     nodes: tuple[tuple[str, ...], ...]
@@ -49,7 +49,7 @@ def read_tree(path: str | Path) -> dict[str, str | None]:
         parent = parents[0] if parents else None
         if above.setdefault(label, parent) != parent:
             raise DataError(
-                f"'{path}', line {number}: '{label}' is below {_said(parent)} and below {_said(above[label])}; choose one."
+                f"'{path}', line {number}: '{label}' is below {_quoted(parent)} and below {_quoted(above[label])}; choose one."
             )
     return above
 
@@ -58,9 +58,9 @@ def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: s
     """Return the levels of a tree that some classes have a part in.
 
     Args:
-        above: what stands above each label.
-        class_names: of the data, in order.
-        title: of the tree, in messages.
+        above: The label above each label.
+        class_names: The classes of the data, in order.
+        title: The tree's name in messages.
 
     Raises:
         DataError: a class is not in the tree, labels stand above each other, or there is no level with two labels.
@@ -77,25 +77,25 @@ def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: s
     for chain in chains:
         for depth, node in enumerate(chain):
             by_depth[depth].setdefault(node)
-    kept = [depth for depth, nodes in enumerate(by_depth) if len(nodes) > 1]
-    if not kept:
+    depths = [depth for depth, nodes in enumerate(by_depth) if len(nodes) > 1]
+    if not depths:
         raise DataError(f"The label tree '{title}' has no level that tells two of the classes apart.")
-    if alone := [name for name, chain in zip(class_names, chains, strict=True) if len(by_depth[len(chain) - 1]) == 1]:
+    if single := [name for name, chain in zip(class_names, chains, strict=True) if len(by_depth[len(chain) - 1]) == 1]:
         raise DataError(
-            f"The label tree '{title}' has the class '{alone[0]}' alone on its level, so that nothing tells it from others; "
+            f"The label tree '{title}' has the class '{single[0]}' alone on its level, so that nothing tells it from others; "
             "put labels beside it, or a label below it in its place."
         )
-    place = [{node: index for index, node in enumerate(by_depth[depth])} for depth in kept]
+    place = [{node: index for index, node in enumerate(by_depth[depth])} for depth in depths]
     return Levels(
-        tuple(tuple(by_depth[depth]) for depth in kept),
+        tuple(tuple(by_depth[depth]) for depth in depths),
         tuple(
-            tuple(place[row][chain[depth]] if depth < len(chain) else None for row, depth in enumerate(kept))
+            tuple(place[row][chain[depth]] if depth < len(chain) else None for row, depth in enumerate(depths))
             for chain in chains
         ),
     )
 
 
-def _said(label: str | None) -> str:
+def _quoted(label: str | None) -> str:
     return "nothing" if label is None else f"'{label}'"
 
 

@@ -1,7 +1,6 @@
 """Batches for training, by step, and for evaluation, in order; independent of the number of worker processes."""
 
 import contextlib
-import copy
 import functools
 import os
 import re
@@ -10,7 +9,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import repeat
 from types import FrameType
 from typing import Any
@@ -24,11 +23,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitral.advice import argument
 from vitral.data.batch import Batch
-from vitral.data.kept import KeptImages
+from vitral.data.image_cache import CachedImages
 from vitral.data.sampling import Indices, batch_indices, batch_passes
 from vitral.data.source import Source
 from vitral.errors import DataError, ImageError, PluginError
-from vitral.images.augment import Augmentation, View, training_view
+from vitral.images.augment import Augmentation, TrainingView, training_view
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
@@ -38,9 +37,9 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Label, Targets, Task
 
 LOST_WORKER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
-FETCHING = "multiprocessing"  # in the path of the file that fetches from workers
+FETCHING = "multiprocessing"  # in the path of torch's file that fetches from workers
 PREFETCH = 2  # batches that each worker prepares ahead
-GRACE_SECONDS = 60  # at most, that a worker outlives a SIGTERM: the main process may be in a long update
+GRACE_SECONDS = 60  # that a worker outlives a SIGTERM at most, because the main process may be in a long update
 
 
 Encode = Callable[[Sequence[Label]], Targets]
@@ -52,9 +51,9 @@ class Prepared:
     """Images prepared for a model, with their labels.
 
     Attributes:
-        images: the model's input.
-        labels: as the task encodes them.
-        indices: positions in the source.
+        images: The model's input.
+        labels: The labels as the task encodes them.
+        indices: The positions of the images in the source.
     """
 
     images: Float32[Tensor, "batch 3 height width"]
@@ -62,67 +61,57 @@ class Prepared:
     indices: Int64[Tensor, " batch"]
 
 
+@dataclass(eq=False, repr=False)
 class TrainingBatches:
     """The training images as batches by step: batch `t` is a pure function of (seed, t).
 
     Each image's view is a function of (seed, t, its position in the batch) alone, so it does not depend on how many
     processes share a batch, nor on how many workers prepare it.
 
-    Args:
-        source: images and labels.
-        batch_size: images per step, over all processes.
-        image_size: height and width, pixels.
-        augmentation: how the images vary.
-        seed: of order and augmentation.
-        task: what a label is.
-        num_classes: of the labels; a single-label task does not need it.
-        rank: which of the processes that share a batch this is.
-        world: the number of processes; each has a contiguous part of the batch.
-        partner: also return the image before the first, with which mixing mixes it.
-        labelled: whether the source's labels are read; if not, each is -1.
-        more: augmentations of further views of the same images.
-        extra: batches of further sources by name, which come with these.
-        fill: timm's RandAugment's colour for what is beyond the edge: red, green, blue, 0 to 255.
+    Attributes:
+        source: Images and labels.
+        batch_size: The number of images per step, over all processes.
+        image_size: Height and width, pixels.
+        augmentation: The changes by which the images vary.
+        seed: The seed of order and augmentation.
+        task: The task, which says what a label is.
+        num_classes: The number of classes; a single-label task does not need it.
+        rank: The index of this process among those that share a batch.
+        world: The number of processes; each has a contiguous part of the batch.
+        partner: Whether the image before the first is also returned, with which mixing mixes it.
+        labelled: Whether the source's labels are read; if not, each is -1.
+        more: The augmentations of further views of the same images.
+        extra: Batches of further sources by name, which come with these.
+        fill: The colour that timm's RandAugment fills in beyond the edge: red, green, blue, 0 to 255.
 
     Raises:
         DataError: the batch is not divisible by the number of processes.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        *,
-        batch_size: int,
-        image_size: tuple[int, int],
-        augmentation: Augmentation,
-        seed: int,
-        task: Task = SINGLE_LABEL,
-        num_classes: int = 0,
-        rank: int = 0,
-        world: int = 1,
-        partner: bool = False,
-        labelled: bool = True,
-        more: Sequence[Augmentation] = (),
-        extra: Mapping[str, "TrainingBatches"] | None = None,
-        fill: Colour = GREY,
-    ) -> None:
-        if batch_size % world:
-            raise DataError(f"A batch of {batch_size} images cannot be shared by {world} processes evenly.")
-        self.source = source
-        self.batch_size = batch_size
-        self.image_size = image_size
-        self.augmentation = augmentation
-        self.seed = seed
-        self.task, self.num_classes = task, num_classes
-        self.rank, self.world = rank, world
-        self.partner, self.labelled = partner, labelled
-        self.more, self.extra = tuple(more), dict(extra or {})
-        self.fill = fill
+    source: Source
+    _: KW_ONLY
+    batch_size: int
+    image_size: tuple[int, int]
+    augmentation: Augmentation
+    seed: int
+    task: Task = SINGLE_LABEL
+    num_classes: int = 0
+    rank: int = 0
+    world: int = 1
+    partner: bool = False
+    labelled: bool = True
+    more: Sequence[Augmentation] = ()
+    extra: Mapping[str, "TrainingBatches"] = field(default_factory=dict)
+    fill: Colour = GREY
+
+    def __post_init__(self) -> None:
+        if self.batch_size % self.world:
+            raise DataError(f"A batch of {self.batch_size} images cannot be shared by {self.world} processes evenly.")
         self._images = self._read()
 
-    def _read(self) -> list[Source | KeptImages]:
+    def _read(self) -> list[Source | CachedImages]:
         return [
-            KeptImages(self.source, how, self.image_size) if how.decode == "kept" else self.source
+            CachedImages(self.source, how, self.image_size) if how.decode == "kept" else self.source
             for how in (self.augmentation, *self.more)
         ]
 
@@ -130,8 +119,9 @@ class TrainingBatches:
         """Return the same batches with their images, and those of further sources, at another size in pixels.
 
         Args:
-            image_size: height and width, pixels.
-            views: how the images vary in each view, those of further sources left out; none for as before.
+            image_size: The height and width, pixels.
+            views: The changes by which the images vary in each view, those of further sources left out; empty for as
+                before.
 
         Returns:
             These batches themselves where nothing differs, with the images that they have decoded.
@@ -139,17 +129,13 @@ class TrainingBatches:
         augmentation, *more = views or (self.augmentation, *self.more)
         if (image_size, augmentation, more) == (self.image_size, self.augmentation, list(self.more)):
             return self
-        other = copy.copy(self)
-        other.image_size = image_size
-        other.augmentation, other.more = augmentation, tuple(more)
-        other.extra = {name: batches.at(image_size) for name, batches in self.extra.items()}
-        other._images = other._read()
-        return other
+        extra = {name: batches.at(image_size) for name, batches in self.extra.items()}
+        return replace(self, image_size=image_size, augmentation=augmentation, more=tuple(more), extra=extra)
 
     def open(self) -> list[str]:
         """Take the memory of images that are kept decoded; return a line for each view for which it is too little."""
-        kept = [line for images in self._images if isinstance(images, KeptImages) for line in images.open()]
-        return kept + [line for batches in self.extra.values() for line in batches.open()]
+        lines = [line for images in self._images if isinstance(images, CachedImages) for line in images.open()]
+        return lines + [line for batches in self.extra.values() for line in batches.open()]
 
     def indices(self, step: int) -> Indices:
         """Return the positions in the source of the whole batch at `step`, counted from 0."""
@@ -188,7 +174,7 @@ class TrainingBatches:
             {name: batches.batch(step) for name, batches in self.extra.items()},
         )
 
-    def _labels(self, indices: Indices, views: Sequence[View]) -> Targets:
+    def _labels(self, indices: Indices, views: Sequence[TrainingView]) -> Targets:
         """Return the labels of images as they are of their first views."""
         if not self.labelled:
             return torch.full((len(indices),), -1)
@@ -196,7 +182,7 @@ class TrainingBatches:
         labels = [self.task.follow(self.source.label(index), view.geometry) for index, view in pairs]
         return self.task.encode(labels, self.num_classes)
 
-    def _views(self, step: int, rows: Indices, indices: Indices, number: int) -> list[View]:
+    def _views(self, step: int, rows: Indices, indices: Indices, number: int) -> list[TrainingView]:
         """Return one view of each of the images that stand in some rows of the whole batch."""
         augmentation = (self.augmentation, *self.more)[number]
         counters = (number,) if number else ()
@@ -221,7 +207,7 @@ class _Guarded(Dataset[Any]):
     """Items by number, with an image error as a value: from a worker an exception would come wrapped in a traceback."""
 
     def __init__(self, fetch: Callable[[int], Any]) -> None:
-        self.needed = Needed()  # before what may be of a plugin: a worker that is spawned unpickles in this order
+        self.needed = Needed()  # first, because a spawned worker unpickles in this order, and `fetch` may need a plugin
         self.fetch = fetch
 
     def __getitem__(self, number: int) -> Any:  # noqa: ANN401  # any fetched value
@@ -261,14 +247,14 @@ def load_evaluation(
     communicate: a process without one in the last round gets images without labels and indices, which do not count.
 
     Args:
-        source: images and labels.
-        preprocessing: the model's.
-        batch_size: images per batch; the last batch has the rest.
-        workers: processes that decode; 0 decodes in this one.
-        limit: use only the first images, up to this number.
-        encode: makes a tensor of labels; class numbers if left out.
-        rank: which of the processes this is.
-        world: the number of processes.
+        source: Images and labels.
+        preprocessing: The model's preprocessing.
+        batch_size: The number of images per batch; the last batch has the rest.
+        workers: The number of processes that decode; 0 decodes in this one.
+        limit: The number of images to use, the first ones; None for all.
+        encode: Makes a tensor of labels; class numbers if left out.
+        rank: The index of this process.
+        world: The number of processes.
 
     Raises:
         ImageError: an image cannot be read.
@@ -294,7 +280,7 @@ def _prepared(
 
 def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:
     with warnings.catch_warnings():
-        # It warns of more workers than this process has cores, which is fine here.
+        # It warns of more workers than cores, which is fine here.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         loader = DataLoader(
             _Guarded(fetch),

@@ -56,11 +56,13 @@ def some(names: Collection[str]) -> str:
 
 def side_by_side(known: Collection[str], named: Collection[str]) -> str:
     """Return a sentence that shows a classifier's classes beside the data's, where they do not match."""
-    shown = f"The classifier has {some(known)}; the data have {some(named)}."
+    sentence = f"The classifier has {some(known)}; the data have {some(named)}."
     theirs, ours = set(named) - set(known), set(known) - set(named)
-    if theirs and len(theirs) < len(set(named)):  # else both lists say it
-        shown += f" Only the data have {some(theirs)}" + (f"; only the classifier has {some(ours)}." if ours else ".")
-    return shown
+    if theirs and len(theirs) < len(set(named)):  # otherwise both lists show it
+        sentence += f" Only the data have {some(theirs)}" + (
+            f"; only the classifier has {some(ours)}." if ours else "."
+        )
+    return sentence
 
 
 def unread_classes(named: Collection[str], read: Collection[str]) -> list[str]:

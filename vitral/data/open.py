@@ -1,6 +1,8 @@
 """Opening a dataset by name, path or address: one function for every kind of source."""
 
+import functools
 import itertools
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -9,31 +11,30 @@ from pathlib import Path, PurePosixPath
 from vitral import plugins
 from vitral.data.address import find, is_address
 from vitral.data.archive import is_archive, list_archive
-from vitral.data.assemble import Listing, Opening, assemble
-from vitral.data.blank import BLANK, open_blank
+from vitral.data.assemble import assemble
 from vitral.data.classes import Reading, check_reading, outermost
 from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
-from vitral.data.frequent import PREFIX as FREQUENT
-from vitral.data.frequent import is_frequent, list_frequent, read_frequent
-from vitral.data.generated import PRESETS, open_generated
-from vitral.data.hub import HUB, STREAM, is_saved, list_hub, list_parquet_tree, list_saved, list_stream
-from vitral.data.part import cut, divided, is_part, read_part
-from vitral.data.published.registry import PUBLISHED, is_published, list_published, refuse_unnamed
+from vitral.data.generated import BLANK, PRESETS, open_blank, open_generated
+from vitral.data.hub import is_saved, list_parquet_tree, list_saved
+from vitral.data.listing import Listing, Opening
+from vitral.data.part import cut
+from vitral.data.prefixes import PREFIXES, prefix_of
+from vitral.data.published.datasets import PUBLISHED, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
-from vitral.data.table import SUFFIXES, list_files, list_tables, split_of_file, table_files
+from vitral.data.tables import SUFFIXES, list_files, list_tables, split_of_file, table_files
 from vitral.data.text_table import LIST_SUFFIX
-from vitral.data.vtab.open import BOTH, open_task, read_spec
-from vitral.data.vtab.open import PREFIX as VTAB
-from vitral.data.without_labels import PREFIX as UNLABELLED
-from vitral.data.without_labels import is_unlabelled, list_without_labels, source_in
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import Walk, from_home, is_folder, look_at, refuse_endless, walk
+from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
 
-DIGITS = "digits"
+BUILT_IN: dict[str, Callable[[], DataSet]] = {
+    "digits": open_digits,
+    **{preset: functools.partial(open_generated, preset) for preset in PRESETS},
+    BLANK: open_blank,
+}
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
@@ -60,29 +61,30 @@ def open_data(
     | one folder per class, inside split folders or not | photos/, photos.zip, photos.tar, photos.tar.gz |
     | table with paths or bytes | photos.csv, photos.tsv, photos.parquet, or a folder of train.csv, test.csv, ... |
     | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... next to the images |
-    | published dataset in its authors' form | imagenet:FOLDER, cifar10:FOLDER, ... (`vitral.data.published.registry`) |
+    | published dataset in its authors' form | imagenet:FOLDER, cifar10:FOLDER, ... (`vitral.data.published.datasets`) |
     | Hugging Face dataset | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
-    | a task of VTAB-1k | vtab:FOLDER:TASK, see `vitral.data.vtab.open` |
+    | a task of VTAB-1k | vtab:FOLDER:TASK, see `vitral.data.vtab.task_data` |
     | a share of any other's training images | part:10%:photos/, part:0.1:photos/, part:1/16:photos/ (`vitral.data.part`) |
     | the classes of more than 500 images of any other | frequent:500:photos/ (`vitral.data.frequent`) |
-    | any images, whose labels are not read | unlabelled:FOLDER, or unlabelled: and any other (`vitral.data.without_labels`) |
+    | any images, whose labels are not read | unlabelled:FOLDER, or unlabelled: and any other (`vitral.data.unlabelled`) |
     | a plugin's | NAME, or NAME:TEXT |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 
     Args:
-        spec: see above.
-        class_names: the order of the classes, as in a classifier; None takes the data's own.
-        classes: in nested folders, whether the innermost ("leaf") or outermost ("top") names the class, or all of them
-            together ("path"); None detects it, and a note says what was detected.
-        skip_bad_images: leave out images that cannot be read, and list them, instead of raising an error.
-        trained_on: None to open data to train on. To evaluate, the fingerprint of the classifier's training data, or several
-            classifiers': data without splits are then split as for training if they are the same as one of these, otherwise
-            all of them are scored.
-        verify: whether images are decoded beforehand, to make sure that they can be read.
-        checking_seconds: that this may take; None for as long as it needs, and with `skip_bad_images` it takes that anyway.
-        hold_out: whether some training images become a validation split where the data have a test split alone.
-        listener: receives the progress of checking.
+        spec: The name, path or address; see above.
+        class_names: The classes in order, as in a classifier; None takes the data's own.
+        classes: In nested folders, the folder that names the class: the innermost ("leaf"), the outermost ("top"), or all
+            of them together ("path"); None detects it, and a note says what was detected.
+        skip_bad_images: Whether images that cannot be read are left out and listed, instead of an error.
+        trained_on: None to open data to train on. To evaluate, the fingerprint of the classifier's training data, or
+            several classifiers': data without splits are then split as for training if they are the same as one of these;
+            otherwise all of them are scored.
+        verify: Whether images are decoded beforehand, to make sure that they can be read.
+        checking_seconds: The time that decoding them may take; None for as long as it needs, and with `skip_bad_images` it
+            takes that anyway.
+        hold_out: Whether some training images become a validation split where the data have a test split alone.
+        listener: Receives the progress of checking.
 
     Raises:
         DataError: there is no such dataset, or its classes do not match `class_names`.
@@ -100,37 +102,45 @@ def open_data(
         hold_out,
         checking_seconds=checking_seconds,
     )
-    if is_part(name):
-        part = read_part(name)
-        name, how = part.source, replace(how, part=part.share)
+    return _open_named(name, how)
+
+
+def _open_named(name: str, how: Opening) -> DataSet:
     if is_built_in(name):
-        data = _in_order(_built_in(name), class_names)
+        data = _in_order(_built_in(name), how.class_names)
         return data if how.part is None else cut(data, how.part)
-    if name.startswith(VTAB):
-        return open_task(read_spec(name), how)
-    if is_unlabelled(name):
-        return assemble(list_without_labels(name, how, _list_labelled), how)
-    if is_frequent(name):
-        return assemble(list_frequent(name, how, _list_labelled), how)
+    prefix = prefix_of(name)
+    if prefix is not None and prefix.open is not None:
+        return prefix.open(name, how, _open_named)
     return assemble(list_data(name, how), how)
 
 
-def _list_labelled(spec: str, how: Opening) -> Listing:
-    """Return the images of data that another name is a selection of."""
-    if is_built_in(spec) or is_part(spec) or is_unlabelled(spec) or is_frequent(spec) or spec.startswith(VTAB):
-        raise DataError(
-            f"'{_short(spec)}' is opened as it is; name it without '{UNLABELLED}' or '{FREQUENT}' before it."
-        )
+def _list_selectable(spec: str, how: Opening) -> Listing:
+    """Return the images of data of which a prefix selects some."""
+    if not is_selectable(spec):
+        selecting = " or ".join(f"'{prefix.name}:'" for prefix in PREFIXES if prefix.select is not None)
+        raise DataError(f"'{_short(spec)}' is opened as it is; name it without {selecting} before it.")
     return list_data(spec, how)
 
 
+def is_selectable(spec: str) -> bool:
+    """Tell whether a prefix such as "unlabelled:" may stand before a name of data: its images can be listed one by one."""
+    prefix = prefix_of(spec)
+    return not is_built_in(spec) and (prefix is None or prefix.images is not None)
+
+
+def is_opened_whole(spec: str) -> bool:
+    """Tell whether data are known only once they are opened, and `list_data` does not list their images."""
+    prefix = prefix_of(spec)
+    return is_built_in(spec) or (prefix is not None and prefix.open is not None)
+
+
 def _built_in(name: str) -> DataSet:
-    if name == DIGITS:
-        return open_digits()
-    if name == BLANK:
-        return open_blank()
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
     own = plugins.registered("data").get(name.partition(":")[0])
-    return open_generated(name) if own is None else _of_plugin(own, name)
+    assert own is not None, f"{name} is not built in"
+    return _of_plugin(own, name)
 
 
 def _of_plugin(own: Callable[[str], object], name: str) -> DataSet:
@@ -142,23 +152,15 @@ def _of_plugin(own: Callable[[str], object], name: str) -> DataSet:
 
 def is_built_in(spec: str) -> bool:
     """Tell whether a name is of a dataset that comes with Vitral, or with a plugin."""
-    return spec in (DIGITS, BLANK, *PRESETS) or spec.partition(":")[0] in plugins.registered("data")
+    return spec in BUILT_IN or spec.partition(":")[0] in plugins.registered("data")
 
 
 def is_data_name(spec: str) -> bool:
     """Tell whether a name is spelled like a dataset, not like a folder or an image file."""
     if look_at(spec) is not None:
         return spec.lower().endswith(SUFFIXES)
-    if (
-        is_part(spec)
-        or is_unlabelled(spec)
-        or is_frequent(spec)
-        or is_built_in(spec)
-        or is_published(spec)
-        or is_address(spec)
-    ):
-        return True
-    return spec.startswith((HUB, STREAM, VTAB)) or RANGE.search(spec) is not None
+    named = prefix_of(spec) is not None or is_built_in(spec)
+    return named or is_address(spec) or RANGE.search(spec) is not None
 
 
 def parts_of_name(spec: str) -> tuple[str, str, str]:
@@ -166,28 +168,14 @@ def parts_of_name(spec: str) -> tuple[str, str, str]:
 
     Of a name that holds no other path the whole is the path, as of a folder. After a prefix, ~ stands for the home folder.
     """
-    if is_part(spec):
-        share, source = divided(spec)
-        before, path, after = parts_of_name(source)
-        return f"{share}{before}", _at_home(path), after
-    if is_unlabelled(spec) and spec != UNLABELLED:
-        before, path, after = parts_of_name(source_in(spec))
-        return f"{UNLABELLED}{before}", _at_home(path), after
-    if is_frequent(spec):
-        source = read_frequent(spec).source
-        before, path, after = parts_of_name(source)
-        return f"{spec[: len(spec) - len(spec.split(':', 2)[2])]}{before}", _at_home(path), after
-    if look_at(spec) is None and spec.startswith(VTAB):
-        root = spec.removeprefix(VTAB).removesuffix(f":{BOTH}").rpartition(":")[0]
-        return VTAB, _at_home(root), spec[len(VTAB) + len(root) :]
-    if look_at(spec) is None and is_published(spec):
-        name, colon, path = spec.partition(":")
-        return f"{name}{colon}", _at_home(path), ""
-    return "", spec, ""
-
-
-def _at_home(path: str) -> str:
-    return str(from_home(path)) if path.startswith("~") else path
+    prefix = prefix_of(spec)
+    if prefix is None:
+        return "", spec, ""
+    before, inside, after = prefix.divide(spec)
+    if prefix.around and inside:
+        more, inside, after = parts_of_name(inside)
+        before += more
+    return before, os.path.expanduser(inside), after
 
 
 def path_in(spec: str) -> str:
@@ -196,7 +184,7 @@ def path_in(spec: str) -> str:
 
 
 def seen_from_here(spec: str, where: str) -> str:
-    """Return a name of data that was said in the folder `where`, as it is said from here; one that holds no path stays."""
+    """Return a name of data that holds in the folder `where`, as it must be written here; a name without a path stays."""
     before, path, after = parts_of_name(spec)
     there = Path(where, path)
     return f"{before}{there}{after}" if path and look_at(there) is not None else spec
@@ -210,19 +198,19 @@ def list_data(spec: str, how: Opening) -> Listing:
     """
     if not spec.strip():
         raise DataError("Name the data: a folder, a file, an address, or a built-in dataset such as digits.")
-    if is_published(spec) and look_at(spec) is None:
-        return list_published(spec, how)
-    if spec.startswith(HUB):
-        return list_hub(spec, labelled=how.labelled)
-    if spec.startswith(STREAM):
-        return list_stream(spec, labelled=how.labelled)
+    prefix = prefix_of(spec)
+    if prefix is not None and prefix.images is not None:
+        return prefix.images(spec, how)
+    if prefix is not None and prefix.select is not None:
+        return prefix.select(spec, how, _list_selectable)
     if RANGE.search(spec):
         return list_shards(spec, _expand(spec), how.listener, labelled=how.labelled)
     if is_address(spec):
         return _list_address(spec, how)
     path = Path(spec)
     if look_at(path) is None:
-        built_in = (DIGITS, *PRESETS, *(f"{name}:FOLDER" for name in PUBLISHED), *plugins.registered("data"))
+        named = (name for name in BUILT_IN if name != BLANK)
+        built_in = (*named, *(f"{name}:FOLDER" for name in PUBLISHED), *plugins.registered("data"))
         hint = did_you_mean(spec, built_in)
         raise DataError(
             f"There is no folder '{_short(spec)}' and no dataset of that name ({', '.join(built_in)}).{hint}"
@@ -255,14 +243,15 @@ def tables_in(spec: str) -> list[str]:
     """Return the paths of the tables that local data are read from; none where folders or anything else are read.
 
     Args:
-        spec: the data's name, see `open_data`.
+        spec: The data's name, see `open_data`.
     """
-    before, name, _ = parts_of_name(spec)
-    if before.endswith((VTAB, *(f"{published}:" for published in PUBLISHED))):
-        return []
-    path = Path(name)
+    while (prefix := prefix_of(spec)) is not None:
+        if not prefix.around:
+            return []
+        spec = os.path.expanduser(prefix.divide(spec)[1])
+    path = Path(spec)
     if not is_folder(path):
-        return [name] if name.lower().endswith(SUFFIXES) else []
+        return [spec] if spec.lower().endswith(SUFFIXES) else []
     if is_saved(path):
         return []
     read = (table for tables in _tables_alone(path, walk(path)).values() for table in tables)

@@ -6,38 +6,27 @@ validation and test images are those of the whole, also where the validation ima
 """
 
 import hashlib
+import os
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from vitral.data.fingerprint import of_part
+from vitral.data.listing import Opening
 from vitral.data.source import DataSet
 from vitral.data.subset import Subset
 from vitral.errors import DataError
-from vitral.paths import from_home, look_at
+from vitral.paths import look_at
 from vitral.tasks.task import classes_of
 
 PREFIX = "part:"
 FORM = f"{PREFIX}SHARE:SOURCE, such as {PREFIX}10%:photos/"
 NUMBER = r"(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})"
 SHARE = re.compile(rf"({NUMBER})\s*(%?)|(\d{{1,18}})\s*/\s*(\d{{1,18}})", re.ASCII)
-BITS = 64  # of a hash
+BITS = 64  # the size of a hash
 PERSON = b"vitral part"  # sets these hashes apart from others of the same names
-
-
-@dataclass(frozen=True)
-class Part:
-    """What is to be opened.
-
-    Attributes:
-        share: of the training images, above 0 and at most 1.
-        source: what they are of, as `open_data` takes it.
-    """
-
-    share: Fraction
-    source: str
 
 
 def is_part(spec: str) -> bool:
@@ -45,33 +34,34 @@ def is_part(spec: str) -> bool:
     return spec.startswith(PREFIX) and look_at(spec) is None
 
 
-def divided(spec: str) -> tuple[str, str]:
-    """Return what stands before the source in the name of a share, "part:10%:", and the source."""
-    share, colon, source = spec.removeprefix(PREFIX).partition(":")
-    return f"{PREFIX}{share}{colon}", source
+def open_part(spec: str, how: Opening, open_source: Callable[[str, Opening], DataSet]) -> DataSet:
+    """Open part:SHARE:SOURCE; see `Prefix.open`."""
+    share, source = read_part(spec)
+    return open_source(source, replace(how, part=share))
 
 
-def read_part(spec: str) -> Part:
-    """Read part:SHARE:SOURCE.
+def read_part(spec: str) -> tuple[Fraction, str]:
+    """Return the share of part:SHARE:SOURCE, above 0 and at most 1, and the source.
 
     Raises:
         DataError: it is not of that form, or the share is not above 0 and at most 1.
     """
-    before, source = divided(spec)
-    said = before.removeprefix(PREFIX).removesuffix(":")
-    share = _share(said)
+    written, _, source = spec.removeprefix(PREFIX).partition(":")
+    share = _fraction(written)
     if share is None:
-        raise DataError(f"'{said:.40}' in '{spec:.200}' is no share; write {FORM}, {PREFIX}0.1:... or {PREFIX}1/16:...")
+        raise DataError(
+            f"'{written:.40}' in '{spec:.200}' is no share; write {FORM}, {PREFIX}0.1:... or {PREFIX}1/16:..."
+        )
     if not 0 < share <= 1:
-        raise DataError(f"The share '{said}' in '{spec:.200}' must be above 0 and at most 1, which is 100%.")
+        raise DataError(f"The share '{written}' in '{spec:.200}' must be above 0 and at most 1, which is 100%.")
     if not source.strip():
         raise DataError(f"'{spec:.200}' does not say of which data; write {FORM}.")
     if is_part(source):
         raise DataError(f"'{spec:.200}' is a share of a share; write one alone, {FORM}.")
-    return Part(share, str(from_home(source)) if source.startswith("~") else source)
+    return share, os.path.expanduser(source)
 
 
-def _share(text: str) -> Fraction | None:
+def _fraction(text: str) -> Fraction | None:
     match = SHARE.fullmatch(text.strip())
     if match is None or (match[4] is not None and not int(match[4])):
         return None
@@ -86,8 +76,8 @@ def members(images: Iterable[tuple[str, Iterable[Hashable]]], share: Fraction) -
     Such a class keeps its image of the least hash, which a larger share has, too.
 
     Args:
-        images: the name and the classes of each.
-        share: of them, above 0 and at most 1.
+        images: The name and the classes of each image.
+        share: The fraction of the images, above 0 and at most 1.
     """
     limit = share.numerator << BITS
     taken: set[int] = set()
@@ -99,13 +89,13 @@ def members(images: Iterable[tuple[str, Iterable[Hashable]]], share: Fraction) -
         for label in classes:
             mine = (value, name, index)
             least[label] = min(least.get(label, mine), mine)
-    kept = {index for _, _, index in least.values()}
+    least_of_all = {index for _, _, index in least.values()}
     bare = sum(index not in taken for _, _, index in least.values())
-    return sorted(taken | kept), bare
+    return sorted(taken | least_of_all), bare
 
 
 def _hash(name: str) -> int:
-    # One file may be named by composed letters on one system, and by decomposed ones on another.
+    # The same file name may have composed letters on one system and decomposed letters on another.
     encoded = unicodedata.normalize("NFC", name).encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=BITS // 8, person=PERSON).digest(), "big")
 
@@ -115,23 +105,17 @@ def part_name(name: str, share: Fraction) -> str:
     return f"{name}-{share.numerator}-of-{share.denominator}"
 
 
-def part_notes(share: Fraction, *, chosen: int, images: int, bare: int) -> list[str]:
-    """Return what a share is, a line each.
-
-    Args:
-        share: of the training images.
-        chosen: how many it has.
-        images: how many there are.
-        bare: classes of which it has one by exception.
-    """
+def chosen_part(images: Sequence[tuple[str, Iterable[Hashable]]], share: Fraction) -> tuple[list[int], list[str]]:
+    """Return the indices of a share's images, see `members`, and what the share is, a line each."""
+    chosen, bare = members(images, share)
     notes = [
-        f"{float(100 * share):.4g} % of the training images are learned from, {chosen:,} of {images:,}, chosen by a hash of "
-        "their names; validation and test images are those of the whole."
+        f"{float(100 * share):.4g} % of the training images are learned from, {len(chosen):,} of {len(images):,}, chosen by a "
+        "hash of their names; validation and test images are those of the whole."
     ]
     if bare:
         classes = "1 class keeps" if bare == 1 else f"{bare:,} classes keep"
         notes.append(f"{classes} one training image that is beyond the share: no class is left without.")
-    return notes
+    return chosen, notes
 
 
 def cut(data: DataSet, share: Fraction) -> DataSet:
@@ -142,12 +126,11 @@ def cut(data: DataSet, share: Fraction) -> DataSet:
     """
     train = data.splits.get("train")
     if train is None:
-        return data  # it is for scoring
+        return data  # the data are for scoring
     if train.endless:
         raise DataError(f"'{data.name}' is endless, so that it has no share; train on it for fewer steps instead.")
-    named = ((train.describe(index), classes_of(train.label(index))) for index in range(len(train)))
-    chosen, bare = members(named, share)
-    notes = part_notes(share, chosen=len(chosen), images=len(train), bare=bare)
+    named = [(train.describe(index), classes_of(train.label(index))) for index in range(len(train))]
+    chosen, notes = chosen_part(named, share)
     return replace(
         data,
         name=part_name(data.name, share),

@@ -1,14 +1,24 @@
 """Which examples make the batch at a step: a pure function of (seed, step)."""
 
 import functools
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Int64
 
 from vitral.seeds import generator
 
+Item = TypeVar("Item")
 Indices = Int64[np.ndarray, " batch"]
 WINDOW = 8  # shards whose images are shuffled together, and which are open at once
+
+
+def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
+    """Return at most so many items, evenly spaced; all for None."""
+    if most is None or len(items) <= most:
+        return list(items)
+    return [items[index] for index in np.linspace(0, len(items) - 1, most).astype(int).tolist()]
 
 
 def batch_indices(
@@ -27,15 +37,16 @@ def batch_indices(
     one and the first of the next, so every example is seen equally often. An endless source is drawn from at random.
 
     Args:
-        num_examples: images in the source.
-        batch_size: images in the batch.
-        seed: of the shuffling.
-        step: which batch.
-        endless: whether to draw at random instead of going through epochs.
-        repeats: how often each example occurs in its epoch, mostly in one batch; the epoch keeps its length, so only a
-            fraction of the examples is seen in it (repeated augmentation; DeiT's samplers.py). The copies in a batch are
-            kept apart, as they are on DeiT's many devices, so that MixUp and CutMix do not mix an example with itself.
-        shards: where shards end, in a source that is best read shard by shard: the shards are shuffled, and then the
+        num_examples: The number of images in the source.
+        batch_size: The number of images in the batch.
+        seed: The seed of the shuffling.
+        step: The number of the batch.
+        endless: Whether to draw at random instead of going through epochs.
+        repeats: The number of times that each example occurs in its epoch, mostly in one batch; the epoch keeps its length,
+            so only a fraction of the examples is seen in it (repeated augmentation; DeiT's samplers.py). The copies in a
+            batch are kept apart, as they are on DeiT's many devices, so that MixUp and CutMix do not mix an example with
+            itself.
+        shards: The ends of the shards, in a source that is best read shard by shard: the shards are shuffled, and then the
             examples within each window of shards.
     """
     if endless:

@@ -22,19 +22,19 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from vitral.data.address import address_errors, is_address, open_address
+from vitral.data.address import address_errors, is_address, open_address, open_anywhere
 from vitral.data.archive import UNREADABLE, headers, regular
-from vitral.data.assemble import Listing
 from vitral.data.columns import UNREAD
+from vitral.data.listing import Listing
 from vitral.data.names import NAMES_FILE, NAMES_LIMIT, common_folder, listed_names, names_in, natural_key
-from vitral.data.stored import Entry, Handles, Strings
-from vitral.data.table import split_of_file
+from vitral.data.stored import Entry, Handles, Strings, located
+from vitral.data.tables import split_of_file
 from vitral.errors import DataError, ImageError, StorageError, one_line
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
 from vitral.layout import cache
-from vitral.paths import Walk, is_regular, refuse_endless
+from vitral.paths import Walk, is_regular
 from vitral.tasks.registry import task_of
 
 LABELS = (".cls", ".txt", ".json")
@@ -57,8 +57,8 @@ class ShardImages:
     """Images in tar files, read by offset; each process has its own file handles.
 
     Args:
-        shards: paths or addresses.
-        examples: the examples of each.
+        shards: Paths or addresses.
+        examples: The examples of each shard.
     """
 
     def __init__(self, shards: Sequence[str], examples: Sequence[Sequence[Example]]) -> None:
@@ -68,17 +68,13 @@ class ShardImages:
         self._offsets = np.array([example.offset for example in every], dtype=np.int64)
         self._sizes = np.array([example.size for example in every], dtype=np.int64)
         self._ends = np.cumsum([len(listed) for listed in examples])
-        self._handles = Handles(_open)
+        self._handles = Handles(open_anywhere)
 
     def read(self, index: int) -> bytes:
-        """Return an image's bytes.
-
-        Raises:
-            ImageError: the shard cannot be read, or is shorter than it was.
-        """
-        shard, size = self._shard(index), int(self._sizes[index])
+        """Return an image's bytes. See `Store`."""
+        size = int(self._sizes[index])
         try:
-            file = self._handles.get(self._shards[shard])
+            file = self._handles.get(self._shard(index))
             file.seek(int(self._offsets[index]))
             data: bytes = file.read(size)
         except Exception as error:  # each file system raises its own types
@@ -89,20 +85,20 @@ class ShardImages:
 
     def name(self, index: int) -> str:
         """Return shard and example, such as "train-000.tar:000001"."""
-        return f"{self._shards[self._shard(index)]}:{self._names[index]}"
+        return f"{self._shard(index)}:{self._names[index]}"
 
-    def _shard(self, index: int) -> int:
-        return int(np.searchsorted(self._ends, index, side="right"))
+    def _shard(self, index: int) -> str:
+        return self._shards[located(self._ends, index)[0]]
 
 
 def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labelled: bool = True) -> Listing:
     """Return the images of shards, by the split that each shard's name begins with.
 
     Args:
-        title: the data's name in messages.
-        shards: paths or addresses.
-        listener: hears of the reading.
-        labelled: whether their classes are read.
+        title: The data's name in messages.
+        shards: Paths or addresses.
+        listener: Receives the progress of reading.
+        labelled: Whether the examples' classes are read.
 
     Raises:
         DataError: a shard cannot be read, or an example has no class that is to be read.
@@ -162,13 +158,6 @@ def shard_files(folder: Path, walked: Walk) -> list[str]:
     return sorted(filter(is_regular, paths), key=natural_key)
 
 
-def _open(shard: str) -> Any:  # noqa: ANN401  # fsspec's own file
-    if is_address(shard):
-        return open_address(shard)
-    refuse_endless(shard, DataError)
-    return open(shard, "rb")
-
-
 def _index(shard: str) -> list[Example]:
     if not is_address(shard):
         return _read_index(shard)
@@ -188,7 +177,7 @@ def _read_index(shard: str) -> list[Example]:
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, tuple[str, str]] = {}
     try:
-        with _open(shard) as file:
+        with open_anywhere(shard) as file:
             for info in headers(file):
                 if not regular(info) or PurePosixPath(info.name).name.startswith("."):
                     continue
@@ -239,7 +228,7 @@ def _classes(example: Example, declared: tuple[str, ...] | None, shard: str) -> 
             raise DataError(f"'{where}.cls' must hold the number of a class, not '{example.label.strip()[:40]}'.")
         return (declared[value] if declared else str(value),), False
     if isinstance(value, Mapping) and isinstance(value.get("labels"), list):
-        return tuple(_named(one, declared) for one in value["labels"]), True
+        return tuple(_named(label, declared) for label in value["labels"]), True
     if isinstance(value, Mapping) and isinstance(value.get("label"), str | int):
         return (_named(value["label"], declared),), False
     raise DataError(f'\'{where}.json\' has neither "label" nor "labels".')
@@ -259,7 +248,7 @@ def _declared(shard: str) -> tuple[str, ...] | None:
     try:
         with open_address(path) as file:
             return listed_names(file.read(NAMES_LIMIT).decode())
-    except Exception:  # there is none, however the file system reports it
+    except Exception:  # there is no such file; each file system reports that in its own way
         return None
 
 

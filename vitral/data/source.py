@@ -21,8 +21,8 @@ class Source(Protocol):
     """One split: images and labels by index.
 
     Attributes:
-        endless: whether images are drawn without end, instead of in epochs.
-        shards: the index after each shard's last image, ascending, where shards are best read one after another; empty
+        endless: Whether images are drawn without end, instead of in epochs.
+        shards: The index after each shard's last image, ascending, where shards are best read one after another; empty
             where access is random.
     """
 
@@ -71,20 +71,21 @@ class DataSet:
     """Labelled images in splits, with one order of class names for all of them.
 
     Attributes:
-        name: short, for people and folder names.
-        class_names: in order; a label is an index into them.
-        splits: "train", and "validation" and "test" if there are any.
-        augmentation: how training images of this kind may be changed.
-        bad_images: images left out because they could not be read.
-        notes: on the data and on what was decided, one line each.
-        fingerprint: a hash of every image's split, name, classes, size and content; without the content of remote images,
-            and with that of only a part of very many. Of a share of the training images the whole's, and the share.
-        inventory: by split and class the number of images, and a hash of them; empty for built-in datasets.
-        task: what a label is, as far as the data show.
-        reading: in nested folders, which named the class: "leaf", "top" or "path".
-        shared_out: the splits that were made here, from images without splits or from the training images.
-        endless_epoch: images that count as an epoch of an endless training split.
-        outside: how many images are in no class and were left out.
+        name: A short name, for people and folder names.
+        class_names: The classes in order; a label is an index into them.
+        splits: The splits by name: "train", and "validation" and "test" if there are any.
+        augmentation: The changes that training images of this kind may undergo.
+        bad_images: The images that were left out because they could not be read.
+        notes: Notes on the data and on what was decided, one line each.
+        fingerprint: A hash of every image's split, name, classes, size and content; without the content of remote images,
+            and with that of only a part of very many. For a share of the training images the hash of the whole, and the
+            share.
+        inventory: The number of images by split and class, and a hash of them; empty for built-in datasets.
+        task: The task, which says what a label is, as far as the data show.
+        reading: In nested folders, the folder that named the class: "leaf", "top" or "path".
+        shared_out: The splits that were made here, from images without splits or from the training images.
+        endless_epoch: The number of images that count as an epoch of an endless training split.
+        outside: The number of images in no class, which were left out.
     """
 
     name: str

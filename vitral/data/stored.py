@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Int64
@@ -45,11 +45,22 @@ class Entry(NamedTuple):
     size: int
 
 
+def located(ends: Int64[np.ndarray, " lists"], index: int) -> tuple[int, int]:
+    """Return in which of several lists an item of all of them is, and its index there.
+
+    Args:
+        ends: The number of items up to the end of each list.
+        index: The item's index in all of them.
+    """
+    number = int(np.searchsorted(ends, index, side="right"))
+    return number, index - (0 if number == 0 else int(ends[number - 1]))
+
+
 class JoinedStores:
     """Several stores as one: the images of each after those of the one before.
 
     Args:
-        stores: each with the number of its images.
+        stores: The stores, each with the number of its images.
     """
 
     def __init__(self, stores: Sequence[tuple[Store, int]]) -> None:
@@ -67,8 +78,8 @@ class JoinedStores:
         return store.name(own)
 
     def _find(self, index: int) -> tuple[Store, int]:
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        return self._stores[number], index - (0 if number == 0 else int(self._ends[number - 1]))
+        number, own = located(self._ends, index)
+        return self._stores[number], own
 
 
 class Strings:
@@ -90,12 +101,17 @@ class Strings:
         return self._bytes[start : self._ends[index]].tobytes().decode(errors="surrogateescape")
 
 
+def open_binary(path: str) -> BinaryIO:
+    """Open a file to read bytes."""
+    return open(path, "rb")
+
+
 class Handles:
     """Open files by name, separately for each thread and process, since a file has only one position.
 
     Args:
-        opener: opens a name for reading; a module-level function, so that it can be sent to another process.
-        most: files that a thread keeps open at once.
+        opener: Opens a name for reading; a module-level function, so that it can be sent to another process.
+        most: The number of files that a thread keeps open at once.
     """
 
     def __init__(self, opener: Callable[[str], Any], most: int = 16) -> None:
@@ -112,6 +128,11 @@ class Handles:
             opened[name] = self._opener(name)
         return opened[name]
 
+    def bytes_at(self, path: Path, offset: int, size: int) -> bytes | None:
+        """Return bytes of a local file, without moving its position; None where it ends before them."""
+        data = os.pread(self.get(str(path)).fileno(), size, offset)
+        return data if len(data) == size else None
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Handles, (self._opener, self._most)  # open files are not sent
 
@@ -126,10 +147,10 @@ class StoredImages:
     """A split: images of a store, with their labels.
 
     Args:
-        store: where the images are.
-        indices: their indices in it, in order.
-        labels: of each its class or its classes, or None.
-        shards: see `Source`.
+        store: The store that holds the images.
+        indices: The indices of the images in the store, in order.
+        labels: The label of each image: its class, its classes, or None.
+        shards: The ends of the shards, see `Source`.
     """
 
     endless = False
@@ -146,7 +167,6 @@ class StoredImages:
         self.shards = shards
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._indices)
 
     def encoded(self, index: int) -> bytes | Path:

@@ -1,4 +1,4 @@
-"""A part of a source, several as one, one whose classes are renumbered as in a model, and one whose images are redrawn."""
+"""Sources made of others: a subset, several joined, and one with other class numbers, labels or pixels."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,20 +6,51 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from vitral.data.sampling import evenly
 from vitral.data.source import Source
+from vitral.data.stored import located
 from vitral.images.decode import Pixels, Shrink
 from vitral.tasks.task import Label, classes_of
 
 
-class Subset:
+class _Selection:
+    """Images of other sources, each as its own source has it; further classes change one thing of them."""
+
+    endless: bool = False
+    shards: tuple[int, ...] = ()
+
+    def _find(self, index: int) -> tuple[Source, int]:
+        """Return the source of an image, and its index there."""
+        raise NotImplementedError
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return an image as RGB pixels."""
+        source, own = self._find(index)
+        return source.image(own, shrink)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return an image as it is stored."""
+        source, own = self._find(index)
+        return source.encoded(own)
+
+    def label(self, index: int) -> Label:
+        """Return the label of an image."""
+        source, own = self._find(index)
+        return source.label(own)
+
+    def describe(self, index: int) -> str:
+        """Return its own source's name of the image."""
+        source, own = self._find(index)
+        return source.describe(own)
+
+
+class Subset(_Selection):
     """Some images of a finite source, in a given order.
 
     Args:
-        source: the whole source.
-        indices: its images to use.
+        source: The whole source.
+        indices: The images to use, by their indices in the source.
     """
-
-    endless = False
 
     def __init__(self, source: Source, indices: Sequence[int] | Int64[np.ndarray, " examples"]) -> None:
         self._source = source
@@ -34,20 +65,10 @@ class Subset:
         return tuple(int(end) for end in np.unique(ends) if end)
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._indices)
 
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels."""
-        return self._source.image(int(self._indices[index]), shrink)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return an image as it is stored."""
-        return self._source.encoded(int(self._indices[index]))
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        return self._source.label(int(self._indices[index]))
+    def _find(self, index: int) -> tuple[Source, int]:
+        return self._source, int(self._indices[index])
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""
@@ -56,158 +77,110 @@ class Subset:
             return np.array(first, dtype=np.int64)
         return self._source.labels()[self._indices]
 
-    def describe(self, index: int) -> str:
-        """Return the whole source's name of the image."""
-        return self._source.describe(int(self._indices[index]))
 
-
-class Joined:
+class Joined(_Selection):
     """Finite sources with the same classes, one after another."""
-
-    endless = False
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
         self._ends = np.cumsum([len(source) for source in self._sources])
         begins = [0, *self._ends[:-1].tolist()]
-        sharded = all(source.shards for source in self._sources)
-        self.shards: tuple[int, ...] = (
-            tuple(begin + end for begin, source in zip(begins, self._sources, strict=True) for end in source.shards)
-            if sharded
-            else ()
-        )
+        if all(source.shards for source in self._sources):
+            pairs = zip(begins, self._sources, strict=True)
+            self.shards = tuple(begin + end for begin, source in pairs for end in source.shards)
 
     def __len__(self) -> int:
-        """Return how many images there are in all."""
         return int(self._ends[-1])
 
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels."""
-        source, offset = self._find(index)
-        return source.image(offset, shrink)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return an image as it is stored."""
-        source, offset = self._find(index)
-        return source.encoded(offset)
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        source, offset = self._find(index)
-        return source.label(offset)
+    def _find(self, index: int) -> tuple[Source, int]:
+        number, own = located(self._ends, index)
+        return self._sources[number], own
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""
         return np.concatenate([source.labels() for source in self._sources])
 
-    def describe(self, index: int) -> str:
-        """Return its own source's name of the image."""
-        source, offset = self._find(index)
-        return source.describe(offset)
-
-    def _find(self, index: int) -> tuple[Source, int]:
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        return self._sources[number], index - (0 if number == 0 else int(self._ends[number - 1]))
-
 
 def spread_over(source: Source, most: int) -> Subset:
     """Return so many images of a finite source at the most, evenly spread."""
-    return Subset(source, np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(np.int64)))
+    return Subset(source, evenly(range(len(source)), most))
 
 
-class Renumbered:
-    """A source whose classes have other numbers.
+class _Changed(_Selection):
+    """A source as it is, for those that change one thing of it."""
 
-    Args:
-        source: images and labels.
-        numbers: the new number of each class.
-    """
-
-    def __init__(self, source: Source, numbers: Int64[np.ndarray, " classes"]) -> None:
-        self._source, self._numbers = source, numbers
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self.endless, self.shards = source.endless, source.shards
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._source)
 
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels."""
-        return self._source.image(index, shrink)
+    def _find(self, index: int) -> tuple[Source, int]:
+        return self._source, index
 
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return an image as it is stored."""
-        return self._source.encoded(index)
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order."""
+        return self._source.labels()
+
+
+class Renumbered(_Changed):
+    """A source whose classes have other numbers.
+
+    Args:
+        source: Images and labels.
+        numbers: The new number of each class.
+    """
+
+    def __init__(self, source: Source, numbers: Int64[np.ndarray, " classes"]) -> None:
+        super().__init__(source)
+        self._numbers = numbers
 
     def label(self, index: int) -> Label:
-        """Return the label of an image."""
+        """Return the label of an image, renumbered."""
         label = self._source.label(index)
         if isinstance(label, int):
             return int(self._numbers[label])
         return tuple(sorted(self._numbers[list(label)].tolist())) if isinstance(label, tuple) else label
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes in order."""
+        """Return the classes in order, renumbered."""
         labels = self._source.labels()
         return np.where(labels < 0, labels, self._numbers[labels])
 
-    def describe(self, index: int) -> str:
-        """Return what the source calls the image."""
-        return self._source.describe(index)
 
-
-class Relabelled:
+class Relabelled(_Changed):
     """A source whose images have other labels.
 
     Args:
-        source: images.
-        labels: the class of each, in order.
+        source: The images.
+        labels: The class of each image, in order.
     """
 
     def __init__(self, source: Source, labels: Int64[np.ndarray, " examples"]) -> None:
-        self._source, self._labels = source, labels
-        self.endless, self.shards = source.endless, source.shards
-
-    def __len__(self) -> int:
-        """Return how many images there are."""
-        return len(self._source)
-
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels."""
-        return self._source.image(index, shrink)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return an image as it is stored."""
-        return self._source.encoded(index)
+        super().__init__(source)
+        self._labels = labels
 
     def label(self, index: int) -> Label:
-        """Return the label of an image."""
+        """Return the new label of an image."""
         return int(self._labels[index])
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes in order."""
+        """Return the new classes in order."""
         return self._labels
 
-    def describe(self, index: int) -> str:
-        """Return what the source calls the image."""
-        return self._source.describe(index)
 
-
-class Redrawn:
+class Redrawn(_Changed):
     """A source whose images are changed, and nothing else.
 
     Args:
-        source: images and labels.
-        draw: from an image and its index to the changed one; what worker processes can be sent.
+        source: Images and labels.
+        draw: Returns the changed image from an image and its index; it can be sent to worker processes.
     """
 
     def __init__(self, source: Source, draw: Callable[[Pixels, int], Pixels]) -> None:
-        self._source, self._draw = source, draw
-        self.endless, self.shards = source.endless, source.shards
-
-    def __len__(self) -> int:
-        """Return how many images there are."""
-        return len(self._source)
+        super().__init__(source)
+        self._draw = draw
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return an image as RGB pixels, changed."""
@@ -216,15 +189,3 @@ class Redrawn:
     def encoded(self, index: int) -> bytes | Path | None:
         """Return None: a changed image is not stored."""
         return None
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        return self._source.label(index)
-
-    def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes in order."""
-        return self._source.labels()
-
-    def describe(self, index: int) -> str:
-        """Return what the source calls the image."""
-        return self._source.describe(index)

@@ -6,20 +6,32 @@
 | .csv, .tsv without | image,class or class,image, with train, val or test in a further column if there is one |
 | .txt | image class, separated by a tab, a comma or the last space; or only the image, whose folder is its class |
 
-Numbers in a .txt file are line numbers, from 0, of a classes.txt next to it, if there is one.
+The csv module reads them: Arrow's reader refuses a whole table for a row of more or fewer cells, and counts rows instead of
+lines. Numbers in a .txt file are line numbers, from 0, of a classes.txt next to it, if there is one.
 """
 
+import contextlib
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
-import numpy as np
-
-from vitral.data.assemble import Listing
-from vitral.data.columns import CLASSES, IMAGES, UNREAD, Columns, find_columns, in_order, known_column, split_of_row
+from vitral.data.columns import (
+    CLASSES,
+    IMAGES,
+    UNREAD,
+    Columns,
+    check_column,
+    find_columns,
+    in_order,
+    known_column,
+    split_of_row,
+)
 from vitral.data.folder import Files
+from vitral.data.listing import Listing
 from vitral.data.names import NAMES_FILE, names_in, split_named
+from vitral.data.sampling import evenly
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry
 from vitral.errors import DataError, one_line
@@ -33,7 +45,7 @@ DELIMITERS = (",", ";", "\t")
 TRIED = 20  # rows that are tried to find the images' folder
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A line of a table: its number, the image's path as written, its classes, and its split; None without such a column."""
 
     line: int
@@ -88,19 +100,42 @@ def is_list(table: Path) -> bool:
     return True
 
 
-def read_rows(table: Path, *, labelled: bool = True) -> Iterator[Row]:
+def read_rows(table: Path, *, labelled: bool = True) -> Iterator[TableRow]:
     """Yield every row of a text table, with its classes if it is `labelled`.
 
     Raises:
         DataError: it cannot be read, or a row is incomplete.
     """
+    with _opened(table) as file:
+        yield from (_listed if table.suffix.lower() == LIST_SUFFIX else _tabled)(table, file, labelled)
+
+
+@contextlib.contextmanager
+def _opened(table: Path) -> Iterator[TextIO]:
     refuse_endless(table, DataError)
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
-            read = _listed if table.suffix.lower() == LIST_SUFFIX else _tabled
-            yield from read(table, file, labelled)
+            yield file
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).") from error
+
+
+def text_column(table: Path, column: str) -> list[tuple[str, str]]:
+    """Return the path of the image of each row of a table with column names, and the row's cell of a column.
+
+    Raises:
+        DataError: the table cannot be read, has no such column, or none of its images exists.
+    """
+    with _opened(table) as file:
+        first, delimiter = _first_line(table, file)
+        names = next(csv.reader([first], delimiter=delimiter), [])
+        named = [name for name in names if name]
+        check_column(str(table), column, named)
+        image = find_columns(str(table), named).image
+        rows = csv.DictReader(file, fieldnames=names, delimiter=delimiter)
+        pairs = [((row[image] or "").strip(), (row[column] or "").strip()) for row in rows]
+    folder, suffix = find_images(table, [name for name, _ in pairs])
+    return [(str(folder / (name + suffix)), value) for name, value in pairs]
 
 
 def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:
@@ -109,7 +144,7 @@ def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:
     Raises:
         DataError: none is found anywhere.
     """
-    tried = [names[index] for index in np.unique(np.linspace(0, len(names) - 1, TRIED).astype(int))] if names else []
+    tried = evenly(names, TRIED)
     here = table.parent
     folders = dict.fromkeys((here, here / "images", here / table.stem, here.parent, here.parent / "images"))
     bare = all(not name.lower().endswith(EXTENSIONS) for name in tried)
@@ -127,24 +162,23 @@ def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:
     return best
 
 
-def _tabled(table: Path, lines: Iterable[str], labelled: bool) -> Iterator[Row]:
+def _tabled(table: Path, file: TextIO, labelled: bool) -> Iterator[TableRow]:
     """Read a table whose first line names the columns, or is a row like the others."""
-    lines = iter(lines)
-    first = next(lines, "")
-    delimiter = "\t" if table.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
+    first, delimiter = _first_line(table, file)
     names = next(csv.reader([first], delimiter=delimiter), [])
     if not _is_header(names):
-        yield from _bare(table, csv.reader(_with_first(first, lines), delimiter=delimiter), names, labelled)
+        yield from _bare(table, csv.reader(chain([first], file), delimiter=delimiter), names, labelled)
         return
     columns = find_columns(str(table), [name for name in names if name], labelled=labelled)
-    reader = csv.DictReader(lines, fieldnames=names, delimiter=delimiter)
+    reader = csv.DictReader(file, fieldnames=names, delimiter=delimiter)
     for row in reader:
         yield _row(table, reader.line_num + 1, row, columns)
 
 
-def _with_first(first: str, lines: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from lines
+def _first_line(table: Path, file: TextIO) -> tuple[str, str]:
+    """Return the first line of a table and what separates its cells."""
+    first = file.readline()
+    return first, "\t" if table.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
 
 
 def _is_header(names: Sequence[str]) -> bool:
@@ -153,21 +187,21 @@ def _is_header(names: Sequence[str]) -> bool:
     return not any(name.strip().lower().endswith(EXTENSIONS) for name in names)
 
 
-def _row(table: Path, line: int, row: Mapping[str, str | None], columns: Columns) -> Row:
+def _row(table: Path, line: int, row: Mapping[str, str | None], columns: Columns) -> TableRow:
     image = (row[columns.image] or "").strip()
     split = (row[columns.split] or "") if columns.split else None
     if not image:
         raise DataError(f"'{table}', line {line}, names no image; fill it in or remove the line.")
     if columns.classes is None:
-        return Row(line, image, UNREAD, split)
+        return TableRow(line, image, UNREAD, split)
     classes, several = (row[columns.classes] or "").strip(), columns.classes.strip().lower() == "labels"
     if not several and not classes:
         raise DataError(f"'{table}', line {line}, gives '{image}' no class.")
     names = tuple(part.strip() for part in classes.split(SEPARATOR) if part.strip()) if several else (classes,)
-    return Row(line, image, names, split)
+    return TableRow(line, image, names, split)
 
 
-def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str], labelled: bool) -> Iterator[Row]:
+def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str], labelled: bool) -> Iterator[TableRow]:
     """Read rows without column names: the columns of image and split are recognised by the first row."""
     image = next(column for column, cell in enumerate(first) if cell.strip().lower().endswith(EXTENSIONS))
     others = [column for column in range(len(first)) if column != image]
@@ -184,7 +218,7 @@ def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str], labelled
         yield _named(table, line, cells[image], label, split_name, labelled=labelled)
 
 
-def _listed(table: Path, lines: Iterable[str], labelled: bool) -> Iterator[Row]:
+def _listed(table: Path, lines: Iterable[str], labelled: bool) -> Iterator[TableRow]:
     """Read a list: an image per line, and its class after it or in the folder's name."""
     names = names_in(table.parent / NAMES_FILE)
     for line, text in enumerate(lines, 1):
@@ -208,10 +242,10 @@ def _parted(line: str) -> tuple[str, str | None]:
     return parts[0], parts[1]
 
 
-def _named(table: Path, line: int, image: str, label: str | None, split: str | None, *, labelled: bool) -> Row:
+def _named(table: Path, line: int, image: str, label: str | None, split: str | None, *, labelled: bool) -> TableRow:
     if image and not labelled:
-        return Row(line, image, UNREAD, split)
+        return TableRow(line, image, UNREAD, split)
     label = PurePosixPath(image).parent.name if label is None else label
     if not image or not label:
         raise DataError(f"'{table}', line {line}, gives '{image}' no class.")
-    return Row(line, image, (label,), split)
+    return TableRow(line, image, (label,), split)

@@ -10,9 +10,8 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AT_ONCE = 32  # items that a thread takes: to hand over each by itself would take longer than to read a small image
-# Of work that is shorter most is Python's own, which one thread at a time does: images of 32 pixels take two threads twice
-# as long as one.
+AT_ONCE = 32  # items that a thread takes: handing over each one would take longer than reading a small image
+# Shorter work is mostly Python's own, which one thread at a time does: images of 32 pixels take two threads twice as long.
 WORTHWHILE_SECONDS = 3e-4
 
 
@@ -22,13 +21,13 @@ def in_threads(apply: Callable[[Item], Result], items: Sequence[Item]) -> Genera
     The first items tell how long one takes: only if that is long enough are the others shared out among threads.
 
     Raises:
-        Exception: whatever the function raised, when it is that item's turn; what has not begun by then is left out.
+        Exception: whatever the function raised, when it is that item's turn; items that have not begun by then are left out.
     """
     seconds: list[float] = []
     for item in items[:AT_ONCE]:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         result = apply(item)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - start)
         yield result
     rest = items[AT_ONCE:]
     if not rest:

@@ -1,121 +1,92 @@
-"""Images regardless of labels: from any dataset, and from files and folders of images."""
+"""Images without labels as a dataset: unlabelled:SOURCE, of which nothing but the images is read.
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import chain
+A folder or an archive may hold its images in whatever sub-folders. The labels of any other source are not read. The test images
+of data with splits are left out, because images that are scored later must not be learned from, even without labels.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from vitral.data.archive import archive_images, is_archive
-from vitral.data.assemble import Opening
-from vitral.data.image_files import Arrange, Unlabelled, files_in, of_file, read_ahead, require
-from vitral.data.open import is_built_in, is_data_name, list_data, open_data
-from vitral.data.part import is_part
-from vitral.data.source import BadImage, Source
-from vitral.data.stored import Store, StoredImages
-from vitral.errors import DataError, ImageError
-from vitral.events import Listener, ignore
-from vitral.images.decode import Pixels
-from vitral.paths import is_folder, is_regular
+from vitral.data.folder import list_images
+from vitral.data.listing import Listing, Opening
+from vitral.data.names import ALL
+from vitral.data.splits import HELD_OUT
+from vitral.data.stored import Entry
+from vitral.errors import DataError
+from vitral.paths import is_folder, is_regular, look_at
+from vitral.tasks.unlabelled import CLASS, UNLABELLED
+
+PREFIX = f"{CLASS}:"
+MOST_HELD_OUT = 2000  # validation images, which training is followed by
+List = Callable[[str, Opening], Listing]
 
 
-def list_unlabelled(spec: str, listener: Listener = ignore) -> list[Unlabelled]:
-    """Return the images that a user names, none of them read yet; those of a folder in order of path.
-
-    Args:
-        spec: an image file; a folder or archive of images, in whatever sub-folders; or anything else that `open_data` takes:
-            a table, shards, an address, hf:OWNER/NAME, "digits", all splits of it.
-        listener: receives the progress of listing.
-
-    Raises:
-        DataError: a dataset that cannot be read, or is endless.
-        ImageError: a folder or archive without images.
-    """
-    return list(_stream(spec, listener, sorted))
+def is_unlabelled(spec: str) -> bool:
+    """Tell whether a name of data says that no labels are to be read."""
+    return spec.startswith(PREFIX) and look_at(spec) is None
 
 
-def stream_unlabelled(spec: str, listener: Listener = ignore) -> Iterator[Unlabelled]:
-    """Give the images that a user names one by one; of a folder, only the names of one folder in it are in memory.
-
-    The order is always the same; in a folder, files come before what is in further folders. Arguments and errors are those of
-    `list_unlabelled`.
-    """
-    return _stream(spec, listener, iter)
-
-
-def check_named(spec: str) -> None:
-    """Refuse a name that stands for nothing, such as a mistyped path.
+def source_in(spec: str) -> str:
+    """Return what the images are of, in unlabelled:SOURCE.
 
     Raises:
-        ImageError: it is neither a file nor a folder nor the name of data.
+        DataError: it does not say.
     """
-    with contextlib.suppress(OSError, ValueError):  # a name that no path may have
-        if Path(spec).exists():
-            return
-    if not is_data_name(spec):
-        raise ImageError(
-            f"'{spec}' is not there: no file, folder, archive or dataset has this name; check its spelling."
+    source = spec.removeprefix(PREFIX)
+    if not source.strip():
+        raise DataError(
+            f"'{spec:.200}' does not say which images; write {PREFIX}FOLDER, or {PREFIX} and any other data."
         )
+    return os.path.expanduser(source)
 
 
-def _stream(spec: str, listener: Listener, arrange: Arrange) -> Iterator[Unlabelled]:
-    path = Path(spec)
+def list_without_labels(spec: str, how: Opening, list_labelled: List) -> Listing:
+    """Return the images of unlabelled:SOURCE; see `Prefix.select`.
+
+    Raises:
+        DataError: there is no such source, it holds no images, or they are to be scored.
+    """
+    if how.class_names is not None:
+        raise DataError(
+            f"'{spec:.200}' has no labels, so nothing can be scored on it; name the data without '{PREFIX}'."
+        )
+    source = source_in(spec)
+    listing = _scattered(Path(source))
+    if listing is None or not listing.entries[ALL]:
+        listing = list_labelled(source, replace(how, labelled=False))
+    return _without_labels(listing, spec)
+
+
+def _scattered(path: Path) -> Listing | None:
+    """Return the image files of a folder or an archive, whatever their arrangement; None for what is neither."""
     if is_folder(path):
-        yield from require(_of_folder(path, listener, arrange), path)
-    elif is_archive(path) and is_regular(path):
-        store, indices = archive_images(path)
-        yield from require(_of_store(store, indices) if indices else _of_data(spec, listener), path)
-    elif is_data_name(spec):
-        yield from _of_data(spec, listener)
-    else:
-        yield of_file(path, spec)
+        return list_images(path)
+    if not (is_archive(path) and is_regular(path)):
+        return None
+    store, indices = archive_images(path)
+    entries = [Entry(index, store.name(index), (), 0) for index in indices]
+    return Listing(title=str(path), name=path.name.split(".")[0] or path.name, store=store, entries={ALL: entries})
 
 
-def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[Unlabelled]:
-    files = files_in(folder, arrange)
-    first = next(files, None)
-    if first is not None:
-        yield from chain([first], files)
-        return
-    with contextlib.suppress(DataError):
-        yield from _of_data(str(folder), listener)
-
-
-def _of_data(spec: str, listener: Listener) -> Iterator[Unlabelled]:
-    if is_built_in(spec) or is_part(spec):
-        data = open_data(spec, skip_bad_images=True, verify=False, listener=listener)
-        if any(source.endless for source in data.splits.values()):
-            raise DataError(f"'{spec}' is endless; name a file or a folder.")
-        for source in data.splits.values():
-            yield from (_of_source(source, index) for index in range(len(source)))
-        yield from _bad(data.bad_images)
-        return
-    listing = list_data(spec, Opening(listener=listener, labelled=False))
-    indices = [entry.store_index for entries in listing.entries.values() for entry in entries]
-    yield from _of_store(listing.store, indices)
-    yield from _bad(listing.bad)
-
-
-def _bad(images: Sequence[BadImage]) -> Iterator[Unlabelled]:
-    return (Unlabelled(image.path, partial(_refuse, image.reason)) for image in images)
-
-
-def _of_store(store: Store, indices: Sequence[int]) -> Iterator[Unlabelled]:
-    source = StoredImages(store, indices, [0] * len(indices))
-    for index in range(len(source)):
-        yield Unlabelled(source.describe(index), partial(source.image, index), partial(_fetch, source, index))
-
-
-def _of_source(source: Source, index: int) -> Unlabelled:
-    return Unlabelled(source.describe(index), partial(source.image, index))
-
-
-def _fetch(source: StoredImages, index: int) -> Callable[[], Pixels]:
-    content = source.encoded(index)
-    if isinstance(content, Path):
-        read_ahead(content)
-    return partial(source.decoded, index, content)
-
-
-def _refuse(reason: str) -> Pixels:
-    raise ImageError(f"{reason}.")
+def _without_labels(listing: Listing, spec: str) -> Listing:
+    entries = {
+        split: [entry._replace(classes=(CLASS,)) for entry in images] for split, images in listing.entries.items()
+    }
+    train = entries.get("train") or entries.get(ALL) or []
+    if not train:
+        raise DataError(f"'{spec:.200}' holds no images to learn from.")
+    validation = {"validation": entries["validation"]} if entries.get("validation") else {}
+    ends = listing.shards.get("train") or listing.shards.get(ALL)
+    return replace(
+        listing,
+        entries={"train": train, **validation},
+        class_names=(CLASS,),
+        task=UNLABELLED,
+        shards={"train": ends} if ends else {},
+        bad_classes=frozenset({CLASS}),
+        reading=None,
+        held_out=min(HELD_OUT, MOST_HELD_OUT / len(train)),
+    )

@@ -31,10 +31,8 @@ from vitral.evaluation.temperature import Labels, Logits, fit_temperature, log_p
 from vitral.events import Listener
 from vitral.inference.batching import collect
 from vitral.progress import show
-from vitral.tasks.calibration import expected_calibration_error, reliability
-from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.metrics import expected_calibration_error, reliability, wilson_interval
 from vitral.tasks.shown import NO_VALUE, Table
-from vitral.tasks.single_label import SINGLE_LABEL
 
 STEP = 1e-6  # to which a threshold is rounded down
 VALIDATION, TEST = "validation", "test"
@@ -206,14 +204,14 @@ def calibrate(
         raise DataError(f"A wanted accuracy is above 0 and at most 1, such as 0.95, not {accuracy:g}.")
     folder = folder_that_keeps(classifier, "a calibration") if write else None
     scored = as_classifier(classifier, listener)
-    if scored.task != SINGLE_LABEL:
+    if not scored.task.calibrated:
         raise DataError(
             f"Only classifiers of images that have one class each can be calibrated, not '{scored.task.name}'."
         )
     opened, _ = open_split(
         data, [scored], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener, validation=True
     )
-    if opened.task != SINGLE_LABEL or VALIDATION not in opened.splits:
+    if not opened.task.calibrated or VALIDATION not in opened.splits:
         raise DataError(
             f"{opened.name} has no validation images of one class each, and on others nothing is fitted; name the data that "
             "the classifier was trained on, or put images into a val/ folder."

@@ -23,7 +23,6 @@ from vitral.evaluation.paired import difference_interval, holm, images_needed, m
 from vitral.events import Listener, Message
 from vitral.progress import show
 from vitral.tasks.metrics import Evaluation
-from vitral.tasks.single_label import SINGLE_LABEL
 
 MOST_IMAGES = 50  # that one classifier alone gets right, in the result
 UNKNOWN = -1  # the column of a class that a classifier does not know
@@ -67,7 +66,7 @@ def compare(
     pair = as_classifier(first, listener), as_classifier(second, listener)
     names = _names(first, second)
     for name, classifier in zip(names, pair, strict=True):
-        if classifier.task != SINGLE_LABEL:
+        if not classifier.task.comparable:
             raise DataError(
                 f"{name} is a classifier of the task '{classifier.task.name}'; only classifiers of images that have one class "
                 "each can be compared."

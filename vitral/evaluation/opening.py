@@ -12,14 +12,11 @@ from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.names import side_by_side
 from vitral.data.open import open_data
-from vitral.data.share import DRAWN_ANEW
 from vitral.data.source import DataSet, Source
+from vitral.data.splits import DRAWN_ANEW
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
 from vitral.events import Listener, Message
-from vitral.tasks.any_label import ANY_LABEL
-from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.tasks.task import Task
 
 SPLITS = ("train", "validation", "test")
 
@@ -78,7 +75,7 @@ def check_one_class_each(data: DataSet) -> None:
     Raises:
         DataError: the dataset's may.
     """
-    if data.task != SINGLE_LABEL:
+    if not data.task.comparable:
         raise DataError(
             f"Images of {data.name} {data.task.labelled}; only images that have one class each can be scored here."
         )
@@ -124,7 +121,7 @@ def open_split(
         for note in data.notes:
             if note != DRAWN_ANEW or used:
                 listener(Message(note))
-    data = data.for_task(_scored_as(data, classifiers[0]))
+    data = data.for_task(data.task.scoring(classifiers[0].task))
     if split is None:
         split = data.scored_split()
         if split == "train":
@@ -143,11 +140,6 @@ def open_split(
 def trained_on(classifier: Classifier) -> str:
     """Return the fingerprint of the data that a classifier was trained on; empty if it is not known."""
     return str(classifier.provenance.training.get("data_fingerprint", ""))
-
-
-def _scored_as(data: DataSet, classifier: Classifier) -> Task:
-    """Return the task by which a classifier's answers are scored: its own, or that of data of which any label is right."""
-    return ANY_LABEL if data.task == ANY_LABEL and classifier.task == SINGLE_LABEL else classifier.task
 
 
 def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageOps
 from vitral.explanation.overlay import Field, enlarged, heat, laid_over, relevance_field
 from vitral.explanation.scale import colour_scale
 from vitral.images.decode import Pixels
-from vitral.images.lettering import lettering, shorten, wrap
+from vitral.images.drawing import lettering, shorten, wrap
 
 Style = Literal["side", "overlay", "heat"]
 Box = tuple[int, int, int, int]

@@ -9,14 +9,14 @@ import numpy as np
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.prediction import Prediction
-from vitral.data.image_files import Unlabelled
+from vitral.data.image_files import LazyImage
 from vitral.errors import ImageError
 from vitral.events import Listener, Message, Progress, ignore
 from vitral.explanation.explain import Explanation, explain
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.images.decode import Pixels
-from vitral.images.thumbnail import thumbnail
+from vitral.images.encode import thumbnail
 from vitral.progress import show
 
 MOST = 60  # images of a gallery: a page of more is not looked through, and each takes 33 passes
@@ -97,7 +97,7 @@ class Gallery:
 
 def explain_all(
     classifier: Classifier,
-    images: Sequence[Unlabelled],
+    images: Sequence[LazyImage],
     asked: Asked,
     *,
     worst_first: bool = False,
@@ -147,14 +147,14 @@ def truth_of(name: str, class_names: Sequence[str]) -> str | None:
     return folder if folder in class_names else None
 
 
-def _evenly(images: list[Unlabelled], most: int) -> list[Unlabelled]:
+def _evenly(images: list[LazyImage], most: int) -> list[LazyImage]:
     indices = np.unique(np.linspace(0, len(images) - 1, min(most, len(images))).round().astype(int))
     return [images[index] for index in indices.tolist()]
 
 
 def _sureness(
-    classifier: Classifier, images: Sequence[Unlabelled], unreadable: dict[str, None], listener: Listener
-) -> Iterator[tuple[Unlabelled, float]]:
+    classifier: Classifier, images: Sequence[LazyImage], unreadable: dict[str, None], listener: Listener
+) -> Iterator[tuple[LazyImage, float]]:
     """Give each image that can be read with the probability of its class, or of the answer where that is not known."""
     for done, image in enumerate(images, start=1):
         try:
@@ -170,12 +170,12 @@ def _probability(prediction: Prediction, truth: str | None) -> float:
     return prediction.probability if truth is None else dict(prediction.top)[truth]
 
 
-def _skip(image: Unlabelled, error: ImageError, unreadable: dict[str, None], listener: Listener) -> None:
+def _skip(image: LazyImage, error: ImageError, unreadable: dict[str, None], listener: Listener) -> None:
     unreadable[image.name] = None
     listener(Message(f"Skipped: {error}", warning=True))
 
 
-def _entry(classifier: Classifier, image: Unlabelled, asked: Asked) -> Entry:
+def _entry(classifier: Classifier, image: LazyImage, asked: Asked) -> Entry:
     explanation = explain(
         classifier,
         image.read(),

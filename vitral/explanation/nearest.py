@@ -19,7 +19,7 @@ from vitral.evaluation.features import extract_features
 from vitral.evaluation.opening import trained_on
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
-from vitral.images.thumbnail import thumbnail
+from vitral.images.encode import thumbnail
 from vitral.progress import show
 from vitral.tasks.task import classes_of
 

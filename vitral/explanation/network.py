@@ -13,7 +13,7 @@ from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import list_images
 from vitral.classifier.load import as_classifier
-from vitral.data.image_files import Unlabelled
+from vitral.data.image_files import LazyImage
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
 from vitral.explanation.distance import IMAGES_AT_ONCE, AttentionDistance, attention_distance
@@ -111,7 +111,7 @@ def analyze(
     return NetworkAnalysis(name, filters, similarity, distance, missing, classifier.doubt(), kind, tables)
 
 
-def _distance(classifier: Classifier, images: Sequence[Unlabelled], listener: Listener) -> AttentionDistance:
+def _distance(classifier: Classifier, images: Sequence[LazyImage], listener: Listener) -> AttentionDistance:
     indices = np.unique(np.linspace(0, len(images) - 1, min(NUM_IMAGES, len(images))).round().astype(int))
     prepared = []
     for index in indices.tolist():

@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitral.classifier.classifier import Classifier
-from vitral.data.image_files import Unlabelled
+from vitral.data.image_files import LazyImage
 from vitral.errors import one_line
 from vitral.events import Listener, Progress
 from vitral.images.decode import Pixels
@@ -96,7 +96,7 @@ class Parity:
         return first, *named, *((f"  and {more:,} more",) if more > 0 else ())
 
 
-def check_images(own: Sequence[Unlabelled] | None, size: tuple[int, int]) -> Iterator[tuple[str, Pixels]]:
+def check_images(own: Sequence[LazyImage] | None, size: tuple[int, int]) -> Iterator[tuple[str, Pixels]]:
     """Give images that shrink by each of the factors, and that grow, to become a network's input.
 
     Args:

@@ -33,10 +33,12 @@ Share = Annotated[float, Ge(0), Le(1)]
 
 TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
 ASPECT = (3 / 4, 4 / 3)
-ATTEMPTS, TORCHVISION_ATTEMPTS = 100, 10
+ATTEMPTS = 100  # of TensorFlow's sampler
+TORCHVISION_ATTEMPTS = 10
 LESS_THAN_HALF = 0.5 - 1e-7  # of a pixel, TensorFlow's: what a width is rounded down by at most
-LONGEST = 16  # times the shorter side, that the longer one of a "padded" image has at most
+LONGEST = 16  # the longer side of a "padded" image, at most, as a multiple of the shorter side
 ANTIALIASED = ("resized", "square", "padded")  # crops whose sources resize by Pillow
+SELDOM = 0.1  # the share of views with a box that may be smaller than the view
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,33 +46,33 @@ class Augmentation:
     """How a training image varies.
 
     Attributes:
-        crop: how the view is cut out: "inception" a random box by TensorFlow's rule (the original's), "resized" a random box
-            by torchvision's rule (DeiT's), "square" a random place after a resize to a square of `margin` times the size
-            (BiT's), "padded" a random place of the image, its shorter side brought to the size and `padding` added on all
-            sides (DeiT III's simple random crop, and CIFAR's shift), "none" the whole image.
-        min_area: the least share of the image that a box keeps, 0 to 1.
-        margin: of "square"; 8/7 or so.
-        padding: of "padded", as a share of the side.
-        border: what is added there: "reflect" the image mirrored, "black" nothing.
-        interpolation: "bilinear", "bicubic", or "random", one of the two; with antialiasing, as Pillow has it, but for the
-            bilinear one of "inception" and "none", which averages no more than whole factors away.
-        decode: "full", or "scaled", by which a large JPEG is decoded no larger than the view needs: several times faster,
-            to slightly other pixels; or "kept", by which each image is decoded once, shrunk to what most views need and kept
-            in memory (see `kept_shape`): images that are small already give the same views as with "full".
-        flip: whether half of the images are mirrored left to right, by a fair draw a view; "alternating" for a fair draw an
-            image that holds in every second pass over the data, its opposite in the others (arXiv 2404.00498, section 3.6).
-        shift: the largest move, as a share of the side.
-        rotate: the largest turn, degrees.
-        scale: the largest zoom in or out, as a share.
+        crop: The rule by which the view is cut out. "inception": a random box by TensorFlow's rule (the original's).
+            "resized": a random box by torchvision's rule (DeiT's). "square": a random crop after a resize to a square of
+            `margin` times the size (BiT's). "padded": a random crop after the shorter side is resized to the size and
+            `padding` is added on all sides (DeiT III's simple random crop, and CIFAR's shift). "none": the whole image.
+        min_area: The least share of the image that a box keeps, 0 to 1.
+        margin: The side of the square that "square" crops from, as a multiple of the size; about 8/7.
+        padding: The border that "padded" adds on each side, as a share of the side.
+        border: The content of that border: "reflect" mirrors the image, "black" leaves it black.
+        interpolation: "bilinear", "bicubic", or "random", which draws one of the two. It antialiases as Pillow does, except
+            for "bilinear" with the crops "inception" and "none", where only whole factors are averaged.
+        decode: "full" decodes every image whole. "scaled" decodes a large JPEG no larger than the view needs, which is
+            several times faster and changes pixels slightly. "kept" decodes each image once, shrinks it to what most views
+            need and keeps it in memory (see `kept_shape`); small images give the same views as with "full".
+        flip: Whether half of the views are mirrored left to right, at random. "alternating" draws once an image and
+            mirrors it in every second pass over the data (arXiv 2404.00498, section 3.6).
+        shift: The largest move, as a share of the side.
+        rotate: The largest turn, degrees.
+        scale: The largest zoom in or out, as a share.
         policy: "timm-randaugment" (timm's "rand-m9-mstd0.5-inc1" and its like), "big-vision-randaugment" (AugReg's, CoAtNet's
             and V-MoE's), "autoaugment" (torchvision's, for ImageNet), "three-augment" (DeiT III's),
             "multi-view" (LeJEPA's: colours with the hue, grey, blur, solarisation), "none", or a plugin's.
-        operations: of a RandAugment, how many one after another.
-        magnitude: of a RandAugment; 10 is as strong as AutoAugment at most. timm's goes no further, big_vision's up to 30.
-        magnitude_std: of timm's, the standard deviation of the magnitude from operation to operation.
-        jitter: the largest change of brightness, contrast and saturation, as a share.
-        erasing: share of the images in which a random box is replaced by noise.
-        repeats: how many views of an image stand in one batch (repeated augmentation).
+        operations: The number of operations that a RandAugment applies in sequence.
+        magnitude: The magnitude of a RandAugment. 10 is the strongest of AutoAugment; timm's ends there, big_vision's at 30.
+        magnitude_std: The standard deviation of the magnitude between operations, in timm's RandAugment.
+        jitter: The largest change of brightness, contrast and saturation, as a share.
+        erasing: The share of the images in which a random box is replaced by noise.
+        repeats: The number of views of an image in one batch (repeated augmentation).
     """
 
     crop: Literal["inception", "resized", "square", "padded", "none"] = "inception"
@@ -99,12 +101,12 @@ class Augmentation:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class TrainingView:
     """An image as a network sees it in training.
 
     Attributes:
-        pixels: values 0 to 255.
-        geometry: where the image's pixels went, from the whole image to the view.
+        pixels: The view's values, 0 to 255.
+        geometry: The transforms from the whole image to the view.
     """
 
     pixels: UInt8[Tensor, "3 height width"]
@@ -119,16 +121,16 @@ def training_view(
     rng: np.random.Generator,
     fill: Colour = GREY,
     mirrored: bool | None = None,
-) -> View:
-    """Return a random view of an image that is yet to be decoded, a pure function of image, generator and `mirrored`.
+) -> TrainingView:
+    """Return a random view of an image that is not decoded yet: a pure function of image, generator and `mirrored`.
 
     Args:
-        read: decodes the image, no larger than the `Shrink` that it is given asks for.
-        augmentation: how the view varies.
-        size: height and width of the view, pixels.
-        rng: the source of every choice.
-        fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
-        mirrored: whether the view is mirrored, where the augmentation's flips alternate; None to draw it.
+        read: A function that decodes the image, no larger than its `Shrink` requires.
+        augmentation: The augmentation that varies the view.
+        size: The view's height and width, pixels.
+        rng: The generator of every random choice.
+        fill: The colour that timm's RandAugment puts beyond the edge: red, green, blue, 0 to 255.
+        mirrored: Whether the view is mirrored, where the augmentation's flips alternate; None to draw it.
     """
     boxed = augmentation.crop in ("inception", "resized")
     drawn: list[tuple[Box, tuple[int, int]]] = []
@@ -140,7 +142,7 @@ def training_view(
 
     scaled = augmentation.decode == "kept" or (augmentation.decode == "scaled" and boxed)
     image = read(shrink if scaled else None)
-    if not drawn:  # a format that is decoded in full, or not at all
+    if not drawn:  # the format ignores `shrink`
         return augment(image, augmentation, size=size, rng=rng, fill=fill, mirrored=mirrored)
     box, original = drawn[0]
     decoded = () if image.shape[:2] == original else (Resize(*image.shape[:2]),)
@@ -159,8 +161,8 @@ def augment(
     rng: np.random.Generator,
     fill: Colour = GREY,
     mirrored: bool | None = None,
-) -> View:
-    """Return a random view of an image at `size` (height, width), a pure function of image, generator and `mirrored`."""
+) -> TrainingView:
+    """Return a random view of an image at `size` (height, width): a pure function of image, generator and `mirrored`."""
     original = image.shape[:2]
     if augmentation.crop in ("inception", "resized"):
         image, steps = _cut(image, _box(original, augmentation, rng))
@@ -177,17 +179,17 @@ def _view(
     rng: np.random.Generator,
     fill: Colour,
     mirrored: bool | None,
-) -> View:
-    """Return what becomes of an image that is cut out.
+) -> TrainingView:
+    """Return the view made from the crop of an image.
 
     Args:
-        image: the part that was cut out.
-        before: what was done to get it.
-        augmentation: how it varies.
-        size: of the view.
-        rng: the source of every choice.
-        fill: what timm's RandAugment lets in from beyond the edge.
-        mirrored: whether the view is mirrored; None to draw it.
+        image: The crop.
+        before: The transforms that led to the crop.
+        augmentation: The augmentation that varies the view.
+        size: The view's height and width, pixels.
+        rng: The generator of every random choice.
+        fill: The colour that timm's RandAugment puts beyond the edge.
+        mirrored: Whether the view is mirrored; None to draw it.
     """
     view, resized = _resize(image, size, augmentation, rng)
     turned: Steps = ()
@@ -202,7 +204,7 @@ def _view(
     planes = np.empty((3, *size), dtype=np.uint8)
     cv2.split(np.ascontiguousarray(view), list(planes))  # a transposed copy would take ten times as long
     steps = (*before.steps, *resized, *turned, *flipped, *moved)
-    return View(torch.from_numpy(planes), Geometry(before.original, steps))
+    return TrainingView(torch.from_numpy(planes), Geometry(before.original, steps))
 
 
 def _policy_settings(augmentation: Augmentation, fill: Colour) -> Settings:
@@ -224,9 +226,9 @@ def _box(shape: tuple[int, int], augmentation: Augmentation, rng: np.random.Gene
 def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Generator) -> Box:
     """Draw a box (top, left, height, width) as TensorFlow's `sample_distorted_bounding_box` does.
 
-    The aspect is uniform and the height a uniform integer within what the area allows, so that it is the height and not
-    the area that is evenly spread; after 100 failures the whole image is taken (vit_jax/input_pipeline.py, GenerateRandomCrop
-    in tensorflow/core/kernels/image/sample_distorted_bounding_box_op.cc).
+    The aspect is uniform. The height is a uniform integer within what the area allows, so the height is evenly spread and
+    the area is not. After 100 failures the box is the whole image (vit_jax/input_pipeline.py, GenerateRandomCrop in
+    tensorflow/core/kernels/image/sample_distorted_bounding_box_op.cc).
     """
     rows, columns = shape
     least, most = min_area * rows * columns, rows * columns
@@ -238,7 +240,7 @@ def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Genera
         high = min(high, rows)
         low = min(round(math.sqrt(least / aspect)), high)
         height = int(rng.integers(low, high + 1))
-        if height * round(height * aspect) < least:  # by rounding; one row more may be enough
+        if height * round(height * aspect) < least:  # because of rounding; another row may be enough
             height += 1
         if height * round(height * aspect) > most:
             height -= 1
@@ -251,9 +253,9 @@ def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Genera
 
 
 def resized_box(shape: tuple[int, int], min_area: float, rng: np.random.Generator) -> Box:
-    """Draw a box (top, left, height, width) as torchvision's `RandomResizedCrop` does, whose area is uniform.
+    """Draw a box (top, left, height, width) of uniform area, as torchvision's `RandomResizedCrop` does.
 
-    The logarithm of the aspect is uniform; after ten failures the middle is taken, as wide or as high as the aspect allows.
+    The logarithm of the aspect is uniform. After ten failures the box is the centre, as wide or as high as the aspect allows.
     """
     rows, columns = shape
     for _ in range(TORCHVISION_ATTEMPTS):
@@ -285,13 +287,13 @@ def _scaled(box: Box, factor: float) -> Box:
 
 def _cut(image: Pixels, box: Box) -> Moved:
     top, left, height, width = box
-    top, left = min(top, image.shape[0] - 1), min(left, image.shape[1] - 1)  # for one that was scaled and rounded
+    top, left = min(top, image.shape[0] - 1), min(left, image.shape[1] - 1)  # a scaled box was rounded
     part = image[top : top + height, left : left + width]
     return part, (Crop(top, left, part.shape[0], part.shape[1]),)
 
 
 def _placed(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Moved:
-    """Return what a crop of the view's own size takes of an image; all of it without one."""
+    """Return the crop that the view is resized from; the whole image if the augmentation does not crop."""
     if augmentation.crop == "square":
         return _square(image, augmentation, size, rng)
     return _padded(image, augmentation, size, rng) if augmentation.crop == "padded" else (image, ())
@@ -317,7 +319,7 @@ def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rn
 
 
 def covering(shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-    """Return the least height and width of the same shape that `size` fits in, the longer side rounded down."""
+    """Return the least height and width of the same aspect ratio that cover `size`, the longer side rounded down."""
     (rows, columns), (height, width) = shape, size
     if height * columns >= width * rows:
         return height, max(width, height * columns // rows)
@@ -362,3 +364,45 @@ def _affine(image: Pixels, augmentation: Augmentation, rng: np.random.Generator)
     matrix[:, 2] += rng.uniform(-augmentation.shift, augmentation.shift, 2) * np.array([width, height])
     image = cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     return image, (Affine.of_indices(cv2.invertAffineTransform(matrix).flatten().tolist(), border="edge"),)
+
+
+def kept_shape(shape: tuple[int, int], augmentation: Augmentation, size: tuple[int, int]) -> tuple[int, int]:
+    """Return the height and width at which a decoded image stays in memory: no larger than its views need.
+
+    The aspect ratio stays. The size is chosen so that one view in ten has a box smaller than the view itself. The side of an
+    "inception" box, as a share of the image's, is evenly spread from r, the root of `min_area`; the area of a "resized" box
+    from a, `min_area`. So the image is 1 / (r + 0.1 (1 - r)) or 1 / sqrt(a + 0.1 (1 - a)) times as large as the view: 1.8 times
+    for an "inception" box from a quarter of the area, 3.3 times from a twentieth. At worst a view is enlarged by 1.35 there.
+    With "square" it is `margin` times as large as the view, with "padded" and "none" as large. A smaller image stays as it is.
+
+    Args:
+        shape: The decoded image's height and width, pixels.
+        augmentation: The augmentation that cuts out the views.
+        size: The views' height and width, pixels.
+    """
+    factor = _factor(augmentation)
+    rows, columns = covering(shape, (math.ceil(size[0] * factor), math.ceil(size[1] * factor)))
+    return (rows, columns) if rows < shape[0] and columns < shape[1] else shape
+
+
+def _factor(augmentation: Augmentation) -> float:
+    least = augmentation.min_area
+    if augmentation.crop == "inception":
+        return 1 / (math.sqrt(least) + SELDOM * (1 - math.sqrt(least)))
+    if augmentation.crop == "resized":
+        return 1 / math.sqrt(least + SELDOM * (1 - least))
+    return augmentation.margin if augmentation.crop == "square" else 1.0
+
+
+def decoding_factor(shape: tuple[int, int], target: tuple[int, int]) -> int:
+    """Return the largest factor by which a JPEG of a shape may be decoded smaller and still cover the target shape."""
+    return next(
+        factor
+        for factor in (8, 4, 2, 1)
+        if factor == 1 or all(a >= factor * b for a, b in zip(shape, target, strict=True))
+    )
+
+
+def shrunk(image: Pixels, size: tuple[int, int]) -> Pixels:
+    """Return an image averaged down to another height and width."""
+    return image if image.shape[:2] == size else cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)

@@ -1,10 +1,10 @@
 """The fifteen corruptions of ImageNet-C at five severities (Hendrycks and Dietterich, arXiv 1903.12261), on any image.
 
-Written from the published definitions. What is ours: the streaks of motion blur and snow are a straight kernel (the authors':
-ImageMagick's), frost is a generated crust (theirs: photos of ice), and elastic shifts scale with the image's shorter side. The
-strengths, for images of 224 pixels, are those of the authors' program as we know it; nothing was compared with their images, so
-that accuracies here are comparable with each other, and not with published ones. Blurs, blocks and streaks keep their size in
-pixels: a larger image suffers less.
+Written from the published definitions. Three things differ: the streaks of motion blur and snow are a straight kernel (the
+authors use ImageMagick's), frost is a generated crust (the authors use photos of ice), and elastic shifts scale with the
+image's shorter side. The strengths, for images of 224 pixels, are those of the authors' program as we know it. Nothing was
+compared with their images, so compare accuracies here with each other and not with published ones. Blurs, blocks and streaks
+keep their size in pixels, so a larger image suffers less.
 """
 
 import math
@@ -26,10 +26,10 @@ def corrupt(image: Pixels, name: str, severity: int, rng: np.random.Generator) -
     """Return a corrupted image of the same size.
 
     Args:
-        image: RGB pixels.
-        name: one of `CORRUPTIONS`.
-        severity: 1, the weakest, to 5.
-        rng: draws noise and places.
+        image: The RGB pixels.
+        name: A key of `CORRUPTIONS`.
+        severity: The strength, from 1, the weakest, to 5.
+        rng: The generator of noise and places.
     """
     assert severity in SEVERITIES, severity
     changed = CORRUPTIONS[name](image.astype(np.float32) / 255, severity - 1, rng)
@@ -65,7 +65,7 @@ def _glass_blur(image: Image, level: int, rng: np.random.Generator) -> Image:
         shifts = (
             rng.integers(-reach, reach, (height, width)) * width + rng.integers(-reach, reach, (height, width))
         ).tolist()
-        # Neighbours are exchanged one after the other from the lower right, so that a pixel may wander.
+        # Neighbours change places in sequence from the lower right, so a pixel may move several times.
         for row in range(height - reach, reach, -1):
             for pixel in range(row * width + width - reach, row * width + reach, -1):
                 other = pixel + shifts[row][pixel - row * width]
@@ -87,7 +87,7 @@ def _zoom_blur(image: Image, level: int, rng: np.random.Generator) -> Image:
 
 
 def _snow(image: Image, level: int, rng: np.random.Generator) -> Image:
-    mean, deviation, zoom, threshold, radius, sigma, kept = (
+    mean, deviation, zoom, threshold, radius, sigma, opacity = (
         (0.1, 0.3, 3.0, 0.5, 10, 4, 0.8),
         (0.2, 0.3, 2.0, 0.5, 12, 4, 0.7),
         (0.55, 0.3, 4.0, 0.9, 12, 8, 0.7),
@@ -99,20 +99,19 @@ def _snow(image: Image, level: int, rng: np.random.Generator) -> Image:
     layer = np.where(layer < threshold, np.float32(0), layer)
     flakes = np.clip(_filtered(layer, _streak(radius, sigma, rng.uniform(-135, -45))), 0, 1)
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[..., None]
-    pale = kept * image + (1 - kept) * np.maximum(image, grey * 1.5 + 0.5)
+    pale = opacity * image + (1 - opacity) * np.maximum(image, grey * 1.5 + 0.5)
     return (pale + flakes + flakes[::-1, ::-1]).astype(np.float32)
 
 
 def _frost(image: Image, level: int, rng: np.random.Generator) -> Image:
-    kept, crust = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[level]
+    opacity, crust = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[level]
     height, width = image.shape[:2]
     rough = _plasma(max(height, width), 1.7, rng)[:height, :width, None]
-    seeds = (rng.random((height, width, 1)) < 0.01).astype(
-        np.float32
-    )  # from which needles of ice grow in six directions
+    # Needles of ice grow from the seeds in six directions.
+    seeds = (rng.random((height, width, 1)) < 0.01).astype(np.float32)
     needles = sum((_filtered(seeds, _streak(14, 7, degrees)) for degrees in range(0, 360, 60)), np.zeros_like(seeds))
     ice = np.clip(0.7 * rough + 4 * needles, 0, 1) * np.array([0.85, 0.95, 1.0], np.float32)
-    return (kept * image + crust * ice * np.clip(1.6 * rough, 0, 1)).astype(np.float32)
+    return (opacity * image + crust * ice * np.clip(1.6 * rough, 0, 1)).astype(np.float32)
 
 
 def _fog(image: Image, level: int, rng: np.random.Generator) -> Image:
@@ -227,7 +226,7 @@ def _disk(radius: int, soft: float) -> Float32[np.ndarray, "side side"]:
 
 
 def _streak(radius: int, sigma: float, degrees: float) -> Float32[np.ndarray, "side side"]:
-    """Return the kernel of a motion: a line from its middle on that fades like a Gaussian."""
+    """Return the kernel of a motion: a line that begins in the middle and fades like a Gaussian."""
     side = 2 * radius + 1
     kernel = np.zeros((side, side), dtype=np.float32)
     for distance in range(radius + 1):
@@ -249,7 +248,7 @@ def _zoomed(
 
 
 def _plasma(least: int, decay: float, rng: np.random.Generator) -> Float32[np.ndarray, "side side"]:
-    """Return a fractal of values 0 to 1 by the diamond-square algorithm, its side a power of two of at least `least`."""
+    """Return a fractal of values 0 to 1 by the diamond-square algorithm; its side is a power of two, at least `least`."""
     side = 1 << max(1, (least - 1).bit_length())
     heights = np.zeros((side, side), dtype=np.float32)
     step, wobble = side, 100.0

@@ -1,4 +1,4 @@
-"""From encoded bytes to RGB pixels: content decides the format, and every failure is one line that names the file."""
+"""From encoded bytes to RGB pixels: the content decides the format, and every failure is one line that names the file."""
 
 import io
 import os
@@ -16,20 +16,24 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from vitral.errors import ImageError
 
 Pixels = UInt8[np.ndarray, "height width 3"]
-# From an image's upright height and width to the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
+# Takes an image's upright height and width; returns the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
 Shrink = Callable[[int, int], int]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 50_000_000
-# Pixels times scans of a JPEG: every scan costs time for its whole part of the image, whatever it holds. About a second's
-# work; a progressive photo has about 10 scans.
+# Pixels times scans of a JPEG. Every scan costs time for its whole part of the image, whatever it holds. The limit is about a
+# second's work; a progressive photo has about 10 scans.
 MAX_SCANNED = 1_000_000_000
 WHITE = (255, 255, 255)
-JPEG_MAGIC, EXIF_MAGIC = b"\xff\xd8\xff", b"Exif\x00\x00"
-SCAN, END, FILL = 0xDA, 0xD9, 0xFF  # JPEG markers
-SEQUENTIAL = (0xC0, 0xC1)  # markers of frames that are not progressive
-STUFFING = (0x00, 0x01, FILL, *range(0xD0, 0xD8))  # what may follow a 0xFF within a scan without beginning a segment
+JPEG_MAGIC = b"\xff\xd8\xff"
+EXIF_MAGIC = b"Exif\x00\x00"
+# JPEG markers.
+SCAN = 0xDA
+END = 0xD9
+FILL = 0xFF
+SEQUENTIAL = (0xC0, 0xC1)  # of frames that are not progressive
+STUFFING = (0x00, 0x01, FILL, *range(0xD0, 0xD8))  # may follow a 0xFF within a scan without beginning a segment
 ORIENTATION = 0x0112  # the EXIF tag
 # The array operation that each EXIF orientation requires; 1 requires none.
 UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -54,14 +58,14 @@ def read_image(
     becomes three equal channels. Colour profiles are not applied, as in the reference pipelines.
 
     Args:
-        source: a path, the encoded bytes, or an open binary file.
-        max_pixels: larger images are refused before they take memory.
-        shrink: called with height and width before a JPEG is decoded; it returns the factor by which the decoder
-            shrinks the image, which saves most of its work and changes pixels slightly. Other formats, and unusual
-            JPEGs, ignore it.
+        source: A path, the encoded bytes, or an open binary file.
+        max_pixels: The limit above which an image is refused before it takes memory.
+        shrink: A function that gets height and width before a JPEG is decoded and returns the factor by which the
+            decoder shrinks the image. This saves most of the work and changes pixels slightly. Other formats, and
+            unusual JPEGs, ignore it.
 
     Raises:
-        ImageError: it cannot be read as an image; the message names it and says why.
+        ImageError: The source cannot be read as an image; the message names it and says why.
     """
     name = _name(source)
     if (pixels := _read_plain_jpeg(source, max_pixels, shrink)) is not None:
@@ -91,9 +95,11 @@ def read_image(
 
 
 def _read_plain_jpeg(source: str | Path | bytes | BinaryIO, max_pixels: int, shrink: Shrink | None) -> Pixels | None:
-    """Decode a colour JPEG without Pillow, to the same pixels in two thirds of the time; None leaves it to Pillow.
+    """Decode a colour JPEG without Pillow, to the same pixels in two thirds of the time.
 
-    Whatever is unusual, damaged, too large or not a JPEG is left to Pillow, so that errors are handled in one place.
+    Returns:
+        The pixels; None for whatever is unusual, damaged, too large or not a JPEG. Pillow gets those, so that errors are
+        handled in one place.
     """
     try:
         data = _jpeg_bytes(source)
@@ -205,7 +211,7 @@ def _scanned(data: bytes, pixels: int) -> int:
 
 
 def _in_one_scan(data: bytes) -> bool:
-    """Tell whether all components of a JPEG are in one scan, by its headers: nearly always so."""
+    """Tell by its headers whether all components of a JPEG are in one scan, as they nearly always are."""
     components = 0
     for marker, start in _segments(data):
         if marker in SEQUENTIAL and start + 6 <= len(data):
@@ -216,12 +222,12 @@ def _in_one_scan(data: bytes) -> bool:
 
 
 def count_scans(data: bytes) -> int:
-    """Return how many scans a JPEG has: usually one, of a progressive one several."""
+    """Return how many scans a JPEG has: usually one, in a progressive JPEG several."""
     return sum(marker == SCAN for marker, _ in _segments(data))
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the marker of each of a JPEG's segments, and where its content begins."""
+    """Yield each segment of a JPEG: its marker, and the offset of its content."""
     offset = 2
     while (offset := data.find(b"\xff", offset)) >= 0 and offset + 4 <= len(data):
         marker = data[offset + 1]

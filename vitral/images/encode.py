@@ -1,9 +1,10 @@
-"""Encoding pixels as a file, in the format that its name says."""
+"""Encode pixels as a file, in the format that its name says, and shrink them for pages that show many images."""
 
 import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -11,6 +12,7 @@ from vitral.errors import ImageError
 from vitral.images.decode import Pixels
 
 FORMATS_BY_SUFFIX = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+THUMBNAIL = 224  # pixels of the longer side
 QUALITY = 92  # of a JPEG or WebP, without chroma subsampling, which would smear thin letters
 
 
@@ -18,7 +20,7 @@ def image_format(path: str | Path) -> str:
     """Return the format that a file's name asks for.
 
     Raises:
-        ImageError: the name does not end in the suffix of a format that we write.
+        ImageError: The name does not end in the suffix of a format that we write.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS_BY_SUFFIX:
@@ -31,12 +33,12 @@ def encode(pixels: Pixels, kind: str, *, comment: str = "") -> bytes:
     """Return pixels as a file's content.
 
     Args:
-        pixels: the image.
-        kind: "PNG", "JPEG" or "WEBP".
-        comment: a line of ASCII to store in the file with the image.
+        pixels: The image.
+        kind: The format: "PNG", "JPEG" or "WEBP".
+        comment: A line of ASCII that is stored in the file with the image.
 
     Raises:
-        ImageError: the format cannot hold an image of that size.
+        ImageError: The format cannot hold an image of that size.
     """
     buffer = io.BytesIO()
     try:
@@ -55,3 +57,10 @@ def _options(kind: str, comment: str) -> dict[str, Any]:
     if kind == "JPEG":
         return {"quality": QUALITY, "subsampling": 0, "comment": comment}
     return {"quality": QUALITY, "xmp": comment.encode("ascii")}
+
+
+def thumbnail(pixels: Pixels) -> Pixels:
+    """Return an image at most 224 pixels wide and high."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    return np.asarray(image)

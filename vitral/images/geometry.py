@@ -1,8 +1,8 @@
-"""What was done to an image, so that a mask, points or boxes can follow it; the pixels themselves are moved elsewhere.
+"""The transforms of an image, so that a mask, points or boxes can follow it; the pixels themselves are moved elsewhere.
 
-Coordinates are continuous: the pixel in column 0 spans x from 0 to 1, its middle is at 0.5. A mask goes where its pixels went:
-it is mirrored where the image was continued by its mirror image, and filled where the image was. Every value of it is one that
-it had, the one at the very spot: steps are composed before the mask is looked at, so that nothing is rounded twice.
+Coordinates are continuous: the pixel in column 0 spans x from 0 to 1, and its middle is at 0.5. A mask goes where its pixels
+went: mirrored where the image was continued by its mirror image, filled where the image was filled. Each of its values is the
+original value at that very place, because steps are composed before the mask is read, so nothing is rounded twice.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ Boxes = Float64[np.ndarray, "boxes 4"]  # left, top, right, bottom
 Matrix = tuple[float, float, float, float, float, float]
 
 
-class Step(Protocol):
-    """One thing that was done to an image of a size."""
+class Transform(Protocol):
+    """A step that moved an image's pixels."""
 
     def after(self, size: Size) -> Size:
         """Return the size of the image afterwards."""
@@ -32,11 +32,11 @@ class Step(Protocol):
         ...
 
     def back(self, points: Points, size: Size) -> Points:
-        """Return what place of the image is seen at points of the image afterwards; outside of it nothing is."""
+        """Return which points of the image are seen at points of the image afterwards."""
         ...
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[Transform, ...]
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Crop:
     """A box was cut out.
 
     Attributes:
-        top: its first row.
-        left: its first column.
-        height: rows.
-        width: columns.
+        top: The box's first row.
+        left: The box's first column.
+        height: The number of rows.
+        width: The number of columns.
     """
 
     top: int
@@ -70,7 +70,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class Resize:
-    """The whole image was brought to another height and width."""
+    """The whole image was resized to another height and width."""
 
     height: int
     width: int
@@ -96,9 +96,9 @@ class Pad:
     """Rows were added above and below, columns left and right.
 
     Attributes:
-        vertical: rows on each side.
-        horizontal: columns on each side.
-        mirror: whether they show the image mirrored at its outermost pixels, instead of nothing.
+        vertical: The number of rows on each side.
+        horizontal: The number of columns on each side.
+        mirror: Whether they show the image mirrored at its outermost pixels, instead of nothing.
     """
 
     vertical: int
@@ -145,8 +145,8 @@ class Affine:
     """The image was turned, sheared, moved or zoomed, its size kept.
 
     Attributes:
-        matrix: a, b, c, d, e, f: what is now at (x, y) was at (a x + b y + c, d x + e y + f).
-        border: what came in from beyond the edge: "fill", which is nothing, or "edge", the outermost pixels again.
+        matrix: The numbers a, b, c, d, e, f: what is now at (x, y) was at (a x + b y + c, d x + e y + f).
+        border: The content beyond the edge: "fill", which is nothing, or "edge", the outermost pixels repeated.
     """
 
     matrix: Matrix
@@ -154,7 +154,7 @@ class Affine:
 
     @classmethod
     def of_indices(cls, matrix: Sequence[float], border: Border = "fill") -> "Affine":
-        """Return the step of a matrix that counts from the middles of pixels: that of column 0 is at x = 0."""
+        """Return the step of a matrix that counts from the middles of pixels: the middle of column 0 is at x = 0."""
         a, b, c, d, e, f = map(float, matrix)
         return cls((a, b, c + (1 - a - b) / 2, d, e, f + (1 - d - e) / 2), border)
 
@@ -168,7 +168,7 @@ class Affine:
         return (points - np.array([c, f])) @ np.linalg.inv(np.array([[a, b], [d, e]])).T
 
     def back(self, points: Points, size: Size) -> Points:
-        """Return the points by the matrix, those outside brought to the edge where its pixels came in again."""
+        """Return the points by the matrix; where the edge is repeated, points outside move to the edge."""
         a, b, c, d, e, f = self.matrix
         points = points @ np.array([[a, b], [d, e]]).T + np.array([c, f])
         return points.clip(0.5, np.array([size[1], size[0]]) - 0.5) if self.border == "edge" else points
@@ -176,11 +176,11 @@ class Affine:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Everything that was done to an image, in order.
+    """All steps that moved an image's pixels, in order.
 
     Attributes:
-        original: height and width before, pixels.
-        steps: what was done.
+        original: The height and width before, pixels.
+        steps: The steps.
     """
 
     original: Size
@@ -192,18 +192,18 @@ class Geometry:
         return self._sizes()[-1]
 
     def _sizes(self) -> list[Size]:
-        """Return the size before each step, and at last that after all."""
+        """Return the size before each step, and last the size after all steps."""
         sizes = [self.original]
         for step in self.steps:
             sizes.append(step.after(sizes[-1]))
         return sizes
 
     def mask(self, mask: Mask, *, fill: int = 0) -> Mask:
-        """Return a mask of the image as it is of the view.
+        """Return the view's mask from the image's.
 
         Args:
-            mask: one value a pixel of the image.
-            fill: where the view shows nothing of the image.
+            mask: A value for each pixel of the image.
+            fill: The value where the view shows nothing of the image.
         """
         assert mask.shape == self.original, f"a mask of {mask.shape} for an image of {self.original}"
         sizes = self._sizes()
@@ -216,15 +216,15 @@ class Geometry:
         return np.where(seen, values, np.asarray(fill, mask.dtype)).reshape(sizes[-1])
 
     def points(self, points: Points) -> Points:
-        """Return where points of the image are in the view, be it outside of it."""
+        """Return where points of the image are in the view, or outside of it."""
         for step, size in zip(self.steps, self._sizes(), strict=False):
             points = step.forth(points, size)
         return points
 
     def boxes(self, boxes: Boxes) -> Boxes:
-        """Return the boxes that hold what boxes of the image hold, cut off at the view's edges.
+        """Return boxes of the image as boxes of the view, cut off at the view's edges.
 
-        One that the view does not show has no width or no height.
+        A box that the view does not show has no width or no height.
         """
         corners = boxes[:, [[0, 1], [2, 1], [0, 3], [2, 3]]]
         moved = self.points(corners.reshape(-1, 2)).reshape(-1, 4, 2)

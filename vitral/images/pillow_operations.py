@@ -1,4 +1,4 @@
-"""Image operations by Pillow, bit-identical to those of timm's and torchvision's pipelines on Pillow images, but for one blur.
+"""Image operations by Pillow, bit-identical to those of timm's and torchvision's pipelines on Pillow images, except one blur.
 
 Every operation takes the image, a value in the operation's own unit and a `Canvas`; those that need no value ignore it.
 """
@@ -20,11 +20,11 @@ BLUR_SIDE = 7  # pixels of the window of a Gaussian that is cut off
 
 @dataclass(frozen=True)
 class Canvas:
-    """How an image is moved.
+    """The settings of operations that move an image's pixels.
 
     Attributes:
-        fill: colour of what is beyond the edge: red, green, blue, 0 to 255.
-        resample: how values between pixels are computed.
+        fill: The colour beyond the edge: red, green, blue, 0 to 255.
+        resample: The interpolation between pixels.
     """
 
     fill: Colour
@@ -111,9 +111,9 @@ def translate_y(image: Image.Image, pixels: float, canvas: Canvas) -> Image.Imag
 
 
 def steps_of(name: str, value: float, size: tuple[int, int]) -> Steps:
-    """Return where an operation of a name moves the pixels of an image of a width and height; nothing if it moves none.
+    """Return the steps by which a named operation moves the pixels of an image of (width, height); none if it moves none.
 
-    Pillow counts from the edges of pixels, and an affine map says where what is now at a place was.
+    Pillow counts from the edges of pixels, and an affine map goes from the new place to the old place.
     """
     if name == "Rotate":
         return (_rotation(value, *size),)

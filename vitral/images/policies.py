@@ -1,4 +1,4 @@
-"""Augmentation policies, each as in the code that it is named after; every draw comes from a returned generator."""
+"""Augmentation policies, each as in the code that it is named after; every draw comes from a given generator."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,25 +16,29 @@ from vitral.images.geometry import Steps
 from vitral.images.pillow_operations import OPERATIONS, Canvas, Colour
 
 POLICIES = ("none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment", "multi-view")
-Policy = str  # one of these, or of a plugin's
+Policy = str  # a name above, or a plugin's
 Interpolation = Literal["bilinear", "bicubic", "random"]
 Moved = tuple[Image.Image, Steps]  # an image and where its pixels went
 Value = Callable[[float, int], float]  # an operation's value, from the magnitude and a sign
 
 STRONGEST = 10  # the magnitude at which AutoAugment's paper sets the largest change
-LARGEST = {
-    "timm-randaugment": STRONGEST,
-    "big-vision-randaugment": 30,
-}  # timm clamps to it, big_vision documents that range
+# timm clamps to the largest magnitude, big_vision documents its range.
+LARGEST = {"timm-randaugment": STRONGEST, "big-vision-randaugment": 30}
 BITS = 8  # per value
 PROBABILITY = 0.5  # with which timm applies an operation that it has drawn
-TRANSLATE, CUTOUT = 100, 40  # pixels at magnitude 10 in big_vision's RandAugment
-GREY = (128, 128, 128)  # fills what is beyond the edge in AutoAugment's paper
+# Pixels at magnitude 10 in big_vision's RandAugment.
+TRANSLATE = 100
+CUTOUT = 40
+GREY = (128, 128, 128)  # the colour beyond the edge in AutoAugment's paper
 BLUR_RADIUS = (0.1, 2.0)  # pixels, of three-augment
-# Of multi-view: shares of the views that are changed, and by how much. The source solarises one in five by RandomSolarize,
-# which itself leaves out one in two.
-JITTERED, GREYED, BLURRED, SOLARISED = 0.8, 0.2, 0.5, 0.2 * 0.5
-JITTER, HUE, SIGMA = 0.8, 0.2, (0.1, 2.0)
+# The shares of multi-view's views that are changed, and the strengths.
+JITTERED = 0.8
+GREYED = 0.2
+BLURRED = 0.5
+SOLARISED = 0.2 * 0.5  # the source applies RandomSolarize to one in five, which itself leaves out one in two
+JITTER = 0.8
+HUE = 0.2
+SIGMA = (0.1, 2.0)
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
@@ -47,7 +51,7 @@ def _either_way(largest: float) -> Value:
 
 
 def _counted(largest: float) -> Value:
-    # In single precision as in torchvision, whose rounding changes a few values.
+    # In single precision, because torchvision's rounding changes a few values.
     return lambda number, sign: sign * float(torch.linspace(0.0, largest, 10)[int(number)])
 
 
@@ -108,8 +112,8 @@ AUTOAUGMENT: Mapping[str, Value] = {
     "Sharpness": lambda number, sign: 1 + _counted(0.9)(number, sign),
 }
 # AutoAugment's policy for ImageNet (arXiv 1805.09501, Table 9): operation, probability, magnitude, twice.
-Step = tuple[str, float, int]
-IMAGENET: tuple[tuple[Step, Step], ...] = (
+PolicyStep = tuple[str, float, int]
+IMAGENET: tuple[tuple[PolicyStep, PolicyStep], ...] = (
     (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),
     (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 5)),
     (("Equalize", 0.8, 8), ("Equalize", 0.6, 3)),
@@ -143,12 +147,12 @@ class Settings:
     """A policy's settings.
 
     Attributes:
-        policy: which one.
+        policy: The policy's name.
         operations: RandAugment's number of operations in sequence.
         magnitude: RandAugment's magnitude.
-        magnitude_std: standard deviation of the magnitude between operations, in timm's RandAugment.
-        interpolation: how values between pixels are computed; "random" draws one of the two for each operation.
-        fill: timm's colour for what is beyond the edge: red, green, blue, 0 to 255.
+        magnitude_std: The standard deviation of the magnitude between operations, in timm's RandAugment.
+        interpolation: The interpolation between pixels; "random" draws one for each operation.
+        fill: timm's colour beyond the edge: red, green, blue, 0 to 255.
     """
 
     policy: Policy
@@ -160,10 +164,10 @@ class Settings:
 
 
 def check_policy(policy: Policy) -> None:
-    """Refuse a policy that there is not.
+    """Refuse an unknown policy.
 
     Raises:
-        ValueError: with the reason, one line.
+        ValueError: The reason, one line.
     """
     known = (*POLICIES, *plugins.registered("augmentation"))
     if policy not in known:
@@ -174,7 +178,7 @@ def check_magnitude(policy: Policy, magnitude: float, magnitude_std: float) -> N
     """Refuse a magnitude that the policy's source does not define.
 
     Raises:
-        ValueError: with the reason in one line.
+        ValueError: The reason, one line.
     """
     largest = LARGEST.get(policy)
     if largest is not None and not 0 <= magnitude <= largest:

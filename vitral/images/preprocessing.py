@@ -28,8 +28,11 @@ PILLOW = {
 }
 LONGEST = 16  # times the model's input size: no image is resized to more before the crop
 # The means and standard deviations of ImageNet's training set, which DeiT and most torch models were trained with.
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP's own images
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+# The same of CLIP's own images.
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +40,17 @@ class Preprocessing:
     """Resizing and normalisation.
 
     Attributes:
-        image_size: height and width of the result, pixels.
+        image_size: The result's height and width, pixels.
         resize: "squash" resizes the whole image to that size whatever its aspect ratio, as the original does; "crop" keeps
             the aspect ratio and takes a centre crop.
-        crop_fraction: the fraction of the resized image's side that is kept, 0 to 1.
+        crop_fraction: The share of the resized image's side that the crop keeps, 0 to 1.
         interpolation: "bilinear", "bicubic" or "nearest", with half-pixel centres.
-        antialias: whether shrinking averages over all pixels that it covers.
-        mean: of the channels red, green, blue, on the scale 0 to 1.
-        std: the standard deviation, in the same order and scale.
-        resampler: "float32" resizes without rounding, as the original does; "pillow" in 8 bits, as the pipelines of timm
-            and torchvision do; "torch" in 8 bits on tensors, as transformers does, which is fastest. The last two resize
-            before they crop, and shrink with antialiasing.
+        antialias: Whether shrinking averages over all pixels that it covers.
+        mean: The means of the channels red, green, blue, on the scale 0 to 1.
+        std: The standard deviations, in the same order and scale.
+        resampler: "float32" resizes without rounding, as the original does. "pillow" resizes in 8 bits, as the pipelines of
+            timm and torchvision do. "torch" resizes in 8 bits on tensors, as transformers does, and is fastest. The last two
+            resize before they crop, and shrink with antialiasing.
     """
 
     image_size: tuple[int, int] = (224, 224)
@@ -57,7 +60,7 @@ class Preprocessing:
     antialias: bool = False
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    # Absent from what earlier versions wrote, which means the default.
+    # Earlier versions did not write this field; they mean its default.
     resampler: Resampler = dataclasses.field(default="float32", metadata=LATER)
 
     def __post_init__(self) -> None:
@@ -81,7 +84,7 @@ class Preprocessing:
 
     @property
     def before_crop(self) -> tuple[int, int]:
-        """Height and width of which the crop leaves the model's input, where images are resized before they are cropped."""
+        """The height and width before the crop to the model's input, where images are resized before they are cropped."""
         height, width = (math.floor(side / self.crop_fraction + 1e-6) for side in self.image_size)
         return height, width
 
@@ -120,7 +123,7 @@ class Preprocessing:
         rows, columns = self.before_crop
         if self.resize == "squash":
             return rows, columns
-        if rows == columns:  # the shorter side to the size; the longer one rounded down, as torchvision does
+        if rows == columns:  # the shorter side to the size; the longer side rounded down, as torchvision does
             return (rows, int(rows * width / height)) if height <= width else (int(columns * height / width), columns)
         scale = max(rows / height, columns / width)
         return max(rows, round(height * scale)), max(columns, round(width * scale))
@@ -131,7 +134,7 @@ class Preprocessing:
         return image[top : top + height, left : left + width]
 
     def box(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Return what the model sees of an image of that height and width: top, left, height, width, in pixels."""
+        """Return the box that the model sees of an image of that height and width: top, left, height, width, in pixels."""
         crop_height, crop_width = float(height), float(width)
         if self.resize == "crop":  # a centre crop of the target's aspect ratio, so that one resize is enough
             ratio = self.image_size[0] / self.image_size[1]
@@ -164,7 +167,7 @@ class Preprocessing:
         """Return what `to_json` wrote.
 
         Raises:
-            VitralError: a field is unknown, missing or impossible.
+            VitralError: A field is unknown, missing or impossible.
         """
         return read_described(cls, values, "Preprocessing")
 
@@ -177,6 +180,6 @@ def _interpolate(pixels: Tensor, size: tuple[int, int], interpolation: Interpola
 
 # vit_jax/input_pipeline.py at test time: the whole image to a square, bilinear without antialiasing, to [-1, 1].
 ORIGINAL = Preprocessing()
-# The same for photos of any size, where shrinking without antialiasing would pick single pixels; in 8 bits, which is
-# several times faster and what transformers' processor for these models does.
+# The same for photos of any size, where shrinking without antialiasing would pick single pixels. It works in 8 bits, as
+# transformers' processor for these models does, which is several times faster.
 PHOTOS = Preprocessing(antialias=True, resampler="torch")

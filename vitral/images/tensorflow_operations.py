@@ -1,6 +1,6 @@
 """Image operations of big_vision's pp/autoaugment.py, a fork of EfficientNet's for TPUs.
 
-They give what TensorFlow 2.15 gives: nearest neighbours, truncated fractions, bytes that overflow (big_vision's issue 110).
+They give the bits of TensorFlow 2.15: nearest neighbours, truncated fractions, bytes that overflow (big_vision's issue 110).
 Every operation takes pixels (height, width, 3) and a value in the operation's own unit; those that need no value ignore it.
 """
 
@@ -20,7 +20,7 @@ Number = float | np.float32
 Weights = tuple[Number, Number, Number]  # of x, y and 1
 Values = Float32[np.ndarray, "..."]
 
-GREY = 128  # fills what is beyond the edge, and what is cut out
+GREY = 128  # the colour beyond the edge, and of what is cut out
 GREY_SHARES = (0.2989, 0.5870, 0.1140)  # of red, green and blue, in tf.image.rgb_to_grayscale
 VALUES = np.arange(256, dtype=np.float32)
 
@@ -86,7 +86,7 @@ def color(image: Pixels, factor: float) -> Pixels:
 
 
 def contrast(image: Pixels, factor: float) -> Pixels:
-    """Blend an image with one grey: by a bug of the source not the mean, but the number of pixels over 256."""
+    """Blend an image with a grey: because of a bug in the source not the mean, but the number of pixels over 256."""
     grey = min(image.shape[0] * image.shape[1] / 256, 255)
     return _by_value(image, _blended(np.asarray(int(grey), np.float32), VALUES, factor))
 
@@ -125,7 +125,7 @@ def translate_y(image: Pixels, pixels: float) -> Pixels:
 
 
 def steps_of(name: str, value: float, size: tuple[int, int]) -> Steps:
-    """Return where an operation of a name moves the pixels of an image of a height and width; nothing if it moves none."""
+    """Return the steps by which a named operation moves the pixels of an image of (height, width); none if it moves none."""
     if name == "Rotate":
         column, row = _rotation(value, size)
         return (Affine.of_indices([*map(float, column), *map(float, row)]),)
@@ -148,15 +148,15 @@ def _by_value(image: Pixels, values: Values) -> Pixels:
     return cv2.LUT(image, _bytes(values))
 
 
-def _blended(one: Values, other: Values, factor: float) -> Values:
-    return one + np.float32(factor) * (other - one)
+def _blended(start: Values, end: Values, factor: float) -> Values:
+    return start + np.float32(factor) * (end - start)
 
 
-def _blend(one: Pixels, other: Pixels, factor: float) -> Pixels:
-    """Interpolate from one image, at a factor of 0, to another, at 1, or extrapolate beyond it."""
+def _blend(start: Pixels, end: Pixels, factor: float) -> Pixels:
+    """Interpolate between images, from `start` at a factor of 0 to `end` at 1, or extrapolate beyond them."""
     if factor == 1:
-        return other
-    return _bytes(_blended(one.astype(np.float32), other.astype(np.float32), factor))
+        return end
+    return _bytes(_blended(start.astype(np.float32), end.astype(np.float32), factor))
 
 
 def _grey(image: Pixels) -> Pixels:

@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from vitral.explanation.distance import AttentionDistance
 from vitral.report.results import Curve
 from vitral.report.study import Study
-from vitral.tasks.calibration import ReliabilityBin
+from vitral.tasks.shown import ReliabilityBin
 
 # Colours that no figure would contain by chance; in the SVG they are replaced by the page's variables.
 INK, MUTED, LINE = "#0a0a01", "#0a0a02", "#0a0a03"

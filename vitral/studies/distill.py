@@ -13,13 +13,10 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
 from vitral.classifier.load import load
 from vitral.data.classes import Reading
-from vitral.data.frequent import is_frequent
 from vitral.data.names import side_by_side
-from vitral.data.open import is_built_in, open_data
-from vitral.data.part import is_part
+from vitral.data.open import is_selectable, open_data
 from vitral.data.source import DataSet
-from vitral.data.vtab.open import PREFIX as VTAB
-from vitral.data.without_labels import PREFIX, is_unlabelled
+from vitral.data.unlabelled import PREFIX, is_unlabelled
 from vitral.errors import DataError, ModelError, TrainingError
 from vitral.evaluation.candidates import milliseconds
 from vitral.evaluation.evaluate import predict_probabilities
@@ -287,7 +284,7 @@ def _as_learned(
     opened: Callable[[], DataSet] = partial(
         open_data, spec, classes=classes, skip_bad_images=skip_bad_images, verify=False, listener=listener
     )
-    fixed = is_built_in(spec) or is_part(spec) or is_frequent(spec) or spec.startswith(VTAB)
+    fixed = not is_selectable(spec)
     try:
         data = opened()
     except DataError as error:

@@ -14,7 +14,7 @@ from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
 from vitral.explanation.methods import method_for
 from vitral.images.decode import Pixels
-from vitral.images.thumbnail import thumbnail
+from vitral.images.encode import thumbnail
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.naming import describe
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict

@@ -15,9 +15,9 @@ from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.classifier.provenance import RANDOM
-from vitral.data.assemble import Opening
-from vitral.data.vtab.open import Spec, open_task, source_of, task_named
+from vitral.data.listing import Opening
 from vitral.data.vtab.raw.listing import why_not
+from vitral.data.vtab.task_data import Spec, open_task, source_of, task_named
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import StudyError
 from vitral.evaluation.features import describe

@@ -1,4 +1,4 @@
-"""Whether a share of right answers tells a classifier from one who always names the commonest class, and what to say."""
+"""A classifier's share of right answers compared with that of always naming the commonest class."""
 
 import math
 import sys
@@ -14,9 +14,9 @@ class Standing:
     """A classifier's share of right answers compared with that of always naming the commonest class.
 
     Attributes:
-        share: of images that are classified right, 0 to 1.
-        low: the lower end of Wilson's 95 % interval of that share.
-        chance: the share of always naming the commonest class, 0 to 1.
+        share: The share of images that are classified right, 0 to 1.
+        low: The lower end of Wilson's 95 % interval of that share.
+        chance: The share of always naming the commonest class, 0 to 1.
     """
 
     share: float
@@ -27,21 +27,21 @@ class Standing:
     def untold(self) -> bool:
         """Whether so few images were scored that a good classifier and one at chance could both have this share.
 
-        Good is one that is halfway between chance and no mistake; both could where Wilson's interval holds both. Of images
-        that are all of one class nothing can be told, however many they are.
+        A good classifier is halfway between chance and no mistake; both are possible where Wilson's interval holds both.
+        Images that are all of one class tell nothing, however many they are.
         """
         return self.chance == 1 or (self.low <= self.chance and self.high >= (1 + self.chance) / 2)
 
     @property
     def at_chance(self) -> bool:
-        """Whether the scores do not show that it beats chance, though they are of enough images to show a good one."""
+        """Whether the scores do not show that it beats chance, although they are of enough images to do so."""
         return self.low <= self.chance and not self.untold
 
     @property
     def images(self) -> int:
-        """How many images the share is of: so many that Wilson's interval begins where this one does.
+        """The number of images, computed from where Wilson's interval begins.
 
-        0 where none is right, for that interval begins at 0 of any number of images.
+        0 where none is right, because the interval then begins at 0 for any number of images.
         """
         spread = (self.share - self.low) ** 2
         return round(Z_95**2 * self.low * (1 - self.low) / spread) if spread else 0
@@ -55,10 +55,10 @@ class Standing:
         return (2 * self.share + widening) / (1 + widening) - self.low  # both ends are roots of one quadratic equation
 
     def sentence(self, split: str) -> str:
-        """Return what is to be said of it, in one sentence; empty if it is better than chance.
+        """Return the comparison in one sentence; empty if it is better than chance.
 
         Args:
-            split: that was scored: "test"; may be empty.
+            split: The split that was scored: "test"; may be empty.
         """
         images = images_of(split)
         always = f"where always naming one class gets {self.chance:.1%}"

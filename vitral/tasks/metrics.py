@@ -1,20 +1,19 @@
 """How good is a single-label classifier: accuracy with its interval, classes, confusion, calibration, surest mistakes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from vitral.notebook import table
-from vitral.tasks.calibration import ReliabilityBin, expected_calibration_error, reliability
 from vitral.tasks.chance import Z_95, Standing
 from vitral.tasks.shown import (
     ConfusionMatrix,
     Drawing,
+    ReliabilityBin,
     ReliabilityDiagram,
     Table,
     Tile,
@@ -23,12 +22,14 @@ from vitral.tasks.shown import (
     percent,
     worst_first,
 )
-from vitral.tasks.task import Mistake, Result, check_probabilities, surest_mistakes, with_tuples
+from vitral.tasks.task import Mistake, Result, check_probabilities, surest_mistakes
 
-MAX_CONFUSED, MAX_EXAMPLES = 24, 3
+MAX_CONFUSED = 24  # pairs of classes
+MAX_EXAMPLES = 3  # of a pair of classes
 CONFUSED_SHOWN = 12  # pairs of classes on a page
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
-SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other image
+RELIABILITY_BINS = 15
+SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, and its logarithm would be infinite
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ class Confusion:
     """Images of one class that are taken for another.
 
     Attributes:
-        truth: the name of their class.
-        predicted: the name of the most probable class.
-        count: how many there are.
-        share: of the images of their class, 0 to 1.
-        examples: positions in the split of at most three of them, the most confident first.
+        truth: The name of the images' class.
+        predicted: The name of the most probable class.
+        count: The number of such images.
+        share: Their share of the images of their class, 0 to 1.
+        examples: The positions in the split of at most three of them, the most confident first.
     """
 
     truth: str
@@ -55,21 +56,22 @@ class Evaluation(Result):
     """The scores of a single-label classifier on one split.
 
     Attributes:
-        num_examples: images, each counted once.
-        top1: share of images whose most probable class is right, 0 to 1.
+        num_examples: The number of images, each counted once.
+        top1: The share of images whose most probable class is right, 0 to 1.
         top1_interval: Wilson's 95 % interval of `top1`.
-        top5: share whose class is among the five most probable; None with five classes or fewer, where it is always 1.
-        class_names: the classifier's classes, in order.
-        precision: by class; None for a class that is never predicted.
-        recall: by class; None for a class without images.
-        support: images by class.
-        confusion: the cells of the confusion matrix that are not empty, by true class, then by predicted class: the indices
+        top5: The share of images whose class is among the five most probable; None with five classes or fewer, where it is
+            always 1.
+        class_names: The classifier's classes, in order.
+        precision: The precision of each class; None for a class that is never predicted.
+        recall: The recall of each class; None for a class without images.
+        support: The number of images of each class.
+        confusion: The cells of the confusion matrix that are not empty, by true class, then by predicted class: the indices
             of the two in `class_names`, and the count. The whole matrix of 4,000 classes would take gigabytes.
-        confused: at most 24 pairs of classes, the most often confused first.
-        ece: expected calibration error over 15 bins, 0 to 1.
-        reliability: the bins.
-        nll: mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
-        mistakes: at most 50, the most confident first.
+        confused: At most 24 pairs of classes, the most often confused first.
+        ece: The expected calibration error over 15 bins, 0 to 1.
+        reliability: The bins of that error.
+        nll: The mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
+        mistakes: At most 50 mistakes, the most confident first.
     """
 
     num_examples: int
@@ -123,17 +125,13 @@ class Evaluation(Result):
 
     @property
     def chance(self) -> float:
-        """The accuracy of one who always names the commonest class, 0 to 1."""
+        """The accuracy of always naming the commonest class, 0 to 1."""
         return max(self.support) / self.num_examples
 
     @property
     def standing(self) -> Standing:
         """How the accuracy compares with chance."""
         return Standing(self.top1, self.top1_interval[0], self.chance)
-
-    def headline(self) -> float:
-        """Return the accuracy."""
-        return self.top1
 
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
@@ -198,7 +196,7 @@ class Evaluation(Result):
         )
 
     def _class_table(self) -> Table:
-        shown = worst_first(self.recall, self.support)
+        listed = worst_first(self.recall, self.support)
         return Table(
             "Every class, the worst first",
             ("Class", "Recall", "Precision", "Images"),
@@ -209,24 +207,11 @@ class Evaluation(Result):
                     percent(self.precision[index]),
                     f"{self.support[index]:,}",
                 )
-                for index in shown
+                for index in listed
             ),
-            note=left_out(len(self.class_names) - len(shown)),
+            note=left_out(len(self.class_names) - len(listed)),
             foldable=True,
         )
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Evaluation":
-        """Return the scores that `to_json` gave, also after a way through a file."""
-        nested = {
-            "confusion": tuple(tuple(cell) for cell in values["confusion"]),
-            "confused": tuple(
-                Confusion(**{**pair, "examples": tuple(pair["examples"])}) for pair in values["confused"]
-            ),
-            "reliability": tuple(ReliabilityBin(**bin) for bin in values["reliability"]),
-            "mistakes": tuple(Mistake(**mistake) for mistake in values["mistakes"]),
-        }
-        return cls(**{**with_tuples(values), **nested})
 
 
 def left_out(count: int) -> str:
@@ -245,7 +230,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     share, z2 = successes / trials, Z_95**2
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     reach = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    # At the ends the exact value is 0 or 1; rounding would leave it a hair off, or outside.
+    # At the ends the exact value is 0 or 1, which rounding would miss by a little.
     low = 0.0 if successes == 0 else centre - reach
     high = 1.0 if successes == trials else centre + reach
     return low, high
@@ -261,14 +246,13 @@ def evaluate_probabilities(
     """Score predicted probabilities against the true classes.
 
     Args:
-        probabilities: one row an image, summing to 1.
-        labels: the true classes, as columns of `probabilities`.
-        class_names: one name a column.
-        descriptions: one line an image, such as its path.
+        probabilities: The probabilities, one row an image, summing to 1.
+        labels: The true classes, as columns of `probabilities`.
+        class_names: The names of the classes, one a column.
+        descriptions: A line for each image, such as its path.
 
     Raises:
-        DataError: there are no images.
-        ModelError: a probability is not finite, as damaged weights give it.
+        VitralError: see `check_probabilities`.
     """
     values, truth = probabilities.numpy(), labels.numpy()
     assert values.shape[1] == len(class_names), "one column a class"
@@ -320,7 +304,7 @@ def _ranks(
 def _by_class(
     truth: Int64[np.ndarray, " examples"], predicted: Int64[np.ndarray, " examples"], num_classes: int
 ) -> tuple[tuple[float | None, ...], tuple[float | None, ...], tuple[int, ...]]:
-    from sklearn.metrics import precision_recall_fscore_support  # a second of start-up for all who only predict
+    from sklearn.metrics import precision_recall_fscore_support  # a second of start-up, which predicting does not need
 
     precision, recall, _, support = precision_recall_fscore_support(
         truth, predicted, labels=np.arange(num_classes), zero_division=np.nan
@@ -358,3 +342,44 @@ def _confused(
         share = count / int((truth == row).sum())
         confused.append(Confusion(class_names[row], class_names[column], count, share, examples))
     return tuple(confused)
+
+
+def reliability(
+    confidences: Float[np.ndarray, " examples"],
+    correct: Bool[np.ndarray, " examples"],
+    *,
+    num_bins: int = RELIABILITY_BINS,
+) -> tuple[ReliabilityBin, ...]:
+    """Sort images into bins of equal width by their top probability.
+
+    Args:
+        confidences: The top probability of each image, 0 to 1.
+        correct: Whether each image's predicted class is right.
+        num_bins: The number of bins between 0 and 1.
+    """
+    edges = np.linspace(0.0, 1.0, num_bins + 1)
+    # The edges are exactly those that are shown, so that a probability on an edge falls into the expected bin.
+    bins = np.searchsorted(edges[1:-1], confidences, side="left")
+    return tuple(
+        _bin(float(edges[index]), float(edges[index + 1]), confidences[bins == index], correct[bins == index])
+        for index in range(num_bins)
+    )
+
+
+def _bin(
+    low: float, high: float, confidences: Float[np.ndarray, " members"], correct: Bool[np.ndarray, " members"]
+) -> ReliabilityBin:
+    if not len(confidences):
+        return ReliabilityBin(low, high, 0, None, None)
+    return ReliabilityBin(low, high, len(confidences), float(confidences.mean()), float(correct.mean()))
+
+
+def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """Return the mean distance between confidence and accuracy over the bins, weighted by their images, 0 to 1."""
+    total = sum(bin.count for bin in bins)
+    gaps = (
+        bin.count * abs(bin.confidence - bin.accuracy)
+        for bin in bins
+        if bin.confidence is not None and bin.accuracy is not None
+    )
+    return sum(gaps) / total if total else 0.0

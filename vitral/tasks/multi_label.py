@@ -1,8 +1,8 @@
 """An image may have several labels, or none: each is a decision of its own, scored by average precision, F1, exact matches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,10 +25,9 @@ from vitral.tasks.task import (
     check_probabilities,
     marked,
     several_classes,
-    with_tuples,
 )
 
-THRESHOLD = 0.5  # the probability from which a label counts as given
+THRESHOLD = 0.5  # the probability from which on a label is given
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,14 @@ class MultiLabelEvaluation(Result):
     """The scores of a multi-label classifier on one split.
 
     Attributes:
-        num_examples: images, each counted once.
-        class_names: the classifier's labels, in order.
-        mean_average_precision: mean over the labels that some image has, 0 to 1.
-        average_precision: by label; None for a label that no image has.
-        f1_micro: F1 over all decisions at a probability of 0.5.
-        f1_macro: mean of the labels' own F1.
-        exact_match: share of images whose labels are all right, and no other given.
-        support: images by label.
+        num_examples: The number of images, each counted once.
+        class_names: The classifier's labels, in order.
+        mean_average_precision: The mean over the labels that some image has, 0 to 1.
+        average_precision: The average precision of each label; None for a label that no image has.
+        f1_micro: The F1 score over all decisions at a probability of 0.5.
+        f1_macro: The mean of the labels' own F1 scores.
+        exact_match: The share of images whose labels are all right, and no other given.
+        support: The number of images of each label.
     """
 
     num_examples: int
@@ -74,18 +73,9 @@ class MultiLabelEvaluation(Result):
             ],
         )
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "MultiLabelEvaluation":
-        """Return the scores that `to_json` gave."""
-        return cls(**with_tuples(values))
-
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
         return {"map": self.mean_average_precision, "f1": self.f1_micro, "exact_match": self.exact_match}
-
-    def headline(self) -> float:
-        """Return the mean average precision."""
-        return self.mean_average_precision
 
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
@@ -119,16 +109,16 @@ class MultiLabelEvaluation(Result):
 
     def tables(self) -> tuple[Table, ...]:
         """Return every label, the worst first."""
-        shown = worst_first(self.average_precision, self.support)
+        listed = worst_first(self.average_precision, self.support)
         return (
             Table(
                 "Every label, the worst first",
                 ("Label", "Average precision", "Images"),
                 tuple(
                     (self.class_names[index], percent(self.average_precision[index]), f"{self.support[index]:,}")
-                    for index in shown
+                    for index in listed
                 ),
-                note=left_out(len(self.class_names) - len(shown)),
+                note=left_out(len(self.class_names) - len(listed)),
                 foldable=True,
             ),
         )
@@ -140,13 +130,8 @@ def evaluate_multi_label(
     *,
     class_names: Sequence[str],
 ) -> MultiLabelEvaluation:
-    """Score predicted probabilities against the labels, 0 or 1 each.
-
-    Raises:
-        DataError: there are no images.
-        ModelError: a probability is not finite, as damaged weights give it.
-    """
-    from sklearn.metrics import average_precision_score, f1_score  # a second of start-up for all who only predict
+    """Score predicted probabilities against the labels, 0 or 1 each; see `Task.score`."""
+    from sklearn.metrics import average_precision_score, f1_score  # a second of start-up, for scoring alone
 
     values, truth = probabilities.double().numpy(), labels.numpy() > 0
     check_probabilities(values)
@@ -177,6 +162,7 @@ class MultiLabel(Task):
     noun: ClassVar[str] = "labels"
     meaning: ClassVar[str] = "each is a probability of its own"
     headline: ClassVar[Figure] = Figure("map", "mean average precision")
+    result: ClassVar[type[Result]] = MultiLabelEvaluation
     objectives: ClassVar[tuple[str, ...]] = ("sigmoid",)
     fewest_classes: ClassVar[int] = 1
 
@@ -225,10 +211,6 @@ class MultiLabel(Task):
     ) -> MultiLabelEvaluation:
         """Score predicted probabilities against the labels, 0 or 1 each."""
         return evaluate_multi_label(probabilities, targets, class_names=class_names)
-
-    def read(self, values: Mapping[str, Any]) -> MultiLabelEvaluation:
-        """Return the scores that `to_json` gave."""
-        return MultiLabelEvaluation.from_json(values)
 
 
 MULTI_LABEL = MultiLabel()

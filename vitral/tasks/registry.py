@@ -56,7 +56,7 @@ def described_task(description: Mapping[str, Any]) -> Task:
         if not isinstance(name, str):
             raise VitralError("its task is no name.")
         return task_named(name)
-    several = description.get("multi_label", False)  # the first versions did not say it
+    several = description.get("multi_label", False)  # the first versions did not write it
     if not isinstance(several, bool):
         raise VitralError("its multi_label is neither true nor false.")
     return task_of(several=several)

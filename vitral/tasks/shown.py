@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vitral.tasks.calibration import ReliabilityBin
-
 NO_VALUE = "–"
 THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
-SURE_OF_HUNDREDTHS = 2000  # images, from which on a second decimal of a share says something
-MOST_ROWS = 300  # of a table of classes: all of thousands would swell the page, and the worst come first
+SURE_OF_HUNDREDTHS = 2000  # images from which on the second decimal of a percentage is meaningful
+MOST_ROWS = 300  # of a table of classes: thousands would swell the page, and the worst come first
 
 
 @dataclass(frozen=True)
@@ -16,8 +14,8 @@ class Tile:
     """A figure that stands large on a page.
 
     Attributes:
-        value: as it is to be read.
-        caption: what it is, a line each.
+        value: The figure as it is to be read.
+        caption: A description of the figure, in lines.
     """
 
     value: str
@@ -29,14 +27,14 @@ class Table:
     """A table whose rows begin with a name.
 
     Attributes:
-        title: above it; may be empty.
-        columns: their headings.
-        rows: texts, one a column; the first is a name.
-        names: how many of the first columns hold names, the others holding numbers.
-        note: below it, such as what was left out; may be empty.
-        foldable: whether a page may fold it away where it is long.
-        examples: for each row the positions in the split of images that show what it says; empty for no images.
-        examples_title: the heading of those.
+        title: The text above the table; may be empty.
+        columns: The headings of the columns.
+        rows: The rows of texts, one a column; the first is a name.
+        names: The number of the first columns that hold names; the others hold numbers.
+        note: The text below the table, such as what was left out; may be empty.
+        foldable: Whether a page may fold the table away where it is long.
+        examples: The positions in the split of images that show what each row says; empty for no images.
+        examples_title: The heading of those images.
     """
 
     title: str
@@ -54,16 +52,35 @@ class ConfusionMatrix:
     """Which classes are taken for which.
 
     Attributes:
-        class_names: in order.
-        cells: those that are not empty: true class, predicted class, images.
-        support: images by class.
-        recall: share of them that is right; None for a class without images.
+        class_names: The classes, in order.
+        cells: The cells that are not empty: true class, predicted class, images.
+        support: The number of images of each class.
+        recall: The share of each class's images that is right; None for a class without images.
     """
 
     class_names: tuple[str, ...]
     cells: tuple[tuple[int, int, int], ...]
     support: tuple[int, ...]
     recall: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The images whose top probability is above `low` and at most `high`.
+
+    Attributes:
+        low: The lower bound of the bin, 0 to 1, excluded except in the first bin.
+        high: The upper bound of the bin, 0 to 1, included.
+        count: The number of images in the bin.
+        confidence: The mean top probability of the images; None in an empty bin.
+        accuracy: The fraction of the images that is right; None in an empty bin.
+    """
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None
+    accuracy: float | None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """An image has exactly one of the classes: the paper's own task, scored by accuracy."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from vitral.errors import DataError
 from vitral.objectives.classification import softmax_cross_entropy
 from vitral.tasks.metrics import SMALLEST_PROBABILITY, Evaluation, evaluate_probabilities
-from vitral.tasks.task import Figure, Label, Logits, Probabilities, Targets, Task
+from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,14 @@ class SingleLabel(Task):
     name: ClassVar[str] = "single-label"
     labelled: ClassVar[str] = "have one class each"
     headline: ClassVar[Figure] = Figure("top1", "accuracy")
+    result: ClassVar[type[Result]] = Evaluation
     objectives: ClassVar[tuple[str, ...]] = ("softmax", "sigmoid")
     exclusive: ClassVar[bool] = True
+    closed_form: ClassVar[bool] = True
+    mixable: ClassVar[bool] = True
+    calibrated: ClassVar[bool] = True
+    comparable: ClassVar[bool] = True
+    folder_version: ClassVar[int] = 1
 
     def label(self, classes: Sequence[int]) -> Label:
         """Return the one class."""
@@ -38,10 +44,6 @@ class SingleLabel(Task):
         if not all(isinstance(label, int) for label in labels):
             raise DataError("An image has not exactly one class, which is what the network learns.")
         return torch.tensor(labels, dtype=torch.int64)
-
-    def probabilities(self, logits: Logits) -> Probabilities:
-        """Return the softmax: the classes share out a probability of 1."""
-        return logits.float().softmax(dim=-1)
 
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
         """Return the softmax cross-entropy."""
@@ -71,10 +73,6 @@ class SingleLabel(Task):
         """Score predicted probabilities against the true classes."""
         descriptions = [describe(index) for index in range(len(targets))]
         return evaluate_probabilities(probabilities, targets, class_names=class_names, descriptions=descriptions)
-
-    def read(self, values: Mapping[str, Any]) -> Evaluation:
-        """Return the scores that `to_json` gave."""
-        return Evaluation.from_json(values)
 
 
 SINGLE_LABEL = SingleLabel()

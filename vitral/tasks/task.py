@@ -4,7 +4,8 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import repeat
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -17,12 +18,12 @@ from vitral.tasks.chance import Standing
 from vitral.tasks.shown import Drawing, Table, Tile
 
 Array = Shaped[np.ndarray, "*axes"]
-Label = int | tuple[int, ...] | Array | None  # a class; several or none; a mask or boxes; or nothing known
+Label = int | tuple[int, ...] | Array | None  # a class; several classes or none; a mask or boxes; or unknown
 Targets = Shaped[Tensor, "batch *label"]
 Logits = Float[Tensor, "batch outputs"]
 Probabilities = Float[Tensor, "batch classes"]
 MAX_MISTAKES = 50  # of a result
-OWN_LOSS = "task"  # the name of a task's own loss among those that a recipe may name
+OWN_LOSS = "task"  # the recipe's name of a task's own loss
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Figure:
     """The figure by which networks of a task are compared.
 
     Attributes:
-        name: in logs and among a classifier's scores: "top1".
-        title: for people: "accuracy".
-        more_is_better: whether the larger of two is the better.
-        is_share: whether it lies between 0 and 1 and is written as a percentage.
+        name: The figure's name in logs and among a classifier's scores: "top1".
+        title: The figure's name for people: "accuracy".
+        more_is_better: Whether the larger of two values is the better.
+        is_share: Whether the value lies between 0 and 1 and is written as a percentage.
     """
 
     name: str
@@ -55,11 +56,11 @@ class Mistake:
     """An image that a classifier gets wrong.
 
     Attributes:
-        index: its position in the split.
-        description: its file, or its name in a built-in set.
-        truth: the name of its class.
-        predicted: the name of the most probable class.
-        probability: the probability of that class, 0 to 1.
+        index: The image's position in the split.
+        description: The image's file, or its name in a built-in set.
+        truth: The name of the image's class.
+        predicted: The name of the most probable class.
+        probability: The probability of that class, 0 to 1.
     """
 
     index: int
@@ -73,18 +74,18 @@ class Result(ABC):
     """The scores of a classifier on one split; a frozen dataclass of plain values, one class a task.
 
     Attributes:
-        num_examples: images, each counted once.
-        class_names: the classifier's classes, in order.
-        mistakes: the most confident mistakes first; empty where a task knows none.
+        num_examples: The number of images, each counted once.
+        class_names: The classifier's classes, in order.
+        mistakes: The most confident mistakes first; empty where a task knows none.
     """
 
     num_examples: int
     class_names: tuple[str, ...]
     mistakes: tuple[Mistake, ...] = ()
 
-    @abstractmethod
     def headline(self) -> float:
-        """Return the value of the task's headline figure."""
+        """Return the value of the task's headline figure: the first of `scores`."""
+        return next(iter(self.scores().values()))
 
     @abstractmethod
     def scores(self) -> dict[str, float]:
@@ -94,13 +95,13 @@ class Result(ABC):
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
 
-    @abstractmethod
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
+        return (self.sentence("scored"),)
 
-    @abstractmethod
     def tables(self) -> tuple[Table, ...]:
         """Return the tables that terminal and report show, such as one of every class."""
+        return ()
 
     def announcement(self, split: str) -> str:
         """Return what a training command says of its result, one line."""
@@ -125,7 +126,7 @@ class Result(ABC):
 
     @property
     def at_chance(self) -> bool:
-        """Whether the scores do not show that the classifier beats one who always names the commonest class.
+        """Whether the scores do not show that the classifier beats always naming the commonest class.
 
         False where they are of too few images to tell, and for a task without such a level.
         """
@@ -136,21 +137,44 @@ class Result(ABC):
         assert dataclasses.is_dataclass(self)
         return dataclasses.asdict(self)
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the scores that `to_json` gave, also after a way through a file."""
+        return _typed(cls, values)
+
+
+def _typed(kind: Any, value: Any) -> Any:  # noqa: ANN401  # whatever a field is
+    """Return a JSON value as a field's type has it: lists as tuples, objects as dataclasses."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        kinds = get_type_hints(kind)
+        return kind(**{each.name: _typed(kinds[each.name], value[each.name]) for each in dataclasses.fields(kind)})
+    if get_origin(kind) is not tuple:
+        return value
+    first, *others = get_args(kind)
+    return tuple(map(_typed, repeat(first) if others == [...] else (first, *others), value))
+
 
 class Task(ABC):
     """What a label is, and everything that follows from it.
 
     Attributes:
-        name: in classifier folders and recipes: "single-label".
-        labelled: what is said of its images: they "have one class each".
-        noun: what the classes are called, in the plural.
-        meaning: what the probabilities of an image are to one another.
-        headline: the figure by which networks are compared.
-        objectives: the names of the losses that it can learn by, the one that fits by default first; "task" for `loss`.
-        exclusive: whether each image has exactly one of the classes, so that simple classifiers can be compared with the
-            network, and a sure answer that differs from the label makes the label doubtful.
-        fewest_classes: that a network can learn to tell.
-        scored: whether there are labels, by which a network can be scored.
+        name: The task's name in classifier folders and recipes: "single-label".
+        labelled: A verb phrase about its images: they "have one class each".
+        noun: The word for its classes, in the plural.
+        meaning: The relation of an image's probabilities to one another.
+        headline: The figure by which networks are compared.
+        result: The class of its scores.
+        objectives: The names of the losses that it can learn by, the default first; "task" for `loss`.
+        exclusive: Whether each image has exactly one of the classes, so that features can be scored by their neighbours, and
+            a sure answer that differs from the label makes the label doubtful.
+        closed_form: Whether a first classifier of frozen features is fitted in closed form before the network is trained.
+        mixable: Whether images may be mixed in pairs (MixUp, CutMix), their labels becoming shares of the classes.
+        calibrated: Whether probabilities are the softmax of the logits and a temperature can be fitted to them.
+        comparable: Whether each answer is right or wrong and scored as an `Evaluation`, so that two classifiers, or parts of
+            the data, can be compared image by image.
+        folder_version: The first version of the classifier folder that holds such a classifier.
+        fewest_classes: The fewest classes that a network can learn to tell apart.
+        scored: Whether there are labels, by which a network can be scored.
     """
 
     name: ClassVar[str]
@@ -158,8 +182,14 @@ class Task(ABC):
     noun: ClassVar[str] = "classes"
     meaning: ClassVar[str] = "they add up to 1"
     headline: ClassVar[Figure]
+    result: ClassVar[type[Result]]
     objectives: ClassVar[tuple[str, ...]] = (OWN_LOSS,)
     exclusive: ClassVar[bool] = False
+    closed_form: ClassVar[bool] = False
+    mixable: ClassVar[bool] = False
+    calibrated: ClassVar[bool] = False
+    comparable: ClassVar[bool] = False
+    folder_version: ClassVar[int] = 2
     fewest_classes: ClassVar[int] = 2
     scored: ClassVar[bool] = True
 
@@ -173,24 +203,24 @@ class Task(ABC):
 
     @abstractmethod
     def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
-        """Return labels as what the loss is told.
+        """Return labels as the targets of the loss.
 
         Raises:
             DataError: a label is not of the task's form.
         """
 
-    @abstractmethod
     def probabilities(self, logits: Logits) -> Probabilities:
-        """Return what a network's answer means: a probability for each class, float32."""
+        """Return what a network's answer means: a probability for each class, float32; by default the softmax."""
+        return logits.float().softmax(dim=-1)
 
     @abstractmethod
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
         """Return the mean loss that fits the task.
 
         Args:
-            logits: the network's answers.
-            targets: what `encode` gave, or shares of the classes where images were mixed.
-            label_smoothing: share of each label that is spread over all classes.
+            logits: The network's answers.
+            targets: The targets that `encode` gave, or shares of the classes where images were mixed.
+            label_smoothing: The share of each label that is spread over all classes.
         """
 
     @abstractmethod
@@ -213,19 +243,23 @@ class Task(ABC):
         """Score predicted probabilities.
 
         Args:
-            probabilities: one row an image.
-            targets: what `encode` gave.
-            class_names: one name a column.
-            describe: what a person would call an image, by its position.
+            probabilities: The probabilities, one row an image.
+            targets: The targets that `encode` gave.
+            class_names: The names of the classes, one a column.
+            describe: Returns a name for people of an image, from its position.
 
         Raises:
             DataError: there are no images.
             ModelError: a probability is not finite, as damaged weights give it.
         """
 
-    @abstractmethod
     def read(self, values: Mapping[str, Any]) -> Result:
         """Return the result that its `to_json` gave, also after a way through a file."""
+        return self.result.from_json(values)
+
+    def scoring(self, learned: "Task") -> "Task":
+        """Return the task by which a classifier that learned another task is scored on data of this one: the classifier's."""
+        return learned
 
     def follow(self, label: Label, geometry: Geometry) -> Label:
         """Return the label of a view of an image: one that says where in the image something is follows the pixels."""
@@ -289,12 +323,12 @@ def surest_mistakes(
     """Return at most 50 mistakes, the most confident first.
 
     Args:
-        wrong: which images are mistakes.
-        predicted: of each image the most probable class.
-        confidences: the probabilities of those, 0 to 1.
-        truth: what is right for an image, by its position.
-        class_names: one name a class.
-        describe: what a person would call an image, by its position.
+        wrong: Whether each image is a mistake.
+        predicted: The most probable class of each image.
+        confidences: The probabilities of those classes, 0 to 1.
+        truth: Returns what is right for an image, from its position.
+        class_names: The names of the classes.
+        describe: Returns a name for people of an image, from its position.
     """
     surest = np.argsort(-confidences, kind="stable")
     return tuple(
@@ -307,8 +341,3 @@ def surest_mistakes(
         )
         for index in surest[wrong[surest]][:MAX_MISTAKES].tolist()
     )
-
-
-def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result's values as its class has them: what was a list in JSON is a tuple."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -1,8 +1,8 @@
-"""Nothing is known of an image: what networks learn from without labels, and what is said of one that has learned so."""
+"""Images without labels: the task of networks that learn from them, and the result where nothing is scored."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,10 +10,9 @@ from torch import Tensor
 
 from vitral.advice import argument, function
 from vitral.errors import DataError, ModelError
-from vitral.tasks.shown import Table
-from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task, with_tuples
+from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
 
-CLASS = "unlabelled"  # the one class of a network that knows none
+CLASS = "unlabelled"  # the only class of a network without classes
 NOTHING_SCORED = (
     "The network learned without labels, so that nothing is scored: what it is worth shows once it is fine-tuned."
 )
@@ -24,8 +23,8 @@ class Unscored(Result):
     """What is left of a score where there are no labels.
 
     Attributes:
-        num_examples: images.
-        class_names: the one that stands for none.
+        num_examples: The number of images.
+        class_names: The one class that stands for none.
     """
 
     num_examples: int
@@ -43,14 +42,6 @@ class Unscored(Result):
         """Return that nothing was scored."""
         return NOTHING_SCORED
 
-    def lines(self) -> tuple[str, ...]:
-        """Return that nothing was scored."""
-        return (NOTHING_SCORED,)
-
-    def tables(self) -> tuple[Table, ...]:
-        """Return none."""
-        return ()
-
     def lead(self, split: str) -> str:
         """Return that nothing was scored."""
         return NOTHING_SCORED
@@ -63,6 +54,7 @@ class Unlabelled(Task):
     name: ClassVar[str] = CLASS
     labelled: ClassVar[str] = "have no labels"
     headline: ClassVar[Figure] = Figure("images", "images", is_share=False)
+    result: ClassVar[type[Result]] = Unscored
     fewest_classes: ClassVar[int] = 1
     scored: ClassVar[bool] = False
 
@@ -71,16 +63,12 @@ class Unlabelled(Task):
         return None
 
     def takes(self, label: Label) -> bool:
-        """Tell whether nothing is known; a label that is there can be passed over, but not in silence."""
+        """Tell whether there is no label; labels are only ignored where the user says so."""
         return label is None
 
     def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
         """Return the number of the one class that stands for none (batch,)."""
         return torch.zeros(len(labels), dtype=torch.int64)
-
-    def probabilities(self, logits: Logits) -> Probabilities:
-        """Return the softmax."""
-        return logits.float().softmax(dim=-1)
 
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
         """Refuse to learn labels that are not there.
@@ -108,10 +96,6 @@ class Unlabelled(Task):
     ) -> Unscored:
         """Return how many images there are."""
         return Unscored(len(targets), tuple(class_names))
-
-    def read(self, values: Mapping[str, Any]) -> Unscored:
-        """Return what `to_json` gave."""
-        return Unscored(**with_tuples(values))
 
 
 UNLABELLED = Unlabelled()

@@ -26,7 +26,7 @@ from vitral.training.description import remarks_on
 from vitral.training.first import FirstClassifier
 from vitral.training.loop import TrainingResult, advice_to_resume, train
 from vitral.training.methods.batches import augmentations
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.optimization.precision import training_device
 from vitral.training.plan import Attempt
 from vitral.training.prepare import set_rates
@@ -83,6 +83,7 @@ class _Attempts:
     def __init__(self, run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> None:
         self.run, self.scoring, self.batches, self.first = run, scoring, batches, first
         self.headline, self.listener = run.data.task.headline, run.listener
+        self.compares = run.plan.several or first is not None
         self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in run.plan.attempts}
         read = {name: read_record(folder) for name, folder in self.folders.items()}
         self.records = distributed.broadcast({name: record for name, record in read.items() if record is not None})
@@ -167,11 +168,11 @@ class _Attempts:
         return first_outcome(self.run, self.first)
 
     def _judge_again(self) -> None:
-        """Judge what was judged by data that changed since by the present ones."""
+        """Judge by the present data what was judged by data that changed since, or by none as nothing was compared."""
         fingerprint = self.run.data.fingerprint
         for attempt in self.run.plan.attempts:
             record = self.records.get(attempt.name)
-            if record is None or record.figure is None or record.data == fingerprint:
+            if record is None or not self.compares or (record.figure is not None and record.data == fingerprint):
                 continue
             folder = self.folders[attempt.name]
             network = read(folder / CLASSIFIER).to(training_device())
@@ -182,11 +183,10 @@ class _Attempts:
             self.records[attempt.name] = now
             if torchrun.is_main():
                 write_record(folder, now)
-            made = _candidate(now)
-            figure = made.text(self.headline)
-            self.listener(
-                Message(f"{attempt.title}, of the data as they were: {figure} of {made.of()} as they are now.")
-            )
+            if record.data != fingerprint:
+                made = _candidate(now)
+                line = f"{made.text(self.headline)} of {made.of()} as they are now"
+                self.listener(Message(f"{attempt.title}, of the data as they were: {line}."))
 
     def _pending(self) -> list[Attempt]:
         """Return the attempts that are to be trained: those that are not over, and the best where the run gets more."""
@@ -375,11 +375,10 @@ class _Attempts:
         )
 
     def _record(self, attempt: Attempt, training: TrainingResult) -> Record:
-        compared = self.run.plan.several or self.first is not None
         return Record(
             name=attempt.name,
-            figure=self._figure(training) if compared else None,
-            images=self._images() if compared else 0,
+            figure=self._figure(training) if self.compares else None,
+            images=self._images() if self.compares else 0,
             steps=training.steps,
             reached=training.steps,
             recipe=(self.folders[attempt.name] / RECIPE_FILE).read_text(encoding="utf-8"),
@@ -414,7 +413,7 @@ class _Attempts:
 
     def _choice(self, records: Mapping[str, Record]) -> Choice | None:
         """Return the choice among what was tried, the cheapest first, whatever the order in which it was finished."""
-        if self.first is None and not self.run.plan.several:
+        if not self.compares:
             return None
         made = [_candidate(records[attempt.name]) for attempt in self.run.plan.attempts if attempt.name in records]
         return choose(made if self.first is None else [self.first.candidate, *made], self.headline)

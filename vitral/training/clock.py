@@ -149,7 +149,7 @@ def allow(
 
     Args:
         image_seconds: What one image takes to be read and put through the network, without a gradient.
-        left: Seconds until the command must have ended.
+        left: Seconds until the command must have ended; infinite without a budget.
         validation: Images of the validation split.
         scored: Images of the split on which the run is scored.
         followed: Images of which neighbours are looked for, at most.
@@ -157,6 +157,8 @@ def allow(
     """
 
     def most(share: float, there: int) -> int:
+        if math.isinf(left):
+            return there
         return min(there, max(LEAST_SCORED, math.floor(share * max(left, 0.0) / max(image_seconds, 1e-9))))
 
     return Allowance(

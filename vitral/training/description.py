@@ -10,7 +10,7 @@ from vitral.data.loader import TrainingBatches
 from vitral.data.source import DataSet
 from vitral.evaluation.baselines import Baselines
 from vitral.files import write_file
-from vitral.images.contact_sheet import contact_sheet
+from vitral.images.drawing import contact_sheet
 from vitral.tasks.task import Result, classes_of
 from vitral.training.choice import Choice
 from vitral.training.loop import TrainingResult

@@ -25,9 +25,8 @@ from vitral.images.detail import detail_side
 from vitral.models.cost import count_macs, count_parameters
 from vitral.tasks.task import Targets, Task
 from vitral.training.clock import MEASURING_SHARE, READING_SECONDS, TIMED_IMAGES_SHARE
-from vitral.training.methods.method import Context
+from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.mixing import mixes
-from vitral.training.methods.registry import build_method
 from vitral.training.methods.views import View
 from vitral.training.optimization.adaptation import adapt, linear_layers, training_mode
 from vitral.training.optimization.precision import autocast, training_device

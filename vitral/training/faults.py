@@ -1,4 +1,4 @@
-"""What is said of a batch that gives no finite numbers, and of a run that cannot continue."""
+"""Messages about a batch without finite numbers, and about a run that cannot continue."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from vitral.errors import TrainingDiverged
 from vitral.events import Message
 from vitral.training.records.checkpoints import checkpoints
 
-NAMED = 4  # images that a message names
+NAMED = 4  # images in a message
 
 
 def images_of(batches: TrainingBatches, step: int) -> list[str]:
@@ -17,37 +17,37 @@ def images_of(batches: TrainingBatches, step: int) -> list[str]:
 
 
 def skipped(loss: float, step: int, count: int, most: int, images: Sequence[str]) -> Message:
-    """Return the warning of a batch that was left out."""
+    """Return the warning about a batch that was skipped."""
     return Message(
-        f"The loss is {loss} at step {step} or its gradient no finite number; the batch ({', '.join(images)}, …) was "
+        f"The loss at step {step} is {loss}, or its gradient is not finite. The batch ({', '.join(images)}, …) was "
         f"skipped, {count} of at most {most}.",
         warning=True,
     )
 
 
 def too_many_skipped(loss: float, step: int, most: int, images: Sequence[str], folder: Path) -> TrainingDiverged:
-    """Return why a run ends that has skipped as many batches as it may; `folder` holds its checkpoints."""
+    """Return the error of a run that has skipped as many batches as it may; `folder` holds its checkpoints."""
     whole = checkpoints(folder)
     last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint yet"
     return TrainingDiverged(
-        f"The loss is {loss} at step {step} or its gradient no finite number, after {most} skipped batches; nothing "
-        f"was changed by this step, and {last}. Lower optimizer.lr. The batch began with {', '.join(images)}."
+        f"The loss at step {step} is {loss}, or its gradient is not finite, after {most} skipped batches. This step changed "
+        f"nothing, and {last}. Lower optimizer.lr. The batch began with {', '.join(images)}."
     )
 
 
 def damaged(step: int) -> TrainingDiverged:
-    """Return why a run ends whose weights are no numbers and which has no checkpoint."""
+    """Return the error of a run that has damaged weights and no checkpoint."""
     return TrainingDiverged(
-        f"The weights are no finite numbers at step {step}, and there is no checkpoint to go back to; "
-        "lower optimizer.lr, or let checkpoint.every_steps be smaller."
+        f"The weights at step {step} are not finite, and there is no checkpoint to go back to. "
+        "Lower optimizer.lr or checkpoint.every_steps."
     )
 
 
 def diverged(step: int, rate: float, folder: Path) -> TrainingDiverged:
-    """Return why a run ends whose network gives no numbers any more: its weights are finite, and nothing fixes them."""
+    """Return the error of a run with finite weights and a network that gives NaN, which no checkpoint can mend."""
     whole = checkpoints(folder)
-    last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint from before"
+    last = f"The last good checkpoint is '{whole[-1]}'" if whole else "There is no earlier checkpoint"
     return TrainingDiverged(
-        f"The training diverged: after step {step} the network gives no number (NaN) for validation images; "
+        f"Training diverged: after step {step} the network gives NaN for validation images. "
         f"{last}. Lower optimizer.lr, which is {rate:g}."
     )

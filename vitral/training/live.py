@@ -1,4 +1,4 @@
-"""What the network's frozen features are worth while it trains: few-shot accuracy, nearest neighbours, effective rank."""
+"""The quality of a network's frozen features while it trains: few-shot accuracy, nearest neighbours, effective rank."""
 
 import math
 from collections.abc import Callable
@@ -20,65 +20,68 @@ from vitral.events import Listener, Message, ignore
 from vitral.progress import few_shot_name
 from vitral.seeds import generator
 from vitral.tasks.task import Task
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.settings.recipe import Recipe
 
-NEIGHBOURS_AMONG = 2_000  # training images, at most, among which the nearest are looked for
-JUDGED = 2_000  # validation images, at most, of other data than those that are learned from
-COLLAPSED = 2.0  # effective rank below which all features lie on one line
-KNN, RANK = "validation/knn", "validation/rank"
+NEIGHBOURS_AMONG = 2_000  # training images, at most, that are searched for neighbours
+JUDGED = 2_000  # validation images, at most, of judging data
+COLLAPSED = 2.0  # below this effective rank all features lie on a line
+KNN = "validation/knn"
+RANK = "validation/rank"
 
 
 def open_judging(
     recipe: Recipe, data: DataSet, *, skip_bad_images: bool = False, listener: Listener = ignore
 ) -> DataSet | None:
-    """Return the data by which a recipe has features judged that are others than those that are learned from, or None.
+    """Return the recipe's judging data, which score the features in place of the data that are learned; None for none.
 
     Args:
-        recipe: the settings.
-        data: what is learned from.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: hears of the reading.
+        recipe: The settings.
+        data: The data that are learned.
+        skip_bad_images: Whether unreadable images are left out, instead of an error.
+        listener: The listener for messages and progress.
 
     Raises:
-        DataError: they cannot be opened.
-        RecipeError: features are to be judged by images that have not one class each, or no end.
+        DataError: The data cannot be opened.
+        RecipeError: The images that would judge the features have several classes each, or are endless.
     """
-    asked = recipe.evaluation
+    settings = recipe.evaluation
     judging = None
-    if asked.data is not None:
-        judging = open_data(asked.data, skip_bad_images=skip_bad_images, listener=listener)
+    if settings.data is not None:
+        judging = open_data(settings.data, skip_bad_images=skip_bad_images, listener=listener)
         _check("evaluation.data", judging)
-    elif asked.few_shot:
+    elif settings.few_shot:
         _check("evaluation.few_shot", data)
     return judging
 
 
 def _check(key: str, data: DataSet) -> None:
-    why = "" if data.task.exclusive else f"whose images {data.task.labelled}"
+    why = "" if data.task.exclusive else f"its images {data.task.labelled}"
     if any(split.endless for split in data.splits.values()):
-        why = "which is endless"
+        why = "it is endless"
     elif "validation" not in data.splits:
-        why = "which has no validation images"
+        why = "it has no validation images"
     if why:
-        raise RecipeError(f"'{key}' needs a dataset of one class an image, not {data.name}, {why}; leave it out.")
+        raise RecipeError(
+            f"'{key}' needs validation images of one class each, and {data.name} does not fit: {why}; leave it out."
+        )
 
 
 @dataclass(frozen=True)
 class Live:
-    """What follows a network's features at every validation.
+    """The images and settings that score a network's features at every validation.
 
-    The images are settled by the training split alone: every validation, and every resumed run, has the same. They go through
-    the network as they are to be classified, not as they are trained on.
+    The images depend only on the training split, so every validation and every resumed run has the same. They go through the
+    network as they do for classification, without training's augmentation.
 
     Attributes:
-        task: what a label is.
-        classes: how many there are.
-        scored: the images that are judged.
-        near: those among which their neighbours are looked for; None for no neighbours.
-        shots: those of few-shot regression; None for none.
-        draws: which of `shots` each draw takes; None for no few-shot regression.
-        ranked: whether the dimensions are counted that the features fill; the listener is warned where they collapse.
+        task: The meaning of a label.
+        classes: The number of classes.
+        scored: The images that are scored.
+        near: The images that are searched for neighbours; None for no neighbours.
+        shots: The images of few-shot regression; None for none.
+        draws: The images of `shots` in each draw; None for no few-shot regression.
+        ranked: Whether the features' effective rank is computed; the listener is warned if they collapse.
     """
 
     task: Task
@@ -91,22 +94,22 @@ class Live:
 
     @property
     def images(self) -> int:
-        """How many go through the network at each validation."""
+        """The number of images that go through the network at each validation."""
         return sum(len(part) for part in (self.scored, self.near, self.shots) if part is not None)
 
     def figures(
         self, classifier: Classifier, workers: int, listener: Listener, stop: Callable[[], bool]
     ) -> dict[str, float]:
-        """Return figures by name, NaN where the network gives no finite numbers.
+        """Return figures by name, NaN if the network gives no finite numbers.
 
         Args:
-            classifier: the network.
-            workers: processes that read images.
-            listener: hears progress and warnings.
-            stop: asked between batches whether to stop.
+            classifier: The network.
+            workers: The number of processes that read images.
+            listener: The listener for progress and warnings.
+            stop: A function that is called between batches and returns whether to stop.
 
         Raises:
-            Stopped: `stop` said so.
+            Stopped: `stop` returned True.
         """
 
         def features(part: Source) -> tuple[Tensor, Tensor]:
@@ -129,18 +132,17 @@ class Live:
 def follow(
     recipe: Recipe, data: DataSet, source: Source | None, *, judging: DataSet | None = None, most: int | None = None
 ) -> Live | None:
-    """Return what follows a network's features: few-shot regression where asked for, and what says whether they are worth it.
+    """Return the scores of a network's features that a recipe needs; None for none.
 
-    A network that learns without a head has nothing else to show: its nearest neighbours are asked, where there are labels, and
-    how many dimensions its features fill. By other data than those that are learned from, any network's are asked. None where
-    there is nothing to follow.
+    Few-shot regression is a setting of the recipe. A network that trains no head has no accuracy, so its features are scored by
+    nearest neighbours, if there are labels, and by their effective rank. With judging data this holds for any network.
 
     Args:
-        recipe: says the numbers of images a class, and the method.
-        data: what the network learns.
-        source: the images of each validation; None where there are none.
-        judging: other labelled data, whose images it is instead.
-        most: images of which neighbours are looked for, and among which, for which there is time; None for as many as matter.
+        recipe: The settings, with the numbers of images a class and the method.
+        data: The data that the network learns.
+        source: The images of each validation; None for none.
+        judging: Labelled judging data, with images that replace `source`.
+        most: The number of images to search for neighbours, and to search among, that the time allows; None for no limit.
     """
     if judging is not None:
         data, source = judging, _some(judging.splits["validation"], most or JUDGED, recipe, "judging images")
@@ -150,8 +152,8 @@ def follow(
     few = recipe.evaluation.few_shot
     draws = Draws.of(train.labels(), classes, shots=few) if few else None
     headless = not method_of(recipe).trains_head(recipe)
-    asked = (headless or judging is not None) and data.task.exclusive and not train.endless
-    near = _some(train, most or NEIGHBOURS_AMONG, recipe, "neighbours of validation images") if asked else None
+    neighbours = (headless or judging is not None) and data.task.exclusive and not train.endless
+    near = _some(train, most or NEIGHBOURS_AMONG, recipe, "neighbours of validation images") if neighbours else None
     ranked = near is not None or (headless and not data.task.scored)
     if draws is None and not ranked:
         return None
@@ -159,9 +161,9 @@ def follow(
     return Live(data.task, classes, source, near, shots, draws, ranked)
 
 
-def _some(source: Source, most: int, recipe: Recipe, what_for: str) -> Source:
-    """Return so many of the images at most, the same in every run of the recipe's seed."""
-    drawn = generator(recipe.seed, what_for).choice(len(source), size=min(most, len(source)), replace=False)
+def _some(source: Source, most: int, recipe: Recipe, purpose: str) -> Source:
+    """Return at most `most` of the images, the same in every run of the recipe's seed."""
+    drawn = generator(recipe.seed, purpose).choice(len(source), size=min(most, len(source)), replace=False)
     return Subset(source, sorted(drawn.tolist()))
 
 
@@ -178,14 +180,14 @@ def _few_shot(
 
 
 def _rank(features: Tensor, listener: Listener) -> float:
-    """Return how many dimensions the features of validation images fill; NaN where they are no finite numbers."""
+    """Return the effective rank of the features of validation images; NaN if they are not finite."""
     if not torch.isfinite(features).all():
         return math.nan
     rank, width = effective_rank(features), features.shape[1]
     if rank < COLLAPSED and len(features) > COLLAPSED:
         listener(
             Message(
-                f"The features have collapsed: {rank:.1f} of their {width} dimensions are in use, so that all images look "
+                f"The features have collapsed: {rank:.1f} of their {width} dimensions are in use, so all images look "
                 "alike to the network. A lower learning rate, a larger batch or more varied views help.",
                 warning=True,
             )

@@ -1,4 +1,4 @@
-"""The one training loop: batches by step, updates, validation, checkpoints; resumed at any step to the same bits."""
+"""The training loop: batches by step, updates, validation, checkpoints; resumed at any step to the same bits."""
 
 import contextlib
 import math
@@ -21,39 +21,37 @@ from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training import faults
 from vitral.training.clock import VALIDATIONS, Pacer, share_gone
-from vitral.training.methods.method import Context
-from vitral.training.methods.registry import build_method
+from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
 from vitral.training.records.checkpoints import State, Writer, load_newest, pack, unpack
 from vitral.training.records.logs import MetricsLog, read_metrics
 from vitral.training.records.recipe_file import claim_recipe, write_recipe
 from vitral.training.settings.recipe import Recipe
-from vitral.training.step import Outcome, Step
+from vitral.training.step import Step, StepResult
 from vitral.training.stopping import StopRequest, stop_on_signals
 
-# Gives figures of a network, the best-known one first; or None where it was asked to stop, which it asks between batches.
+# Returns a network's figures, the headline first; None if the third argument, called between batches, returned True.
 Validate = Callable[[Model, Listener, Callable[[], bool]], dict[str, float] | None]
 
 LOG_EVERY = 10  # steps between lines of the log
-SHOWN_SECONDS = 1.0  # between figures that are fetched to be shown beside the progress
+SHOWN_SECONDS = 1.0  # between fetches of the figures beside the progress bar
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training gave.
+    """The result of training.
 
     Attributes:
-        model: the network, with the averaged weights where the recipe averages; the one that was given, unless it was shared
-            out to several processes.
-        steps: updates made.
-        best_step: the update after which validation was best; None without validation.
-        best_accuracy: the validation figure there.
-        history: the rows of metrics.jsonl.
-        seconds: time trained, over all of the run's processes.
-        images_per_second: over this process's steps, validation and saving left out.
-        skipped: the steps whose batches gave no finite loss.
-        stopped: the signal that came too late to stop it, in its last update or after; None for none.
+        model: The network, with averaged weights if the recipe averages; the same object as before, unless it was sharded.
+        steps: The number of updates.
+        best_step: The update after which validation was best; None without validation.
+        best_accuracy: The validation figure after that update.
+        history: The rows of metrics.jsonl.
+        seconds: The training time, over all of the run's sessions.
+        images_per_second: The speed of this process's steps, without validation and saving.
+        skipped: The steps with a loss that was not finite.
+        stopped: The signal that came too late to stop the run, in its last update or after; None for none.
     """
 
     model: Model
@@ -82,36 +80,34 @@ def train(
     pacer: Pacer | None = None,
     listener: Listener = ignore,
 ) -> TrainingResult:
-    """Train a network in place; it ends with the averaged weights where the recipe averages.
+    """Train a network in place; it ends with averaged weights if the recipe averages.
 
     The run folder gets recipe.toml, metrics.jsonl, TensorBoard's files and checkpoints. A run that is killed at any moment
-    and resumed with the same arguments ends in the same bits as one that was not: nothing depends on how often it began.
+    and resumed with the same arguments ends in the same bits as an uninterrupted run.
 
-    A batch whose loss or gradient is no finite number is skipped and recorded, at most `recipe.faults.max_skipped` times.
-    Since the batches are a function of the step, and every update is checked before it is made, that gives the same weights
-    as going back to a checkpoint and coming again without the batch; the run really goes back only where the weights
-    themselves are damaged.
+    A batch is skipped and recorded if its loss or gradient is not finite, at most `recipe.faults.max_skipped` times. Batches
+    are a function of the step, and every update is checked before it is made. So skipping gives the same weights as returning
+    to a checkpoint and training again without the batch. The run returns to a checkpoint only if the weights are damaged.
 
     Args:
-        model: the network, with its starting weights.
-        batches: training images by step.
-        recipe: the settings; `steps` must be set.
-        normalize: from values 0 to 255 to the network's input.
-        folder: the run folder.
-        class_names: of the labels, in order, for a method that has to know them.
-        validate: gives figures of the (averaged) network, the first of which says how good it is, or None if it was asked to
-            stop.
-        resume: go on from the newest whole checkpoint; a run killed before its first simply begins.
-        further: whether a run that is finished goes on, to the recipe's length: the user gave it more time.
-        remarks: why the recipe, run again, would not give the same weights; written into its file.
-        pacer: Keeps the command's time; the run becomes shorter for it, and its schedule with it.
-        listener: hears progress and scalars.
+        model: The network, with its starting weights.
+        batches: The training images by step.
+        recipe: The settings; `steps` must be set.
+        normalize: The function from values 0 to 255 to the network's input.
+        folder: The run folder.
+        class_names: The names of the classes, in the labels' order, for a method that needs them.
+        validate: The function that scores the (averaged) network; see `Validate`.
+        resume: Whether to continue from the newest whole checkpoint; a run that was killed before its first starts anew.
+        further: Whether a finished run continues to the recipe's length, because the user gave it more time.
+        remarks: The reasons why the recipe, run again, would not give the same weights; they are written into its file.
+        pacer: Keeps the command's time; the run and its schedule become shorter for it.
+        listener: The listener for progress and scalars.
 
     Raises:
-        TrainingError: the folder holds a run and `resume` is false, the recipe is not that of the run, too many batches
-            gave no finite loss, or another process of the job was lost.
-        TrainingInterrupted: a signal stopped the run, which saved itself.
-        StorageError: the disk is full.
+        TrainingError: The folder holds a run and `resume` is false, the recipe is not that of the run, too many batches
+            were skipped, or another process of the job was lost.
+        TrainingInterrupted: A signal stopped the run, which saved itself.
+        StorageError: The disk is full.
     """
     assert recipe.steps is not None
     keep_freed_memory()
@@ -127,7 +123,7 @@ def train(
 
 
 class _Trainer:
-    """A run's moving parts, and what happens between two updates."""
+    """A run's moving parts, and the work between two updates."""
 
     def __init__(
         self,
@@ -154,15 +150,15 @@ class _Trainer:
         self.saved_step = 0
         self.trained_seconds = 0.0
         self.first_step = 0
-        self.shown: dict[str, float] = {}
-        self.shown_at = 0.0
+        self.figures: dict[str, float] = {}
+        self.figures_fetched = 0.0
 
     def restore(self, *, longer: bool, further: bool) -> None:
-        """Go back to the newest whole checkpoint, if there is one.
+        """Restore the newest whole checkpoint, if there is any.
 
         Args:
-            longer: whether the user gave the run another length.
-            further: whether the user gave it more time, for which it goes on if it is finished.
+            longer: Whether the user gave the run another length.
+            further: Whether the user gave the run more time, so that a finished run continues.
         """
         loaded = load_newest(self.folder / CHECKPOINTS, self.listener)
         if loaded is None:
@@ -178,13 +174,13 @@ class _Trainer:
             more = "" if further else f"more {argument('time')}, or "
             self.listener(
                 Message(
-                    f"This training is finished: it made its {total} steps. It goes on with {more}another length by "
+                    f"This training is finished after {total} steps. It continues with {more}another length by "
                     f"{argument('overrides', ['steps=N'])}."
                 )
             )
 
     def lengthened(self, state: State) -> State:
-        """Return a state that was saved, with the length that the user gave the run since then."""
+        """Return a saved state with the length that the user gave the run since then."""
         step, total, planned = state.step, state.total_steps, self.recipe.steps or 0
         another = self.longer if state.recipe_steps is None else state.recipe_steps != planned
         if not another and not (self.further and total <= step < planned):
@@ -192,15 +188,15 @@ class _Trainer:
         return replace(state, total_steps=max(planned, step), bend_step=0, bend_share=0.0, bends=())
 
     def remark(self, text: str) -> None:
-        """Say in the recipe's file why running it again would not give the same weights."""
+        """Write into the recipe's file why running it again would not give the same weights."""
         if torchrun.is_main():
             write_recipe(self.folder, self.recipe, (text,))
 
     def run(self, pacer: Pacer, request: StopRequest) -> TrainingResult:
-        """Make every step that is left."""
+        """Make every remaining step."""
         first = self.first_step = self.state.step
         log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first, listener=self.listener)
-        began, earlier = time.monotonic(), self.state.seconds
+        start, earlier = time.monotonic(), self.state.seconds
         training_mode(self.model)
         try:
             if first:
@@ -212,28 +208,28 @@ class _Trainer:
                     for batch in batches:
                         expected = self.state.step + 1
                         self.advance(batch, log)
-                        stop = request.asked()
+                        stop = request.received()
                         pacer.step_made()
                         self.pace(pacer)
-                        self.state = replace(self.state, seconds=earlier + time.monotonic() - began)
+                        self.state = replace(self.state, seconds=earlier + time.monotonic() - start)
                         pacer.duties_done(validated=self.duties(log, request, stop=stop))
                         if self.state.step >= self.state.total_steps or self.state.step != expected:
-                            break  # the end; or the run went back, and other batches come next
+                            break  # the end, or a return to a checkpoint, after which other batches come
             self.writer.wait()
         finally:
             log.close()
-        return self.result(_signal(request) if request.asked() else None)
+        return self.result(_signal(request) if request.received() else None)
 
     def _batches(self, pacer: Pacer) -> Generator[Batch, None, None]:
-        # The length may yet change with a budget, and workers are not to be started anew for it.
+        # With a budget the length may still change, and that must not restart the workers.
         fixed = pacer.seconds is None and not self.recipe.schedule.bends
         last = self.state.total_steps if fixed else self.recipe.steps or 0
         return load_training(self.batches, first_step=self.state.step, last_step=last, workers=self.recipe.workers)
 
     def pace(self, pacer: Pacer) -> None:
-        """Let the budget change how long the run is, and its schedule follow; every process of a job does the same.
+        """Let the budget change the run's length and its schedule, in the same way in every process of a job.
 
-        Without a budget the changes that an earlier one made, as the recipe keeps them, are made again.
+        Without a budget the changes in the recipe, which an earlier budget made, are repeated.
         """
         state = self.state
         if pacer.seconds is None:
@@ -249,7 +245,7 @@ class _Trainer:
         self.state = replace(self.state, next_validation=planned.next_validation)
 
     def bend(self, total_steps: int) -> None:
-        """Change how many updates the run makes in all; the rest of its schedule is spread over those that are left."""
+        """Change the run's total number of updates; the rest of its schedule is spread over the remaining updates."""
         state = self.state
         if total_steps != state.total_steps:
             self.state = replace(
@@ -261,7 +257,7 @@ class _Trainer:
             )
 
     def gone(self, step: int) -> float:
-        """Return how much of its schedule the run has gone through by an update, 0 to 1."""
+        """Return the share of its schedule that the run has completed by an update, 0 to 1."""
         state = self.state
         return share_gone(step, state.total_steps, bend_step=state.bend_step, bend_share=state.bend_share)
 
@@ -269,7 +265,7 @@ class _Trainer:
         """Make one update, or skip it."""
         started = time.perf_counter()
         step = self.state.step
-        if step in self.state.skipped:  # the run went back, and comes by again
+        if step in self.state.skipped:  # the run returned to a checkpoint, and repeats
             self.state = replace(self.state, step=step + 1)
             log.write(step + 1, {"skipped": float(self.state.skipped.index(step) + 1)})
             return
@@ -283,7 +279,7 @@ class _Trainer:
             self.skip(outcome.figures()["loss"], log)
 
     def skip(self, loss: float, log: MetricsLog) -> None:
-        """Leave a batch out for good; or stop, if there were too many."""
+        """Skip a batch for good; stop if too many were skipped."""
         step, most = self.state.step, self.recipe.faults.max_skipped
         skipped = (*self.state.skipped, step)
         names = faults.images_of(self.batches, step)
@@ -298,10 +294,10 @@ class _Trainer:
             self.go_back(log)
 
     def go_back(self, log: MetricsLog) -> None:
-        """Take the weights of the newest checkpoint, and keep in mind what is to be skipped.
+        """Restore the weights of the newest checkpoint, and remember the skipped batches.
 
         Raises:
-            TrainingError: there is no checkpoint yet.
+            TrainingError: There is no checkpoint yet.
         """
         self.writer.wait()
         skipped = self.state.skipped
@@ -312,36 +308,36 @@ class _Trainer:
         self.state = replace(self.lengthened(loaded.state), skipped=skipped)
         self.saved_step = loaded.state.step
         log.cut(loaded.state.log_bytes, loaded.state.step)
-        self.listener(Message(f"The weights themselves were damaged; went back to '{loaded.path.name}'.", warning=True))
+        self.listener(Message(f"The weights were damaged, so training returned to '{loaded.path.name}'.", warning=True))
 
     def rate(self, step: int, *, share: float = 1.0) -> float:
-        """Return the learning rate of update `step` on the curve that has its peak at a share of the recipe's."""
+        """Return the learning rate of update `step` on the curve with a peak at a share of the recipe's rate."""
         total, position = self.state.total_steps, float(step)
         if self.state.bend_step:  # the recipe's whole schedule, at another speed
             total = self.recipe.steps or 0
             position = self.gone(step) * total
         return self.recipe.schedule.rate(position, self.recipe.optimizer.lr * share, total)
 
-    def report(self, outcome: Outcome, rate: float, log: MetricsLog) -> None:
-        """Tell log and listener of the update just made; its figures are fetched where they are written or shown."""
+    def report(self, outcome: StepResult, rate: float, log: MetricsLog) -> None:
+        """Report the last update to log and listener; its figures are fetched only if they are written or shown."""
         step, total = self.state.step, self.state.total_steps
         logged = step % LOG_EVERY == 0 or step in (1, total)
-        if logged or time.monotonic() - self.shown_at >= SHOWN_SECONDS:
-            self.shown, self.shown_at = outcome.figures(), time.monotonic()
+        if logged or time.monotonic() - self.figures_fetched >= SHOWN_SECONDS:
+            self.figures, self.figures_fetched = outcome.figures(), time.monotonic()
         if logged:
-            figures = {**self.shown, "learning_rate": rate}
+            figures = {**self.figures, "learning_rate": rate}
             log.write(step, figures)
             self.listener(Scalars(step, figures))
-        shown = {name: value for name, value in self.shown.items() if name != "gradient_norm"}
-        self.listener(Progress("train", step, total, {**shown, "images_per_second": self.images_per_second()}))
+        visible = {name: value for name, value in self.figures.items() if name != "gradient_norm"}
+        self.listener(Progress("train", step, total, {**visible, "images_per_second": self.images_per_second()}))
 
     def images_per_second(self) -> float:
-        """Return the speed of this process's steps, over the whole batch."""
+        """Return the speed of this process's steps, counting the whole batch."""
         made = self.state.step - self.first_step
         return made * self.batches.batch_size / self.trained_seconds if self.trained_seconds else 0.0
 
     def duties(self, log: MetricsLog, request: StopRequest, *, stop: bool = False) -> bool:
-        """Validate, save and stop where it is time to, but not after the last update; return whether it was validated."""
+        """Validate, save and stop if it is time to, but do not stop after the last update; return whether it validated."""
         step, total = self.state.step, self.state.total_steps
         stop = stop and step < total
         validated = not stop and self.validate is not None and self.validation_is_due()
@@ -360,13 +356,13 @@ class _Trainer:
         return validated
 
     def validation_is_due(self) -> bool:
-        """Tell whether the network is validated after the present update: at the end, and as often as recipe or budget say."""
+        """Tell whether the network is validated after this update: at the end, and as often as recipe or budget require."""
         step, total, planned = self.state.step, self.state.total_steps, self.state.next_validation
         every = self.recipe.evaluation.every_steps or max(1, total // VALIDATIONS)
         return step == total or (step >= planned if planned else step % every == 0)
 
     def check(self, log: MetricsLog, request: StopRequest) -> bool:
-        """Validate the (averaged) network, and note when it is the best so far; return whether a signal cut it short."""
+        """Validate the (averaged) network, and note if it is the best so far; return whether a signal interrupted it."""
         assert self.validate is not None
         if self.state.validated == self.state.step:
             return False
@@ -376,7 +372,7 @@ class _Trainer:
                 self.listener(replace(event, task="validate") if isinstance(event, Progress) else event)
 
         def stop() -> bool:
-            return self.state.step < self.state.total_steps and request.asked()
+            return self.state.step < self.state.total_steps and request.received()
 
         average = self.step.average
         try:
@@ -384,7 +380,7 @@ class _Trainer:
                 figures = self.validate(self.model, listen, stop)
         finally:
             training_mode(self.model)
-        if figures is None:  # it can be made again
+        if figures is None:  # a resumed run validates again
             return True
         if not all(math.isfinite(value) for value in figures.values()):
             self.writer.wait()
@@ -392,7 +388,7 @@ class _Trainer:
         log.write(self.state.step, figures)
         self.listener(Scalars(self.state.step, figures))
         figure = next(iter(figures.values()))
-        if self.state.next_validation:  # until a budget says otherwise, the next comes after as many updates
+        if self.state.next_validation:  # the next comes after the same number of updates, unless the budget changes it
             self.state = replace(self.state, next_validation=2 * self.state.step - self.state.validated)
         self.state = replace(self.state, validated=self.state.step)
         if self.batches.task.headline.improves(figure, self.state.best_accuracy):
@@ -400,16 +396,16 @@ class _Trainer:
         return False
 
     def save(self, log: MetricsLog) -> None:
-        """Write a checkpoint of this moment, while training goes on."""
+        """Write a checkpoint of this moment in the background."""
         self.state = replace(self.state, log_bytes=log.flush(), recipe_steps=self.recipe.steps)
         self.writer.save(self.state, pack(self.step.states()))
         self.saved_step = self.state.step
 
     def result(self, stopped: int | None) -> TrainingResult:
-        """Put the averaged weights in place and sum the run up.
+        """Put the averaged weights in place, and return the result.
 
         Args:
-            stopped: the signal that came too late to stop it, if one did.
+            stopped: The signal that came too late to stop the run; None for none.
         """
         if self.step.average is not None:
             self.step.average.put()
@@ -434,10 +430,10 @@ class _Trainer:
 
 
 def advice_to_resume(folder: Path) -> str:
-    """Return what to do after a stop: how the run in a folder goes on."""
+    """Return the advice after a stop: how to continue the run in a folder."""
     return f"go on with {argument('resume', True)} {argument('out', str(folder))}"
 
 
 def _signal(request: StopRequest) -> int:
-    """Return the signal that asked the run to stop: a termination, where another process of the job heard it."""
+    """Return the signal that stopped the run: a termination, if another process of the job received it."""
     return request.signal or signal.SIGTERM

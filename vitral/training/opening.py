@@ -21,7 +21,7 @@ from vitral.tasks.registry import task_named
 from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.clock import CHECKING_SHARE, Clock
 from vitral.training.facts import look
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.plan import read_plan
 from vitral.training.prepare import load_start, random_start
 from vitral.training.published_start import find_start

@@ -1,6 +1,6 @@
-"""How a network is spread over the processes of a job: copies (DDP), shares (FSDP2), shares within a node, own experts.
+"""A network over the processes of a job: copies (DDP), shards (FSDP2), shards within a node, experts of its own in each.
 
-Each way gives the arithmetic of one process: the gradient is the mean over the whole batch.
+All layouts have the arithmetic of a single process: the gradient is the mean over the whole batch.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ from vitral.training.settings.sections import ComputeSettings, Precision
 
 
 class Engine:
-    """Calls a module in training, and keeps what the processes hold of it in step.
+    """Calls a module in training, and keeps the processes' parts of it in step.
 
     Args:
-        method: what is trained; its network's blocks are the unit of sharding, recomputation and compiling.
-        recipe: the settings.
+        method: The method; its network's blocks are the unit of sharding, recomputation and compiling.
+        recipe: The settings.
 
     Raises:
-        RecipeError: the settings ask for what this job, network or optimizer cannot do.
+        RecipeError: This job, network or optimizer cannot do what the settings require.
     """
 
     def __init__(self, method: Method, recipe: Recipe) -> None:
@@ -65,11 +65,11 @@ class Engine:
 
     @property
     def writes_shares(self) -> bool:
-        """Whether the processes hold different tensors, so that each writes its own."""
+        """Whether the processes hold different tensors, so that each process writes its own."""
         return self.sharded or (self.settings.expert_parallel and distributed.world() > 1)
 
     def accumulating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Return the context of one part of a batch; only the last part's backward pass brings the processes together."""
+        """Return the context of a part of a batch; only the last part's backward pass averages over the processes."""
         if isinstance(self.call, DistributedDataParallel) and not last:
             return cast(contextlib.AbstractContextManager[None], self.call.no_sync())
         if self.sharded:
@@ -77,7 +77,7 @@ class Engine:
         return contextlib.nullcontext()
 
     def clip(self, limit: float | None) -> Tensor:
-        """Scale all gradients so that their joint norm, over all processes, is at most `limit`; return the norm they had."""
+        """Scale all gradients so that their joint norm, over all processes, is at most `limit`; return the norm before."""
         parameters = [parameter for parameter in self.module.parameters() if parameter.grad is not None]
         own = [parameter for parameter in parameters if parameter in self.rows]
         if not own or distributed.world() == 1:
@@ -93,11 +93,11 @@ class Engine:
         return norm
 
     def whole_network(self) -> Model:
-        """Return the network with all its weights in this process, as plain as before; every process must ask."""
+        """Return the plain network with all its weights in this process; every process must call this."""
         for block in self._recomputed:
             del block.forward
         for block in self.network.blocks() if self.settings.compile else ():
-            block._compiled_call_impl = None  # torch has no other way back, and compiled blocks hear no hooks
+            block._compiled_call_impl = None  # torch cannot undo it otherwise, and compiled blocks run no hooks
         if not self.writes_shares:
             return self.network
         weights = {name: _whole(tensor, self.rows) for name, tensor in self.network.state_dict(keep_vars=True).items()}
@@ -120,16 +120,20 @@ class Engine:
             self._recomputed.append(block)
 
     def _compile(self) -> None:
-        from torch._dynamo import config  # seconds of start-up for the few who ask for it
+        from torch._dynamo import config  # takes seconds, which only compiling needs
 
         blocks = self.network.blocks()
-        # Each rate of stochastic depth is a graph of its own; beyond the limit blocks would quietly stay as they are.
+        # Each rate of stochastic depth is a graph of its own; beyond the limit torch leaves blocks uncompiled without a word.
         config.recompile_limit = max(config.recompile_limit, 2 * len(blocks))
         for block in blocks:
             block.compile()
 
     def _copies(self) -> DistributedDataParallel:
-        own = [name for name, one in self.module.named_parameters() if one in self.rows or one in self._apart]
+        own = [
+            name
+            for name, parameter in self.module.named_parameters()
+            if parameter in self.rows or parameter in self._apart
+        ]
         if own:
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
                 self.module, own
@@ -162,11 +166,11 @@ def _check(method: Method, recipe: Recipe) -> None:
         )
     if settings.expert_parallel:
         raise RecipeError(
-            "compute.expert_parallel goes with compute.sharding 'none': the experts are what is shared out."
+            "compute.expert_parallel needs compute.sharding 'none', because it shards the experts itself."
         )
     if recipe.optimizer.name == "adafactor":
         raise RecipeError(
-            "Adafactor keeps rows and columns that sharding would cut; use adamw, or compute.sharding 'none'."
+            "Adafactor's state has rows and columns that sharding would cut; use adamw, or compute.sharding 'none'."
         )
     if not method.plain or recipe.adaptation.method == "lora":
         trained = f"The method '{recipe.method.name}'" if not method.plain else "LoRA"

@@ -12,7 +12,6 @@ from vitral.events import Listener
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.naming import describe
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.choose.draft import Draft
 from vitral.training.clock import Clock, Pacer, Schedule
 from vitral.training.facts import Facts
@@ -152,7 +151,7 @@ class Run:
             return "a recipe was named, and what it trains is delivered"
         if not self.request.baselines:
             return f"no simple classifier is fitted with {argument('baselines', False)}"
-        if self.data.task != SINGLE_LABEL or not self.recipe.method.uses_labels:
+        if not self.data.task.closed_form or not self.recipe.method.uses_labels:
             return "there is one only where every image has one class, and the network learns those"
         return ""
 

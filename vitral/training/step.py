@@ -11,26 +11,25 @@ from vitral.data.batch import Batch
 from vitral.models.experts import MixtureOfExperts
 from vitral.seeds import derive
 from vitral.training.methods.method import Method
-from vitral.training.methods.views import Normalize, Preparation
+from vitral.training.methods.views import BatchPreparation, Normalize
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import set_learning_rate
 from vitral.training.optimization.precision import autocast
-from vitral.training.optimization.sharpness import Figures, radius, sharp_gradients, weighted
+from vitral.training.optimization.sharpness import Figures, Statistics, radius, sharp_gradients, weighted
 from vitral.training.optimization.state import OptimizerState, Stateful, Weights
-from vitral.training.optimization.statistics import Statistics
 from vitral.training.parallel import Engine
 from vitral.training.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of a step, over all processes; the figures stay on the device until they are asked for.
+class StepResult:
+    """The result of a step, over all processes; the figures stay on the device until `figures` fetches them.
 
     Attributes:
-        finite: whether loss and gradient are finite numbers; if not, nothing was changed.
-        names: of the figures.
-        sums: the figures, summed over the processes.
-        norm: of the gradient before it was clipped.
+        finite: Whether loss and gradient are finite numbers; if not, nothing was changed.
+        names: The figures' names.
+        sums: The figures, summed over the processes.
+        norm: The gradient's norm before clipping.
     """
 
     finite: bool
@@ -39,7 +38,7 @@ class Outcome:
     norm: Tensor
 
     def figures(self) -> dict[str, float]:
-        """Fetch the means over the batch: "loss", with SAM where the weights stood before; the method's; "gradient_norm"."""
+        """Fetch the means over the batch: "loss" (with SAM, before the climb), the method's figures, "gradient_norm"."""
         world = distributed.world()
         means = {name: value / world for name, value in zip(self.names, self.sums.tolist(), strict=True)}
         return means | {"gradient_norm": float(self.norm)}
@@ -49,9 +48,9 @@ class Step:
     """Makes a run's steps.
 
     Args:
-        method: what is trained, and how.
-        recipe: the settings.
-        normalize: from values 0 to 255 to the network's input.
+        method: The method, with the module that it trains.
+        recipe: The settings.
+        normalize: The function from values 0 to 255 to the network's input.
     """
 
     def __init__(self, method: Method, recipe: Recipe, normalize: Normalize) -> None:
@@ -62,15 +61,15 @@ class Step:
         decay = recipe.averaging.decay
         self.average = None if decay is None else Average(method.module, decay)
         views, classes = method.views(recipe), network.num_classes
-        self.prepare = Preparation(recipe, views, normalize, num_classes=classes, device=self.device)
+        self.prepare = BatchPreparation(recipe, views, normalize, num_classes=classes, device=self.device)
         self.statistics = Statistics(method.module)
         rates = recipe.regularization
         experts = any(isinstance(layer, MixtureOfExperts) for layer in network.modules())
-        # What draws by element must draw otherwise in every process; stochastic depth draws by example, and the same in all.
+        # Dropout draws for each element, so every process needs draws of its own. Stochastic depth draws for the whole batch.
         self.own_draws = bool(rates.dropout or rates.attention_dropout or experts or method.draws_by_image)
 
-    def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> Outcome:
-        """Learn from one batch at a learning rate; a loss or gradient that is not finite changes nothing."""
+    def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> StepResult:
+        """Learn from a batch at a learning rate; a loss or gradient that is not finite changes nothing."""
         statistics = self.statistics.copy()  # a batch norm learns in the forward pass already
         figures = self.learn(batch, step, statistics, rate)
         norm = self.engine.clip(self.recipe.optimizer.clip_norm)
@@ -107,13 +106,13 @@ class Step:
     def gradients(self, batch: Batch, *, step: int, share: float = 1.0, together: bool = True) -> Figures:
         """Add to the gradients `share` times those of a batch's mean loss, part by part; return the means of its figures.
 
-        Unless `together`, the processes do not bring their gradients together.
+        Unless `together`, the processes do not average their gradients.
         """
         seed = derive(self.recipe.seed, "dropout", step, *([distributed.rank()] if self.own_draws else []))
         pieces = list(batch.cut(-(-len(batch) // (self.recipe.compute.accumulation or 1))))
         parts: list[tuple[Figures, float]] = []
         for number, piece in enumerate(pieces):
-            part = self.prepare(piece, step)  # one at a time: a large batch as float32 would fill the memory by itself
+            part = self.prepare(piece, step)  # piece by piece, because a large batch as float32 would fill the memory
             # Torch's own generator, seeded by the step, has no state to save; each part draws the same, as in the original.
             torch.manual_seed(seed)
             weight = len(piece) / len(batch)
@@ -126,7 +125,7 @@ class Step:
         return weighted(parts)
 
     def states(self) -> dict[str, Stateful]:
-        """Return everything that a checkpoint holds, by the name that it has there."""
+        """Return everything that a checkpoint holds, by its name there."""
         module = self.method.module
         average = {} if self.average is None else {"average": self.average}
         return {
@@ -141,7 +140,7 @@ class Step:
         return bool(torch.stack([torch.isfinite(p).all() for p in self.method.module.parameters()]).all())
 
 
-def over_all_processes(figures: Figures, norm: Tensor) -> Outcome:
-    """Add up the processes' figures; whether the step counts is the one thing that is fetched from the device."""
+def over_all_processes(figures: Figures, norm: Tensor) -> StepResult:
+    """Add up the processes' figures; only whether they are finite is fetched from the device."""
     sums = distributed.total(torch.stack([value.double() for value in figures.values()]))
-    return Outcome(bool(torch.isfinite(sums[0] + norm)), tuple(figures), sums, norm)
+    return StepResult(bool(torch.isfinite(sums[0] + norm)), tuple(figures), sums, norm)

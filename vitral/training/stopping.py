@@ -1,4 +1,4 @@
-"""Ctrl-C and termination as a wish that the training loop sees between two steps."""
+"""Ctrl-C and termination as a request that the training loop reads between two steps."""
 
 import contextlib
 import signal
@@ -12,25 +12,25 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """Whether a signal asked the run to stop: this process, or another of its job.
+    """A request to stop, by a signal to this process or to another process of its job.
 
     Attributes:
-        signal: that this process heard.
+        signal: The signal that this process received; None for none.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
 
-    def asked(self) -> bool:
-        """Tell whether any process was asked to stop; all processes of a job must ask as often, and hear the same."""
+    def received(self) -> bool:
+        """Tell whether any process received a signal; all processes of a job must call this equally often."""
         return distributed.any_of(self.signal is not None)
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Note the first Ctrl-C or termination instead of dying; a second one kills at once, as ever.
+    """Note the first Ctrl-C or termination instead of ending the process; a second signal ends it at once.
 
-    Outside the main thread, where Python hears no signals, nothing is noted.
+    Outside the main thread, where Python receives no signals, nothing is noted.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

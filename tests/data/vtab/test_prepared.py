@@ -14,7 +14,7 @@ TEN = [[b"a", b"b", b"c"], [b"d"], [b"e", b"f", b"g", b"h", b"i", b"j"]]
 def records(root: Path, part: str) -> bytes:
     prepared = find(root, "things", 3)
     assert prepared is not None
-    return b"".join(prepared.files[one.file].read(one.index) for one in prepared.locate(part))
+    return b"".join(prepared.files[file].read(index) for file, index in prepared.locate(part))
 
 
 @pytest.mark.parametrize("said", [True, False], ids=["lengths said", "counted"])

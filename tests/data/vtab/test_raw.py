@@ -12,10 +12,10 @@ import pytest
 
 from tests.data.vtab.raw_written import NORB, SUN_LISTS, WRITERS, matrix, smallnorb, table, write
 from tests.data.vtab.written import example, png, write_records
-from vitral.data.assemble import Opening
+from vitral.data.listing import Opening
 from vitral.data.open import open_data
-from vitral.data.vtab.open import open_task, read_spec, source_of
 from vitral.data.vtab.raw.listing import FORMS, images_of, whole_split
+from vitral.data.vtab.task_data import open_task, read_spec, source_of
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import read_image

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.vtab.written import Values, example, write_records
-from vitral.data.vtab.examples import parse
-from vitral.data.vtab.records import ArrayRecords, TFRecords
+from vitral.data.vtab.records import ArrayRecords, TFRecords, parse
 from vitral.errors import DataError, ImageError
 
 RECORDS = [bytes([number]) * (number * 100) for number in range(7)]

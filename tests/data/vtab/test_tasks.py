@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.data.vtab.written import Values, example, png, write_split
-from vitral.data.assemble import Opening
+from vitral.data.listing import Opening
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
-from vitral.data.vtab.open import open_task, read_spec, source_of
+from vitral.data.vtab.task_data import open_task, read_spec, source_of
 from vitral.data.vtab.tasks import GROUPS, TASKS
 from vitral.errors import DataError
 

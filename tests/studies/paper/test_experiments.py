@@ -23,13 +23,13 @@ from vitral.studies.paper.experiment import (
     selected,
 )
 from vitral.studies.paper.layout import ExperimentPlan, StudyRecord
+from vitral.studies.paper.operations import Operations
 from vitral.studies.paper.position import POSITION
 from vitral.studies.paper.published import published, published_names
 from vitral.studies.paper.registry import EXPERIMENTS, experiment_named
 from vitral.studies.paper.scale import LAPTOP, SCALES, Scale, scale_named
 from vitral.studies.paper.scaling import SCALING
 from vitral.studies.paper.shapes import SHAPES
-from vitral.studies.paper.operations import Operations
 from vitral.training.settings.recipe import load_recipe
 
 FACTS = TrialFacts(parameters=1, tokens=5, train_images=100, operations=Operations(macs=10, images=1000))

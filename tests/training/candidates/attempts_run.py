@@ -12,10 +12,11 @@ import vitral
 from vitral import distributed
 from vitral.events import Event, Progress, ignore
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.candidates import first
+from vitral.training import first
 from vitral.training.choice import choose
-from vitral.training.planning import attempts, automatic
-from vitral.training.choose.attempts import ALL, ANEW, LAST, LORA
+from vitral.training.choose import attempts
+from vitral.training.choose import recipe as chosen_recipe
+from vitral.training.plan import ALL, ANEW, LAST, LORA, PLAN_FILE
 from vitral.training.result import RunResult
 
 SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
@@ -27,8 +28,8 @@ TRIED = (LAST, LORA, ALL, ANEW)  # of images that are no larger than the network
 def make_short() -> Iterator[None]:
     """Let every attempt make a few updates that learn something, and the probe, of few images, less than they."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(automatic, "LEAST_STEPS", STEPS)  # to say so in the recipe would mean one way to learn
-        patch.setattr(automatic, "CPU_PASSES", 1)
+        patch.setattr(chosen_recipe, "LEAST_STEPS", STEPS)  # to say so in the recipe would mean one way to learn
+        patch.setattr(chosen_recipe, "CPU_PASSES", 1)
         patch.setattr(attempts, "LORA_LR", 1e-2)
         patch.setattr(attempts, "FULL_LR", 1e-2)
         patch.setattr(first, "MOST_IMAGES", 4)
@@ -72,6 +73,10 @@ def cut_short(run: Path, *, planned: int) -> None:
         recipe = (attempt / "recipe.toml").read_text()
         assert f"\nsteps = {STEPS}\n" in recipe
         (attempt / "recipe.toml").write_text(recipe.replace(f"\nsteps = {STEPS}\n", f"\nsteps = {planned}\n"))
+    plan = json.loads((run / PLAN_FILE).read_text())
+    for attempt_planned in plan["attempts"]:
+        attempt_planned["recipe"]["steps"] = planned
+    (run / PLAN_FILE).write_text(json.dumps(plan))
 
 
 def best_of(result: RunResult) -> Path:

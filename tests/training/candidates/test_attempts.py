@@ -20,19 +20,17 @@ from vitral.events import Event, Message, ignore
 from vitral.models.model import Model
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training import attempts as made
+from vitral.training import first as candidates
 from vitral.training import loop
 from vitral.training import run as one_run
-from vitral.training.candidates import attempts as made
-from vitral.training.candidates import deliver
-from vitral.training.candidates import first as candidates
 from vitral.training.attempts import share_of_time
 from vitral.training.choice import PROBE
+from vitral.training.choose import attempts
+from vitral.training.clock import Pacer
 from vitral.training.first import HEAD
 from vitral.training.loop import TrainingResult
-from vitral.training.planning import attempts
-from vitral.training.choose.attempts import ANEW
-from vitral.training.clock import Budget
-from vitral.training.records.attempts import kept_attempts
+from vitral.training.plan import ANEW, TRAINED, read_plan
 from vitral.training.records.recipe_file import kept_remarks
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import Recipe, load_recipe
@@ -130,9 +128,11 @@ def test_a_run_that_is_begun_anew_leaves_nothing_of_the_attempts_before(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(whole[0].run.folder, run)
-    assert kept_attempts(run) != ()
+    assert attempts_of(run) != []
     tune(data, run, start, overrides=(*SETTINGS, "steps=3"), overwrite=True)
-    assert kept_attempts(run) == ()
+    plan = read_plan(run)
+    assert plan is not None
+    assert [attempt.name for attempt in plan.attempts] == [TRAINED]
     assert not (run / "attempts").exists()
 
 
@@ -230,14 +230,14 @@ def test_as_from_scratch_all_weights_learn_from_views_and_by_an_optimizer_of_the
 def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "FIRST_SHARE", 0.0)  # so that there is no time for it
+    monkeypatch.setattr(one_run, "FIRST_SHARE", 0.0)  # so that there is no time for it
     learned: list[TrainingBatches] = []
 
     def watched(*of: Any, **named: Any) -> TrainingResult:  # noqa: ANN401
         learned.append(of[1])
         return loop.train(*of, **named)
 
-    monkeypatch.setattr(one_run, "train", watched)
+    monkeypatch.setattr(made, "train", watched)
     said: list[Event] = []
     result = tune(data, tmp_path / "run", start, time="20m", listener=said.append)
     assert result.choice is None
@@ -247,9 +247,9 @@ def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     (line,) = [event.text for event in said if isinstance(event, Message) and "one way to learn is tried" in event.text]
     assert ANEW in line
     assert not (tmp_path / "run" / "attempts").exists()
-    assert go_on(tmp_path / "run").run.recipe.optimizer == scratch
-    began, went_on = learned
-    assert began.augmentation == went_on.augmentation == result.run.recipe.augmentation
+    assert go_on(tmp_path / "run").run.recipe.optimizer == scratch  # which has nothing left to train
+    (began,) = learned
+    assert began.augmentation == result.run.recipe.augmentation
 
 
 def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
@@ -258,16 +258,18 @@ def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
     ends: list[float] = []
     train = loop.train
 
-    def noted(*given: Any, budget: Budget, **more: Any) -> TrainingResult:  # noqa: ANN401
-        assert budget.seconds is not None
-        ends.append(budget.seconds)
-        return train(*given, budget=budget, **more)
+    def noted(*given: Any, pacer: Pacer, **more: Any) -> TrainingResult:  # noqa: ANN401
+        assert pacer.seconds is not None
+        ends.append(pacer.seconds)
+        return train(*given, pacer=pacer, **more)
 
     monkeypatch.setattr(made, "train", noted)
     run = tmp_path / "run"
     with pytest.raises(Killed):
         tune(data, run, start, time="20m", listener=killed_when(in_attempt(2, 3)()))
-    first, second = (attempt.share for attempt in kept_attempts(run)[:2])
+    plan = read_plan(run)
+    assert plan is not None
+    first, second = (attempt.share for attempt in plan.attempts[:2])
     assert first * 600 < ends[0] < first * 1200 + 300
     assert ends[0] < ends[1] < (first + second) * 1200 + 300
     ends.clear()
@@ -276,5 +278,5 @@ def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
     assert [one.name for one in later.choice.candidates][1:] == [*TRIED]
     assert len(ends) == len(TRIED) - 1
     assert ends == sorted(ends)
-    assert ends[-1] == later.run.session.budget_seconds
+    assert ends[-1] == later.run.clock.seconds
     assert 1100 < ends[-1] <= 1200  # what the attempts trained before the kill is gone

@@ -23,9 +23,9 @@ from tests.training.candidates.attempts_run import (
 )
 from tests.training.candidates.material import Killed, at_message, killed_when
 from vitral.events import Event, Message, Progress
-from vitral.training.candidates import attempts as made
-from vitral.training.choose.attempts import LORA
-from vitral.training.records.attempts import kept_attempts, states, trained_seconds
+from vitral.training import attempts as made
+from vitral.training.plan import LORA, folder_of, read_plan
+from vitral.training.records.attempts import states, trained_seconds
 from vitral.training.result import RunResult
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
@@ -51,7 +51,9 @@ def test_a_length_that_an_attempt_was_killed_before_is_not_forgotten(
 ) -> None:
     run = shutil.copytree(whole[0].run.folder, tmp_path / "run", symlinks=True)
     named = best_of(whole[0]).name
-    best = next(one for one in kept_attempts(run) if one.folder == named)
+    plan = read_plan(run)
+    assert plan is not None
+    best = next(attempt for attempt in plan.attempts if folder_of(attempt.name) == named)
     begins = at_message(f"{best.name[1:]}: {best.reason}.")
     with pytest.raises(Killed):
         go_on(run, overrides=["steps=30"], listener=killed_when(begins))
@@ -65,7 +67,7 @@ def test_the_same_length_said_again_tries_again_what_was_given_up(
 ) -> None:
     run = shutil.copytree(whole[0].run.folder, tmp_path / "run", symlinks=True)
     with monkeypatch.context() as patch:
-        patch.setattr(made, "_budget", lambda *given: None)
+        patch.setattr(made._Attempts, "_pacer", lambda *given: None)
         go_on(run, overrides=["steps=30"])
     go_on(run)
     assert reached(run)[best_of(whole[0]).name] == STEPS
@@ -98,7 +100,7 @@ def test_of_the_best_that_stays_as_it_was_that_is_said(
     assert whole[0].choice is not None
     assert whole[0].choice.trained, "the probe was better"
     with monkeypatch.context() as patch:
-        patch.setattr(made, "figure_of", lambda *given: 0.0)
+        patch.setattr(made._Attempts, "_figure", lambda *given: 0.0)
         go_on(run, overrides=["steps=30"], listener=said.append)
     (line,) = [text for text in texts(said) if "no better than it was" in text]
     assert line.endswith("of 30 validation images, no better than it was, and kept as it was.")
@@ -116,7 +118,7 @@ def test_the_best_alone_keeps_a_checkpoint_the_newest(whole: tuple[RunResult, li
         assert all(
             path.exists() for path in (run / "attempts" / name / "checkpoints").glob("*")
         )  # and no link to nothing
-    stands = states(run)
+    stands = states(run, read_plan(run))
     assert [state.step for state in stands] == [STEPS] * len(TRIED)
     assert [state.recipe_steps for state in stands] == [STEPS] * len(TRIED)
 
@@ -161,10 +163,10 @@ def test_what_an_earlier_version_or_a_kill_left_is_freed_when_the_run_goes_on(
     whole: tuple[RunResult, list[str]], crowded: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(crowded, tmp_path / "run", symlinks=True)
-    before = trained_seconds(run)
+    before = trained_seconds(run, read_plan(run))
     go_on(run)
     assert steps_kept(run) == steps_kept(whole[0].run.folder)
-    assert trained_seconds(run) == pytest.approx(before)
+    assert trained_seconds(run, read_plan(run)) == pytest.approx(before)
 
 
 def test_who_says_which_checkpoints_are_kept_keeps_them(tmp_path: Path, data: Path, start: Path) -> None:

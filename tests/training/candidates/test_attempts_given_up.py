@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from tests.training.candidates.attempts_run import TRIED, contents, go_on, in_at
 from tests.training.candidates.material import Killed, killed_when
 from vitral import distributed
 from vitral.errors import ModelError, TrainingDiverged, TrainingError
-from vitral.events import Event, Message, Progress, ignore
+from vitral.events import Event, Message, Progress
+from vitral.training import attempts as made
 from vitral.training import loop
-from vitral.training.candidates import attempts as made
-from vitral.training.candidates import deliver
+from vitral.training import run as one_run
 from vitral.training.loop import TrainingResult
-from vitral.training.choose.attempts import LORA
+from vitral.training.plan import LORA
 from vitral.training.result import RunResult
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
@@ -83,12 +84,13 @@ def test_in_a_job_a_process_without_memory_ends_it(monkeypatch: pytest.MonkeyPat
     def train(*given: object) -> TrainingResult:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(made, "_trained", train)
+    monkeypatch.setattr(made._Attempts, "_trained", train)
+    several: Any = SimpleNamespace(run=SimpleNamespace(plan=SimpleNamespace(several=True)), _trained=train)
     given: Any = None
-    assert made._tried(given, given, given, given, given, ignore) == made.TOO_LARGE
+    assert made._Attempts._tried(several, given, given) == made.TOO_LARGE
     monkeypatch.setattr(distributed, "world", lambda: 2)
     with pytest.raises(torch.OutOfMemoryError):
-        made._tried(given, given, given, given, given, ignore)
+        made._Attempts._tried(several, given, given)
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def lost(tmp_path: Path, data: Path, start: Path) -> Path:
 def test_without_its_first_classifier_and_time_for_another_a_run_goes_on_with_its_attempts(
     lost: Path, whole: tuple[RunResult, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "FIRST_SHARE", 0.0)  # so that there is no time for it
+    monkeypatch.setattr(one_run, "FIRST_SHARE", 0.0)  # so that there is no time for it
     result = go_on(lost, time="20m")
     assert result.choice is not None
     assert whole[0].choice is not None
@@ -122,11 +124,11 @@ def test_without_its_first_classifier_and_time_for_another_a_run_goes_on_with_it
 def test_with_neither_a_first_classifier_nor_an_attempt_there_is_nothing_to_deliver(
     lost: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "FIRST_SHARE", 0.0)
-    monkeypatch.setattr(made, "_budget", lambda *given: None)
+    monkeypatch.setattr(one_run, "FIRST_SHARE", 0.0)
+    monkeypatch.setattr(made._Attempts, "_pacer", lambda *given: None)
     for attempt in (lost / "attempts").iterdir():
         shutil.rmtree(attempt / "classifier", ignore_errors=True)
-    with pytest.raises(TrainingError, match="lost its first classifier, and no way to learn made another; go on with"):
+    with pytest.raises(TrainingError, match="lost its first classifier, and no attempt made another; continue it with"):
         go_on(lost, time="20m")
 
 
@@ -134,6 +136,6 @@ def test_simple_classifiers_that_its_attempts_are_compared_with_cannot_be_left_o
     whole: tuple[RunResult, list[str]], tmp_path: Path
 ) -> None:
     run = shutil.copytree(whole[0].run.folder, tmp_path / "run", symlinks=True)
-    with pytest.raises(TrainingError, match="go on with it without `baselines=False`"):
+    with pytest.raises(TrainingError, match="continue it without `baselines=False`"):
         go_on(run, baselines=False)
     assert contents(run) == contents(whole[0].run.folder)

@@ -29,18 +29,17 @@ from tests.training.candidates.material import Killed, at_message, killed_when
 from vitral.cli.command_line import commands_of
 from vitral.errors import StorageError, TrainingDiverged, TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
-from vitral.training.candidates import attempts as made
-from vitral.training.candidates import first as candidates
-from vitral.training.choice import PIXELS, PROBE, TRAINED
-from vitral.training.first import HEAD
-from vitral.training.first import least
-from vitral.training.planning import attempts
-from vitral.training.choose.attempts import LORA
-from vitral.training.records.run_file import last_asked
+from vitral.training import attempts as made
+from vitral.training import first as candidates
+from vitral.training.choice import PIXELS, PROBE
+from vitral.training.choose import attempts
+from vitral.training.first import HEAD, least
+from vitral.training.plan import ALL, LORA, TRAINED, read_plan
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.recipe_file import kept_remarks
-from vitral.training.resume import budget_left, has_unused_time
+from vitral.training.records.run_file import stored_request
 from vitral.training.result import RunResult
+from vitral.training.resume import has_unused_time, time_left
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
 
@@ -200,7 +199,7 @@ def test_more_steps_go_to_the_best_alone(whole: tuple[RunResult, list[str]], tmp
 
 
 def no_time(*given: object) -> None:
-    """Stand for `_budget` where there is time for nothing."""
+    """Stand for `_pacer` where there is time for nothing."""
 
 
 def diverge(*given: object, **more: object) -> None:
@@ -211,7 +210,11 @@ def all_wrong(*given: object) -> float:
     return 0.0
 
 
-OUTCOMES = {"no time": ("_budget", no_time), "diverged": ("train", diverge), "worse": ("figure_of", all_wrong)}
+OUTCOMES: dict[str, tuple[object, str, object]] = {
+    "no time": (made._Attempts, "_pacer", no_time),
+    "diverged": (made, "train", diverge),
+    "worse": (made._Attempts, "_figure", all_wrong),
+}
 
 
 @pytest.mark.parametrize("happens", OUTCOMES)
@@ -222,7 +225,7 @@ def test_more_time_never_leaves_a_worse_classifier_than_there_was(
     run = shutil.copytree(result.run.folder, tmp_path / "run", symlinks=True)
     before = {name: held for name, held in contents(run).items() if not name.startswith("attempts/")}
     with monkeypatch.context() as patch:
-        patch.setattr(made, *OUTCOMES[happens])
+        patch.setattr(*OUTCOMES[happens])
         later = go_on(run, overrides=["steps=30"])
     assert later.choice == result.choice
     trained: list[Progress] = []
@@ -267,11 +270,11 @@ def test_more_time_that_was_cut_short_is_used_when_the_run_goes_on(
     cut_short(run, planned=60)
     with pytest.raises(Killed):
         go_on(run, time="20m", listener=killed_when(at_step(step)))
-    asked = last_asked(run)
-    assert asked is not None
-    left = budget_left(run, replace(asked, budget_seconds=None))
+    plan, request = read_plan(run), stored_request(run)
+    assert request is not None
+    left = time_left(run, plan, request, replace(request, time=None))
     assert left is not None
-    assert has_unused_time(run) == (left == 1200.0) == (step == STEPS + 1)
+    assert has_unused_time(run, plan) == (left == 1200.0) == (step == STEPS + 1)
     assert 1000 < left <= 1200
     best = best_of(whole[0]).name
     saved = newest_state(run / "attempts" / best / "checkpoints")
@@ -281,7 +284,7 @@ def test_more_time_that_was_cut_short_is_used_when_the_run_goes_on(
     assert reached(run) == {name: 60 if name == best else STEPS for name in reached(run)}
     assert len(trained) == 60 - saved.step
     assert (saved.step == STEPS) == (step == STEPS + 1)
-    assert budget_left(run, replace(asked, budget_seconds=None)) is None
+    assert time_left(run, plan, request, replace(request, time=None)) is None
 
 
 @pytest.mark.parametrize("damaged", ["attempt.json", "classifier/classifier.json"])
@@ -319,7 +322,7 @@ def test_what_there_was_no_time_for_is_tried_when_there_is_more(
 ) -> None:
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(made, "_budget", no_time)
+        patch.setattr(made._Attempts, "_pacer", no_time)
         assert tune(data, run, start).choice == go_on(run).choice
     said: list[Event] = []
     later = go_on(run, listener=said.append)
@@ -335,7 +338,7 @@ def test_one_way_alone_begins_so_too_however_often_it_is_stopped(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(candidates, "MOST_IMAGES", 1000)
-    monkeypatch.setattr(attempts, "_unasked", lambda *_: [attempts.ALL])  # as where several would take too long
+    monkeypatch.setattr(attempts, "_without_budget", lambda *_: [ALL])  # as where several would take too long
     monkeypatch.setattr(attempts, "FULL_LR", 1e-12)
     run = tmp_path / "run"
     with pytest.raises(Killed):

@@ -5,8 +5,8 @@ import pytest
 from vitral.tasks.chance import Z_95
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.training.choice import PROBE, TRAINED, Candidate, choose, half_width
-from vitral.training.choose.attempts import ALL, ANEW, COST, FINER, LAST, LORA
+from vitral.training.choice import PROBE, Candidate, choose, half_width
+from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, SEVERAL, TRAINED
 
 ACCURACY = SINGLE_LABEL.headline
 
@@ -55,7 +55,7 @@ def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) ->
     [(0.9,) * 6, (0.8, 0.9, 0.9, 0.9, 0.9, 0.9), (0.9, 0.8, 0.7, 0.6, 0.5, 0.4), (0.5, 0.6, 0.6, 0.7, 0.8, 0.9)],
 )
 def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[float, ...]) -> None:
-    names = (PROBE, *COST)
+    names = (PROBE, *SEVERAL)
     tried = [Candidate(name, figure, 400) for name, figure in zip(names, figures, strict=True)]
     assert choose(tried, ACCURACY).best == names[figures.index(max(figures))]
 
@@ -72,8 +72,8 @@ def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[f
     ],
 )
 def test_the_sentence_names_all_of_them(kept: str, end: str) -> None:
-    tried = [Candidate(name, 0.9 + 0.01 * (name == kept), 412) for name in (PROBE, *COST)]
+    tried = [Candidate(name, 0.9 + 0.01 * (name == kept), 412) for name in (PROBE, *SEVERAL)]
     sentence = choose(tried, ACCURACY).sentence(ACCURACY)
     assert sentence.startswith("By 412 validation images: linear probe 9")
     assert sentence.endswith(end)
-    assert all(name in sentence for name in COST)
+    assert all(name in sentence for name in SEVERAL)

@@ -20,11 +20,12 @@ from vitral.events import Event, Message, Progress
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
-from vitral.training.candidates import first as candidates
+from vitral.training import facts
+from vitral.training import first as candidates
 from vitral.training.choice import PIXELS, PROBE
-from vitral.training.planning import look, rehearsal
 from vitral.training.choose.network import FINE, NARROW
 from vitral.training.result import RunResult
+from vitral.training.scoring import within_time
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.step import Step
 
@@ -279,10 +280,10 @@ def test_what_goes_on_before_an_update_is_planned_as_the_whole_command_is(
 ) -> None:
     data, run = shades(tmp_path / "photos"), tmp_path / "run"
     asked = {"source": None, "image_size": None, "overrides": ("steps=2", "batch_size=8", "workers=0")}
-    monkeypatch.setattr(look, "training_speed", lambda device: 1e5)
+    monkeypatch.setattr(facts, "training_speed", lambda device: 1e5)
     tune(data, run, quick=True, **asked)
     assert json.loads((run / "run.json").read_text())["from"] == NARROW[FINE]
-    monkeypatch.setattr(look, "training_speed", lambda device: 5e10)
+    monkeypatch.setattr(facts, "training_speed", lambda device: 5e10)
     vitral.finetune(out=run, resume=True, listener=lambda event: None)
     tune(data, tmp_path / "whole", **asked)
     assert (run / "recipe.toml").read_text() == (tmp_path / "whole" / "recipe.toml").read_text()
@@ -361,7 +362,7 @@ def test_a_score_of_few_training_images_leaves_all_of_them_to_learn_from(
     for kind in range(60):
         for name in ("0", "1"):
             write(data / f"kind-{kind}" / f"{name}.png", np.full((SIZE, SIZE, 3), 4 * kind + int(name)))
-    monkeypatch.setattr(rehearsal, "time_images", lambda *_: 4.0)  # so slow that a few are scored in a minute
+    monkeypatch.setattr(facts, "time_images", lambda *_: 4.0)  # so slow that a few are scored in a minute
     said: list[Event] = []
     result = tune(data, tmp_path / "run", time="1m", listener=said.append)
     assert result.choice is not None
@@ -396,7 +397,7 @@ def test_equal_images_give_a_classifier_that_claims_nothing(tmp_path: Path) -> N
 def test_a_budget_too_short_for_training_delivers_it_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rehearsal, "DOUBT", 1e9)  # as if one update took so many times longer
+    monkeypatch.setattr(within_time, "STEP_DOUBT", 1e9)  # as if one update took so many times longer
     said: list[Event] = []
     data, run = shades(tmp_path / "photos"), tmp_path / "run"
     result = tune(data, run, time="20m", listener=said.append)
@@ -418,8 +419,8 @@ def test_where_there_is_no_time_for_anything_a_linear_model_on_pixels_is_deliver
     assert result.choice.best == PIXELS
     assert result.evaluation.headline() == 1.0
     assert any(at_message("leaves no time for anything")(event) for event in said)
-    late = replace(result.run.session, started=result.run.session.started - 60)  # as on a slower machine
-    ended = replace(result, run=replace(result.run, session=late)).at_its_end()
+    clock = replace(result.run.clock, started=result.run.clock.started - 60)  # as on a slower machine
+    ended = replace(result, run=replace(result.run, session=replace(result.run.session, clock=clock))).at_its_end()
     assert ended.diagnosis[0].problem.startswith("Longer than it was given")
     assert vitral.load(result.classifier_folder).class_names == ("dark", "light")
 

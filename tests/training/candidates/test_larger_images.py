@@ -11,8 +11,8 @@ from tests.training.candidates.attempts_run import SETTINGS, attempts_of, conten
 from tests.training.candidates.material import SIZE, Killed, a_start, killed_when, write
 from vitral.events import ignore
 from vitral.training.choice import choose
-from vitral.training.planning import attempts
-from vitral.training.choose.attempts import ALL, ANEW, FINER, LAST, LORA
+from vitral.training.choose import attempts
+from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
@@ -81,7 +81,7 @@ def test_the_larger_size_is_delivered_where_it_is_best(
     assert load_recipe(tmp_path / "run" / "recipe.toml").image_size == FINE
     assert vitral.evaluate(delivered, large, listener=ignore).headline() == result.evaluation.headline()
     figure = choose(result.choice.candidates, delivered.task.headline)
-    assert figure.kept == FINER
+    assert figure.best == FINER
 
 
 @pytest.mark.parametrize("step", [3, 14])

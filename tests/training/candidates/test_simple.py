@@ -8,15 +8,15 @@ import torch
 from vitral.models.model import Model
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.choice import PIXELS, PROBE, Candidate
-from vitral.training.first import Simple, poor_start
+from vitral.training.first import LinearModel, poor_start
 
 
-def judged(name: str, share: float, left_out: float | None = None, images: int = 296) -> Simple:
+def judged(name: str, share: float, left_out: float | None = None, images: int = 296) -> LinearModel:
     """Return a simple classifier that is right on the first of some images, and of four times as many that were left out."""
     others = torch.arange(0 if left_out is None else 4 * images)
     right = torch.arange(images) < round(share * images)
     figure = float(right.double().mean())
-    return Simple(
+    return LinearModel(
         Candidate(name, figure, images), cast(Model, torch.nn.Identity()), right, others < (left_out or 0) * len(others)
     )
 

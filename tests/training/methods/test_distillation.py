@@ -154,7 +154,7 @@ def test_bad_teachers_and_settings(tmp_path: Path) -> None:
     recipe = build_recipe(
         {"steps": 1, "method": {"name": "distillation", "teacher": str(saved(tmp_path / "t"))}}, "test"
     )
-    with pytest.raises(ModelError, match="one class an image"):
+    with pytest.raises(ModelError, match="one class each"):
         Distillation(build(CONFIG, seed=0), recipe, MULTI_LABEL, Context(NAMES, PHOTOS.normalize))
 
 

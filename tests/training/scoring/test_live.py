@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from vitral.training.planning import rehearsal
 
 import vitral
 from tests.evaluation.test_fewshot import features_of, few_shot_reference
@@ -20,7 +21,6 @@ from vitral.errors import RecipeError, TrainingDiverged, TrainingError, Training
 from vitral.evaluation.features import extract_features
 from vitral.events import Event, Message, Progress, Scalars, ignore
 from vitral.progress import PlainLines
-from vitral.training.planning import rehearsal
 from vitral.training.scoring import live
 
 SETTINGS = (
@@ -148,9 +148,7 @@ def test_a_network_that_gives_no_numbers_is_called_diverged(tmp_path: Path) -> N
 
 
 def test_data_without_an_end_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(
-        RecipeError, match=r"'evaluation.few_shot' needs a dataset .*, not visualatom-mini, which is endless"
-    ):
+    with pytest.raises(RecipeError, match=r"'evaluation.few_shot' needs .*visualatom-mini.* is endless"):
         pretrain(tmp_path / "run", FEW, data="visualatom-mini")
     assert not (tmp_path / "run" / "recipe.toml").exists()
     with pytest.raises(RecipeError, match="few_shot"):
@@ -220,8 +218,8 @@ def test_a_resumed_run_refuses_other_data_to_judge_by(images_alone: str, tmp_pat
 @pytest.mark.parametrize(
     ("judging", "message"),
     [
-        ("visualatom-mini", "'evaluation.data' needs a dataset of one class an image, not .*, which is endless"),
-        ("unlabelled:{folder}", "'evaluation.data' needs a dataset of one class an image, not .*, whose images"),
+        ("visualatom-mini", "'evaluation.data' needs .*one class.* is endless"),
+        ("unlabelled:{folder}", "'evaluation.data' needs .*one class.* its images"),
         ("nowhere/", "nowhere"),
     ],
 )

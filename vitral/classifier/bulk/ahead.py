@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitral.data.image_files import Unlabelled
+from vitral.data.image_files import LazyImage
 from vitral.errors import ImageError
 from vitral.images.preprocessing import Preprocessing
 
@@ -38,7 +38,7 @@ class Ready:
 
 
 def prepare_ahead(
-    images: Iterable[tuple[int, Unlabelled]], preprocessing: Preprocessing, *, workers: int, ahead: int
+    images: Iterable[tuple[int, LazyImage]], preprocessing: Preprocessing, *, workers: int, ahead: int
 ) -> Iterator[Ready]:
     """Give images prepared, in their order.
 
@@ -67,7 +67,7 @@ def prepare_ahead(
             torch.set_num_threads(threads)
 
 
-def _prepare(index: int, image: Unlabelled, preprocessing: Preprocessing) -> Ready:
+def _prepare(index: int, image: LazyImage, preprocessing: Preprocessing) -> Ready:
     begun = fetched = time.perf_counter()
     pixels, error = None, ""
     try:

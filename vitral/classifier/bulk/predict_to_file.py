@@ -18,8 +18,8 @@ from vitral.classifier.bulk.parts import IMAGES, Job, Parts
 from vitral.classifier.bulk.rows import Row, check_suffix, columns, error_row, row_of, write_rows
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
-from vitral.data.image_files import Unlabelled
-from vitral.data.unlabelled import check_named, stream_unlabelled
+from vitral.data.image_files import LazyImage
+from vitral.data.image_stream import check_named, stream_unlabelled
 from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Message, Progress
 from vitral.files import new_file
@@ -182,7 +182,7 @@ def check_out(out: Path, images: Iterable[str], *, overwrite: bool) -> None:
     check_file(out, inputs=images, overwrite=overwrite)
 
 
-def _all(names: Iterable[str], listener: Listener) -> Iterator[Unlabelled]:
+def _all(names: Iterable[str], listener: Listener) -> Iterator[LazyImage]:
     return itertools.chain.from_iterable(stream_unlabelled(name, listener) for name in names)
 
 
@@ -210,7 +210,7 @@ def _identity(name: str) -> bytes:
     return f"{name}\0{where}\0".encode(errors="surrogateescape")
 
 
-def _pending(names: list[str], done: set[int], listener: Listener) -> Iterator[tuple[int, Unlabelled]]:
+def _pending(names: list[str], done: set[int], listener: Listener) -> Iterator[tuple[int, LazyImage]]:
     """Give the images of this process's parts that are not there yet, with their positions among all."""
     for index, image in enumerate(_all(names, listener)):
         part = index // IMAGES

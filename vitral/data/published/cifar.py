@@ -5,13 +5,13 @@ The form is described at https://www.cs.toronto.edu/~kriz/cifar.html. The pickle
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from vitral.data.archive import Member, TarImages
-from vitral.data.assemble import Listing
+from vitral.data.listing import Listing
 from vitral.data.published.tree import Tree, counted
 from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.errors import DataError
@@ -22,19 +22,19 @@ HELD_OUT = 0.02  # of the training images, as in the paper's development splits
 
 
 @dataclass(frozen=True)
-class Form:
+class CifarForm:
     """How one of the datasets is given out.
 
     Attributes:
-        title: its name for people.
-        archive: the authors' archive, without suffix.
-        pickles: what the Python form is called, as patterns of paths.
-        train: the files of training images.
-        test: the file of test images.
-        names: the text with the class names.
-        labels: label bytes of a record.
-        label: which of them is the class.
-        classes: how many there are.
+        title: The dataset's name for people.
+        archive: The authors' archive, without suffix.
+        pickles: The names of the Python form, as patterns of paths.
+        train: The files of training images.
+        test: The file of test images.
+        names: The text with the class names.
+        labels: The number of label bytes of a record.
+        label: The index of the label byte that is the class.
+        classes: The number of classes.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Form:
     classes: int = 10
 
 
-CIFAR10 = Form(
+CIFAR10 = CifarForm(
     title="CIFAR-10",
     archive="cifar-10-binary",
     pickles=r"data_batch_\d|cifar-10-python\.tar(?:\.gz)?",
@@ -56,7 +56,7 @@ CIFAR10 = Form(
     test="test_batch.bin",
     names="batches.meta.txt",
 )
-CIFAR100 = Form(
+CIFAR100 = CifarForm(
     title="CIFAR-100",
     archive="cifar-100-binary",
     pickles=r"cifar-100-python/(?:train|test|meta)|cifar-100-python\.tar(?:\.gz)?",
@@ -67,19 +67,9 @@ CIFAR100 = Form(
     label=1,
     classes=100,
 )
-CIFAR100_COARSE = Form(
-    title="CIFAR-100",
-    archive=CIFAR100.archive,
-    pickles=CIFAR100.pickles,
-    train=CIFAR100.train,
-    test=CIFAR100.test,
-    names="coarse_label_names.txt",
-    labels=2,
-    label=0,
-    classes=20,
-)
-TRAIN, TEST = 50_000, 10_000  # images of each of them
-# A bitmap's two headers: 24 bits a pixel, uncompressed; of a negative height, which puts the first row first.
+CIFAR100_COARSE = replace(CIFAR100, names="coarse_label_names.txt", label=0, classes=20)
+PUBLISHED = {"train": 50_000, "test": 10_000}  # images of each dataset
+# A bitmap's two headers: 24 bits a pixel, uncompressed, with a negative height, which puts the first row first.
 HEADER = struct.pack("<2sIHHI", b"BM", 54 + PIXELS, 0, 0, 54) + struct.pack(
     "<IiiHHIIiiII", 40, SIDE, -SIDE, 1, 24, 0, PIXELS, 0, 0, 0, 0
 )
@@ -89,18 +79,14 @@ class Bitmaps:
     """Images that are stored as planes of red, green and blue, given as bitmaps, which loses nothing.
 
     Args:
-        planes: the stored bytes.
+        planes: The stored bytes.
     """
 
     def __init__(self, planes: Store) -> None:
         self._planes = planes
 
     def read(self, index: int) -> bytes:
-        """Return an image as a bitmap.
-
-        Raises:
-            ImageError: its file is cut short.
-        """
+        """Return an image as a bitmap. See `Store`."""
         planes = self._planes.read(index)
         assert isinstance(planes, bytes)
         return HEADER + np.frombuffer(planes, dtype=np.uint8).reshape(3, -1)[::-1].T.tobytes()
@@ -110,13 +96,14 @@ class Bitmaps:
         return self._planes.name(index)
 
 
-def list_cifar(form: Form, path: Path) -> Listing:
+def list_cifar(form: CifarForm, path: Path) -> Listing:
     """Return the images of CIFAR-10 or CIFAR-100: a folder of the binary files, one that holds it, or the authors' archive.
 
     Raises:
         DataError: it is the Python form, or a file is missing, cut short or has a label that there is not.
     """
-    _refuse_pickles(form, path)
+    if re.fullmatch(form.pickles, path.name) and path.is_file():
+        raise _pickles(form, path)
     tree = Tree(path, form.title, {form.archive: re.escape(form.train[0])})
     if not tree.matching(re.escape(form.test)) and tree.matching(form.pickles):
         raise _pickles(form, path)
@@ -139,30 +126,23 @@ def list_cifar(form: Form, path: Path) -> Listing:
         store=Bitmaps(JoinedStores(files)),
         entries=entries,
         class_names=names,
-        notes=counted(entries, {"train": TRAIN, "test": TEST}, form.title),
+        notes=counted(entries, PUBLISHED, form.title),
         held_out=HELD_OUT,
     )
 
 
-def _one(tree: Tree, form: Form, file: str) -> int:
-    return tree.one(
-        re.escape(file), named=f"'{file}'", advice=f"unpack {form.archive}.tar.gz there, the binary version"
-    )
+def _one(tree: Tree, form: CifarForm, file: str) -> int:
+    return tree.file(file, f"unpack {form.archive}.tar.gz there, the binary version")
 
 
-def _refuse_pickles(form: Form, path: Path) -> None:
-    if re.fullmatch(form.pickles, path.name) and path.is_file():
-        raise _pickles(form, path)
-
-
-def _pickles(form: Form, path: Path) -> DataError:
+def _pickles(form: CifarForm, path: Path) -> DataError:
     return DataError(
         f"'{path}' holds the Python version of {form.title}, pickles, which can run any program when they are opened; "
         f"download the binary version, {form.archive}.tar.gz."
     )
 
 
-def _records(tree: Tree, form: Form, file: str) -> tuple[Store, list[int]]:
+def _records(tree: Tree, form: CifarForm, file: str) -> tuple[Store, list[int]]:
     """Return the images of one file, and their labels."""
     index = _one(tree, form, file)
     plain, start = tree.location(index)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.data.assemble import Listing
+from vitral.data.listing import Listing
 from vitral.data.names import some
 from vitral.data.published.matlab import read_matlab, whole_numbers
 from vitral.data.published.tree import Tree, counted
@@ -54,7 +54,7 @@ def list_flowers(path: Path) -> Listing:
 
 
 def _numbers(tree: Tree, file: str, variable: str) -> Int64[np.ndarray, " numbers"]:
-    index = tree.one(file.replace(".", r"\."), named=f"'{file}'", advice=f"put {file} beside jpg/")
+    index = tree.file(file, f"put {file} beside jpg/")
     where = f"'{file}' in '{tree.title}'"
     numbers = whole_numbers(read_matlab(io.BytesIO(tree.content(index)), where).get(variable))
     if numbers is None:

@@ -19,25 +19,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import some, split_named
 from vitral.data.published.imagenet_classes import COUNT, in_words_of, synsets
 from vitral.data.published.matlab import read_matlab, whole_numbers
 from vitral.data.published.tree import Tree, Unpacked, counted
 from vitral.data.stored import Entry
 from vitral.errors import DataError
-from vitral.paths import Found
-from vitral.tasks.any_label import ANY_LABEL
+from vitral.paths import FoundFile
+from vitral.tasks.any_right_label import ANY_RIGHT_LABEL
 
 TITLE = "ImageNet"
 TRAINING = r"(n\d{8})/(?!ILSVRC2012_val_\d+\.jpe?g$)[^/]+\.jpe?g"
 CLASS_TAR = r"(n\d{8})\.tar"
 VALIDATION = r"(?:(n\d{8})/)?ILSVRC2012_val_(\d+)\.jpe?g"
-TRUTH, META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+META = "meta.mat"
 DEVKIT = "put ILSVRC2012_devkit_t12.tar.gz there"
 PUBLISHED = {"train": 1_281_167, "test": 50_000}
 HELD_OUT = 0.01  # of the training images, as in the paper's development splits
-REAL, REAL_TITLE = "real.json", "ImageNet with reassessed labels (ReaL)"
+REAL = "real.json"
+REAL_TITLE = "ImageNet with reassessed labels (ReaL)"
 V2_TITLE = "ImageNet-V2"
 V2_IMAGE = r"(\d+)/[^/]+\.jpe?g"
 V2_PUBLISHED = {"test": 10_000}
@@ -58,7 +60,7 @@ def _trains(path: str) -> bool:
     return _class_of(path, TRAINING) is not None or _class_of(path, CLASS_TAR) is not None
 
 
-def _class_tars(files: Sequence[Found]) -> list[str]:
+def _class_tars(files: Sequence[FoundFile]) -> list[str]:
     """Return the tars of classes that are not unpacked."""
     tars = {file.path: own for file in files if (own := _class_of(file.path, CLASS_TAR)) is not None}
     unpacked = {_class_of(file.path, TRAINING) for file in files} if tars else set()
@@ -112,9 +114,7 @@ def list_imagenet_real(path: Path, how: Opening) -> Listing:
     images = [index for index, _ in _validation(tree).values()]
     if not images:
         raise tree.incomplete("validation images", "put ILSVRC2012_img_val.tar there, or unpack it there")
-    index = tree.one(
-        re.escape(REAL), named=f"'{REAL}'", advice="fetch it from github.com/google-research/reassessed-imagenet"
-    )
+    index = tree.file(REAL, "fetch it from github.com/google-research/reassessed-imagenet")
     labels = _real_labels(tree.content(index), f"'{REAL}' in '{path}'")
     _same_length(len(labels), len(images), REAL, path)
     entries = [
@@ -129,7 +129,7 @@ def list_imagenet_real(path: Path, how: Opening) -> Listing:
         store=tree.store,
         entries={"test": entries},
         class_names=names,
-        task=ANY_LABEL,
+        task=ANY_RIGHT_LABEL,
         notes=(
             *counted({"test": images}, {"test": PUBLISHED["test"]}, TITLE),
             f"{unlabelled:,} of the {len(images):,} images have no right label among the {COUNT:,} and are left out.",
@@ -218,8 +218,8 @@ def _same_length(labels: int, images: int, file: str, path: Path) -> None:
 
 def _ground_truth(tree: Tree) -> list[str]:
     """Return the class of each validation image, in order, from the devkit's numbers, which are not the official indices."""
-    file = tree.one(re.escape(TRUTH), named=f"labels of the validation images ('{TRUTH}')", advice=DEVKIT)
-    meta = tree.one(rf"(?:data/)?{re.escape(META)}", named=f"'{META}'", advice=DEVKIT)
+    file = tree.file(TRUTH, DEVKIT, named=f"labels of the validation images ('{TRUTH}')")
+    meta = tree.file(META, DEVKIT)
     numbers = _devkit_numbers(read_matlab(io.BytesIO(tree.content(meta)), f"'{META}' in '{tree.title}'"), tree)
     lines = tree.lines(file)
     if wrong := [(place, line) for place, line in enumerate(lines, 1) if line not in numbers]:
@@ -250,7 +250,7 @@ def _real_labels(content: bytes, where: str) -> list[list[int]]:
     if not isinstance(labels, list) or not all(isinstance(right, list) for right in labels):
         raise DataError(f"{where} is not a list with a list of classes for each image; fetch it again.")
     for number, right in enumerate(labels, 1):
-        if wrong := [one for one in right if type(one) is not int or not 0 <= one < COUNT]:
+        if wrong := [label for label in right if type(label) is not int or not 0 <= label < COUNT]:
             raise DataError(
                 f"{where} has the class {wrong[0]!r} for image {number}; they are 0 to {COUNT - 1}; fetch it again."
             )

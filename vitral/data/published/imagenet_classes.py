@@ -11,8 +11,8 @@ from vitral.data.names import NAMED
 from vitral.errors import DataError
 
 COUNT = 1000
-# A classifier whose 1,000 names are nearly all those of the official order has that order; sources spell a few differently,
-# and another order would agree in hardly any.
+# Names in the official order that a classifier of that order shares at least: sources spell a few differently, and hardly any
+# would agree in another order.
 ALIKE = 900
 
 
@@ -33,7 +33,7 @@ def in_words_of(wanted: Collection[str] | None) -> tuple[str, ...]:
     """Return ImageNet's classes in the official order, by the names that a classifier has for them.
 
     Args:
-        wanted: the classifier's classes; None for the names of the authors' folders, which are WordNet's numbers.
+        wanted: The classifier's classes; None for the names of the authors' folders, which are WordNet's numbers.
 
     Raises:
         DataError: it is a classifier of something else.
@@ -56,19 +56,19 @@ def translated(
     """Return what a classifier calls ImageNet's classes that data call otherwise; nothing where they are not ImageNet's.
 
     Args:
-        names: the classes of the data's images, such as folders called by WordNet's numbers.
-        declared: all their classes in order, where the data say it, such as a Hugging Face dataset.
-        wanted: the classifier's classes.
+        names: The classes of the data's images, such as folders called by WordNet's numbers.
+        declared: All classes of the data in order, where the data say it, such as a Hugging Face dataset.
+        wanted: The classifier's classes.
     """
     if wanted is None or not names or set(names) <= set(wanted):
         return {}
     official = synsets() if set(names) <= set(synsets()) else tuple(declared or ())
-    # By name two classes of one name ("crane" is a bird and a machine) could not be told apart.
+    # Names are not unique: "crane" is a bird and a machine.
     if official != synsets() and (len(set(official)) != COUNT or len(official) != COUNT or not _named(official)):
         return {}
     try:
         return dict(zip(official, in_words_of(wanted), strict=True))
-    except DataError:  # a classifier of something else, which is said where the names are compared
+    except DataError:  # a classifier of something else; comparing the names reports it
         return {}
 
 

@@ -8,20 +8,20 @@ from jaxtyping import Int64
 
 from vitral.errors import DataError, one_line
 
-MOST = 1 << 31  # above any number of an image or a class
+MOST = 1 << 31  # larger than any number of an image or a class
 
 
 def read_matlab(content: BytesIO, where: str) -> dict[str, Any]:
     """Return the variables of a .mat file; nothing in it is run.
 
     Args:
-        content: its bytes.
-        where: what messages call it.
+        content: The bytes of the file.
+        where: The file's name in messages.
 
     Raises:
         DataError: it is not such a file, or damaged.
     """
-    from scipy.io import loadmat  # half a second of start-up for all who read no such file
+    from scipy.io import loadmat  # half a second of start-up, for these files alone
 
     try:
         return dict(loadmat(content, squeeze_me=True))
@@ -34,7 +34,7 @@ def whole_numbers(values: object) -> Int64[np.ndarray, " numbers"] | None:
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "iuf" or not numbers.size:
         return None
-    # Not a number is neither above nor below another, and would become some integer without a word.
+    # NaN compares as neither larger nor smaller, and would silently become some integer.
     if not ((numbers >= 1) & (numbers < MOST) & (numbers == np.floor(numbers))).all():
         return None
     return numbers.ravel().astype(np.int64)

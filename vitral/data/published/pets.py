@@ -5,7 +5,7 @@ A line is "Abyssinian_100 1 1 1": the image, the number of its breed, and two fi
 
 from pathlib import Path
 
-from vitral.data.assemble import Listing
+from vitral.data.listing import Listing
 from vitral.data.names import some
 from vitral.data.published.tree import Tree, counted
 from vitral.data.stored import Entry
@@ -31,7 +31,7 @@ def list_pets(path: Path) -> Listing:
     entries: dict[str, list[Entry]] = {}
     missing: list[str] = []
     for split, name in LISTS.items():
-        file = tree.one(rf"annotations/{name}\.txt", named=f"'annotations/{name}.txt'", advice=ADVICE)
+        file = tree.file(f"annotations/{name}.txt", ADVICE)
         entries[split] = []
         for line in tree.lines(file):
             image, breed = _listed(line, breeds, f"'annotations/{name}.txt' in '{path}'")

@@ -9,7 +9,7 @@ from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, Member, TarImages, i
 from vitral.data.folder import Files, ours_error
 from vitral.data.stored import JoinedStores, Store
 from vitral.errors import DataError, ImageError
-from vitral.paths import Found, is_folder, look_at, refuse_endless, walk
+from vitral.paths import FoundFile, is_folder, look_at, refuse_endless, walk
 
 MOST_TEXT = 1 << 26  # bytes of a list or of a file of labels
 Key = TypeVar("Key", bound=Hashable)
@@ -22,10 +22,10 @@ class Tree:
     """Files by index, with their paths below what the user named; an archive counts as the files in it.
 
     Attributes:
-        title: what the user named.
-        dataset: what it is to be, for messages: "CIFAR-10".
-        files: paths and sizes; the index of a file is also its index in the store.
-        store: reads them.
+        title: The folder or archive that the user named.
+        dataset: The dataset's name for people: "CIFAR-10".
+        files: Paths and sizes; the index of a file is also its index in the store.
+        store: The files' contents.
     """
 
     def __init__(
@@ -33,16 +33,16 @@ class Tree:
         path: Path,
         dataset: str,
         archives: Mapping[str, Unpacked],
-        tars: Callable[[Sequence[Found]], list[str]] = lambda files: [],
+        tars: Callable[[Sequence[FoundFile]], list[str]] = lambda files: [],
     ) -> None:
         """List the files.
 
         Args:
-            path: a folder or an archive.
-            dataset: its name for people.
-            archives: the authors' archives by name, without suffix, as a pattern, each with the paths that it would unpack
-                to: one that has been unpacked beside is not opened.
-            tars: gives, of a folder's files, the paths of uncompressed tars that stand for the folder of their name.
+            path: A folder or an archive.
+            dataset: The dataset's name for people.
+            archives: The authors' archives by name, without suffix, as a pattern, each with the paths that it would unpack
+                to: an archive that has been unpacked beside is not opened.
+            tars: Returns, from a folder's files, the paths of uncompressed tars that stand for the folder of their name.
 
         Raises:
             DataError: there is nothing of that name, or an archive is damaged.
@@ -55,7 +55,7 @@ class Tree:
             raise DataError(f"'{path}' is neither a folder nor a .tar, .tar.gz or .zip file; name where {dataset} is.")
         parts = [_folder(path)] if is_folder(path) else []
         packed = _packed(path, parts[0][0], archives) if parts else [path]
-        parts += [_archive(one, "" if one == path else _parent(one, path)) for one in packed]
+        parts += [_archive(archive, "" if archive == path else _parent(archive, path)) for archive in packed]
         if is_folder(path):
             parts += _tars(path, tars(parts[0][0]))
         self.files = [file for listed, _ in parts for file in listed]
@@ -67,18 +67,19 @@ class Tree:
         whole = re.compile(f"(?:.*?/)??(?:{pattern})", re.IGNORECASE)  # the pattern gets as much of the path as it can
         return [(index, match) for index, file in enumerate(self.files) if (match := whole.fullmatch(file.path))]
 
-    def one(self, pattern: str, *, named: str, advice: str) -> int:
-        """Return the index of the one file of which the end of the path matches.
+    def file(self, path: str, advice: str, *, named: str = "") -> int:
+        """Return the index of the only file with a path that ends so.
 
         Args:
-            pattern: of the path's end.
-            named: the file, in messages.
-            advice: what to do where there is none.
+            path: The end of the path, from a folder's or the file's name on.
+            advice: The step to take where there is no such file.
+            named: The file in messages; its path if empty.
 
         Raises:
             DataError: there is none, or several.
         """
-        indices = [index for index, _ in self.matching(pattern)]
+        named = named or f"'{path}'"
+        indices = [index for index, _ in self.matching(re.escape(path))]
         if not indices:
             raise self.incomplete(named, advice)
         if len(indices) > 1:
@@ -92,8 +93,8 @@ class Tree:
         """Return files by what tells them apart, such as an image's number.
 
         Args:
-            indices: of each file its key and its index.
-            named: such a file, in messages: "an image".
+            indices: The key and the index of each file.
+            named: Such a file, in messages: "an image".
 
         Raises:
             DataError: two files have one key.
@@ -101,7 +102,7 @@ class Tree:
         known: dict[Key, int] = {}
         for key, index in indices:
             if key in known:
-                first, second = (self.store.name(one) for one in (known[key], index))
+                first, second = (self.store.name(twin) for twin in (known[key], index))
                 raise DataError(
                     f"'{self.title}' holds {named} twice ('{first}' and '{second}'); move one of the two elsewhere, or "
                     "name the folder of one."
@@ -164,7 +165,7 @@ def counted(images: Mapping[str, Sequence[object]], published: Mapping[str, int]
     )
 
 
-def _folder(path: Path) -> tuple[list[Found], Store]:
+def _folder(path: Path) -> tuple[list[FoundFile], Store]:
     walked = walk(path)
     if walked.ours == [""]:
         raise ours_error(path)
@@ -173,7 +174,7 @@ def _folder(path: Path) -> tuple[list[Found], Store]:
     return walked.files, Files(path, [file.path for file in walked.files])
 
 
-def _packed(path: Path, files: list[Found], archives: Mapping[str, Unpacked]) -> list[Path]:
+def _packed(path: Path, files: list[FoundFile], archives: Mapping[str, Unpacked]) -> list[Path]:
     """Return the authors' archives in a folder that are not unpacked there."""
     packed = []
     for stem, unpacked in archives.items():
@@ -191,15 +192,15 @@ def _ends_with(pattern: str) -> Callable[[str], bool]:
     return lambda path: whole.fullmatch(path) is not None
 
 
-def _archive(path: Path, parent: str) -> tuple[list[Found], Store]:
+def _archive(path: Path, parent: str) -> tuple[list[FoundFile], Store]:
     members, store = open_archive(path, nested=True)
-    return [Found(_below(parent, member), member.size) for member in members], store
+    return [FoundFile(_below(parent, member), member.size) for member in members], store
 
 
-def _tars(path: Path, tars: Sequence[str]) -> list[tuple[list[Found], Store]]:
+def _tars(path: Path, tars: Sequence[str]) -> list[tuple[list[FoundFile], Store]]:
     opened = zip(tars, open_tars([path / tar for tar in tars]), strict=True)
     return [
-        ([Found(_below(f"{tar.rpartition('.')[0]}/", member), member.size) for member in members], store)
+        ([FoundFile(_below(f"{tar.rpartition('.')[0]}/", member), member.size) for member in members], store)
         for tar, (members, store) in opened
     ]
 

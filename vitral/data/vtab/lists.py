@@ -4,10 +4,10 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from vitral.data.assemble import Listing, Opening
 from vitral.data.folder import Files
+from vitral.data.listing import Listing, Opening
+from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import evenly, size_notes
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, one_line
 from vitral.paths import look_at
@@ -26,7 +26,7 @@ def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None)
     folder = root / task.folder
     if not any((folder / name).is_file() for name in LISTS.values()):
         return None
-    names = task.names or tuple(str(number) for number in range(task.classes))
+    names = task.numbered
     entries: dict[str, list[Entry]] = {}
     paths: list[str] = []
     for split, name in LISTS.items():
@@ -34,21 +34,14 @@ def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None)
         if split in COUNTS and len(rows) != COUNTS[split]:
             raise DataError(f"'{folder / name}' lists {len(rows):,} images; VTAB-1k has {COUNTS[split]}.")
         if split == "test":
-            notes = size_notes(task, len(rows))
+            notes = task.size_notes(len(rows))
             rows = evenly(rows, most_test)
         for image, label in rows:
             status = _status(folder, image, name)
             entries.setdefault(split, []).append(Entry(len(paths), image, (names[label],), status.st_size))
             paths.append(str(folder / image))
     source = f"The images of {task.name} in the lists of vtab-1k, which its authors took from TFDS."
-    return Listing(
-        title=task.name,
-        name=task.name,
-        store=Files(Path(), paths),
-        entries=entries,
-        class_names=names,
-        notes=(source, *notes),
-    )
+    return task.listing(Files(Path(), paths), entries, names, (source, *notes))
 
 
 def _status(folder: Path, image: str, name: str) -> os.stat_result:

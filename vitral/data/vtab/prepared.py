@@ -21,26 +21,22 @@ FILE = re.compile(
     rf"(?P<name>.+)-(?P<split>[a-z_]+)\.(?P<kind>{'|'.join(KINDS)})-(?P<number>\d{{5}})-of-(?P<of>\d{{5}})"
 )
 SLICE = re.compile(r"(?P<split>\w+)(?:\[(?P<first>\d+%?)?:(?P<last>\d+%?)?\])?")
-INFO, NAMES = "dataset_info.json", "label.labels.txt"
+INFO = "dataset_info.json"
+NAMES = "label.labels.txt"
 
 
-@dataclass(frozen=True)
-class Location:
-    """A record: the number of its file among those that are open, and its index there."""
-
-    file: int
-    index: int
+RecordPlace = tuple[int, int]  # the number of a record's file among the open files, and its index there
 
 
 @dataclass
-class Prepared:
+class PreparedDataset:
     """A prepared dataset.
 
     Attributes:
-        folder: of the version.
-        version: its number.
-        paths: the files that were opened so far.
-        files: their records.
+        folder: The folder of the version.
+        version: The number of the version.
+        paths: The files that were opened so far.
+        files: The records of those files.
     """
 
     folder: Path
@@ -52,7 +48,7 @@ class Prepared:
         """Tell whether it is of a major version."""
         return int(self.version.split(".")[0]) == major
 
-    def locate(self, part: str) -> list[Location]:
+    def locate(self, part: str) -> list[RecordPlace]:
         """Return the records of a part of a split, such as "train[:800]", opening no more files than it takes.
 
         Raises:
@@ -69,9 +65,7 @@ class Prepared:
             if begin >= last:
                 break
             file = self._open(paths[number], lengths[number])
-            located += [
-                Location(file, index - begin) for index in range(max(first, begin), min(last, int(ends[number])))
-            ]
+            located += [(file, index - begin) for index in range(max(first, begin), min(last, int(ends[number])))]
         return located
 
     def names(self) -> tuple[str, ...]:
@@ -109,9 +103,9 @@ class Prepared:
 
     def _lengths(self, split: str, paths: Sequence[Path]) -> list[int]:
         """Return how many records each file has, as the dataset says, or else by counting."""
-        said = _said(self.folder).get(split)
-        if said is not None and len(said) == len(paths):
-            return said
+        lengths = _recorded_lengths(self.folder).get(split)
+        if lengths is not None and len(lengths) == len(paths):
+            return lengths
         return [len(self.files[self._open(path, None)]) for path in paths]
 
     def _open(self, path: Path, expected: int | None) -> int:
@@ -130,9 +124,9 @@ def bounds(part: str, total: int, folder: Path) -> tuple[int, int]:
     """Return the first index of a part of a split, such as "train[:800]", and the one after the last.
 
     Args:
-        part: in TFDS's words.
-        total: images of the split.
-        folder: where they are, for messages.
+        part: A part of a split, in TFDS's words.
+        total: The number of images of the split.
+        folder: The folder of the images, for messages.
 
     Raises:
         DataError: the split has fewer images.
@@ -145,7 +139,7 @@ def bounds(part: str, total: int, folder: Path) -> tuple[int, int]:
     return first, last
 
 
-def find(root: Path, dataset: str, version: int) -> Prepared | None:
+def find(root: Path, dataset: str, version: int) -> PreparedDataset | None:
     """Return a prepared dataset below TFDS's folder: the newest of a major version, else the newest; None if there is none."""
     folder = root / dataset
     if not folder.is_dir():
@@ -157,7 +151,7 @@ def find(root: Path, dataset: str, version: int) -> Prepared | None:
     if not versions:
         return None
     newest = max(wanted or versions)
-    return Prepared(versions[newest], ".".join(map(str, newest)))
+    return PreparedDataset(versions[newest], ".".join(map(str, newest)))
 
 
 def _kind(path: Path) -> str:
@@ -172,7 +166,7 @@ def _position(text: str | None, total: int, default: int) -> int:
     return round(int(text[:-1]) * total / 100) if text.endswith("%") else int(text)
 
 
-def _said(folder: Path) -> dict[str, list[int]]:
+def _recorded_lengths(folder: Path) -> dict[str, list[int]]:
     """Return the numbers of records of each split's files, as far as the dataset says them."""
     try:
         info: Any = json.loads(text_of(folder / INFO))

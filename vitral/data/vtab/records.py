@@ -1,45 +1,36 @@
-"""Files of records by index: TFRecord, and ArrayRecord by its own library.
+"""Files of records by index, TFRecord and ArrayRecord, and the message that TFDS puts into a record, tf.train.Example.
 
 A TFRecord file is a row of records, each a length of 8 bytes, a checksum of it, the record, and a checksum of that
 (tensorflow/core/lib/io/record_writer.h). The checksums are not compared: an image that is damaged does not decode.
+The message is described in tensorflow/core/example/example.proto.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 from jaxtyping import Int64
 
-from vitral.data.stored import Handles
+from vitral.data.stored import Handles, open_binary
 from vitral.errors import DataError, ImageError, one_line
 
-LENGTH, CHECKSUM = 8, 4
-TFRECORD, ARRAY_RECORD = "tfrecord", "array_record"
-
-
-class Records(Protocol):
-    """The records of a file; safe to use in several processes."""
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        ...
-
-    def read(self, index: int) -> bytes:
-        """Return a record.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
-        ...
+Example = Mapping[str, Sequence[Any]]  # bytes, floats or integers by the feature's name
+PACKAGE = "vitral.examples"
+Field = descriptor_pb2.FieldDescriptorProto
+LISTS = {"bytes_list": Field.TYPE_BYTES, "float_list": Field.TYPE_FLOAT, "int64_list": Field.TYPE_INT64}
+LENGTH = 8  # bytes of a record's length
+CHECKSUM = 4  # bytes
 
 
 class TFRecords:
     """The records of a TFRecord file.
 
     Args:
-        path: the file.
+        path: The file.
 
     Raises:
         DataError: it cannot be read, or is cut short.
@@ -48,21 +39,18 @@ class TFRecords:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets, self._lengths = _index(path)
-        self._handles = Handles(_open)
+        self._handles = Handles(open_binary)
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def read(self, index: int) -> bytes:
-        """See `Records`."""
-        length = int(self._lengths[index])
+        """Return a record, or raise ImageError if it cannot be read."""
         try:
-            file = self._handles.get(str(self._path))
-            file.seek(int(self._offsets[index]))
-            data: bytes = file.read(length)
+            data = self._handles.bytes_at(self._path, int(self._offsets[index]), int(self._lengths[index]))
         except OSError as error:
             raise ImageError(f"'{self._path}', record {index}, cannot be read ({one_line(error)}).") from error
-        if len(data) != length:
+        if data is None:
             raise ImageError(f"'{self._path}', record {index}, is cut short; prepare the dataset again.")
         return data
 
@@ -71,7 +59,7 @@ class ArrayRecords:
     """The records of an ArrayRecord file.
 
     Args:
-        path: the file.
+        path: The file.
 
     Raises:
         DataError: it cannot be read, or the library is not installed.
@@ -86,7 +74,7 @@ class ArrayRecords:
         return self._count
 
     def read(self, index: int) -> bytes:
-        """See `Records`."""
+        """Return a record, or raise ImageError if it cannot be read."""
         try:
             (data,) = self._handles.get(str(self._path)).read([index])
         except Exception as error:  # the library raises several types
@@ -94,11 +82,8 @@ class ArrayRecords:
         return bytes(data)
 
 
-KINDS: dict[str, Callable[[Path], Records]] = {TFRECORD: TFRecords, ARRAY_RECORD: ArrayRecords}
-
-
-def _open(path: str) -> Any:  # noqa: ANN401
-    return open(path, "rb")
+Records = TFRecords | ArrayRecords
+KINDS: dict[str, type[Records]] = {"tfrecord": TFRecords, "array_record": ArrayRecords}
 
 
 def _index(path: Path) -> tuple[Int64[np.ndarray, " records"], Int64[np.ndarray, " records"]]:
@@ -141,3 +126,53 @@ def _count(path: Path) -> int:
         raise DataError(f"'{path}' is cut short or no ArrayRecord file; prepare the dataset again.") from error
     finally:
         reader.close()
+
+
+def _message() -> Any:  # noqa: ANN401  # a class that is made at run time
+    """Return the message's class, from a description of the parts that are read."""
+    file = descriptor_pb2.FileDescriptorProto(name=f"{PACKAGE}.proto", package=PACKAGE, syntax="proto3")
+    feature = descriptor_pb2.DescriptorProto(name="Feature")
+    for number, (name, kind) in enumerate(LISTS.items(), 1):
+        values = file.message_type.add(name=name)
+        values.field.add(name="value", number=1, type=kind, label=Field.LABEL_REPEATED)
+        feature.field.add(
+            name=name,
+            number=number,
+            type=Field.TYPE_MESSAGE,
+            label=Field.LABEL_OPTIONAL,
+            type_name=f".{PACKAGE}.{name}",
+        )
+    file.message_type.append(feature)
+    entry = file.message_type.add(name="Entry")  # on the wire a map is a list of these
+    entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    _add(entry, "value", 2, "Feature", Field.LABEL_OPTIONAL)
+    _add(file.message_type.add(name="Features"), "feature", 1, "Entry", Field.LABEL_REPEATED)
+    _add(file.message_type.add(name="Example"), "features", 1, "Features", Field.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.Example"))
+
+
+def _add(message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str, label: int) -> None:
+    message.field.add(name=name, number=number, type=Field.TYPE_MESSAGE, label=label, type_name=f".{PACKAGE}.{kind}")
+
+
+MESSAGE = _message()
+
+
+def parse(data: bytes) -> Example:
+    """Return the features of an example by name.
+
+    Raises:
+        DataError: the bytes are not of an example.
+    """
+    try:
+        entries = MESSAGE.FromString(data).features.feature
+    except DecodeError as error:
+        raise DataError("a record is not a tf.train.Example, or damaged") from error
+    return {entry.key: _values(entry.value) for entry in entries}
+
+
+def _values(feature: Any) -> Sequence[Any]:  # noqa: ANN401
+    given = next((name for name in LISTS if feature.HasField(name)), None)
+    return [] if given is None else getattr(feature, given).value

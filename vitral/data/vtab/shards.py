@@ -1,21 +1,22 @@
 """VTAB's images in WebDataset shards (wds_vtab-TASK/{train,test}/N.tar with classnames.txt).
 
-Their order is not known to be TFDS's, so that the official 800 and 200 images cannot be told: others are drawn.
+Their order is not known to be TFDS's, so that the official 800 and 200 images cannot be known: others are drawn.
 """
 
 import hashlib
 from pathlib import Path
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import natural_key
+from vitral.data.sampling import evenly
 from vitral.data.shards import list_shards
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import evenly, size_notes
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError
 from vitral.reading import text_of
 
-TRAIN, VALIDATION = 800, 200
+TRAIN = 800  # images
+VALIDATION = 200
 PREFIXES = ("wds_vtab-", "wds_")  # Sun397 has the second
 NAMES = "classnames.txt"
 
@@ -41,22 +42,12 @@ def list_wds(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
     if len(train) < TRAIN + VALIDATION:
         raise DataError(f"'{folder}' has {len(train)} images to train on; VTAB-1k takes {TRAIN + VALIDATION}.")
     drawn = sorted(train, key=_draw)
-    return Listing(
-        title=task.name,
-        name=task.name,
-        store=listing.store,
-        entries={
-            "train": drawn[:TRAIN],
-            "validation": drawn[TRAIN : TRAIN + VALIDATION],
-            "test": evenly(test, most_test),
-        },
-        class_names=names,
-        notes=(
-            f"The images of {task.name} are from WebDataset shards, whose order does not tell which VTAB-1k's are: {TRAIN} and "
-            f"{VALIDATION} of {len(train):,} were drawn by a hash of their names, so that figures compare only roughly.",
-            *size_notes(task, len(test)),
-        ),
+    entries = {"train": drawn[:TRAIN], "validation": drawn[TRAIN : TRAIN + VALIDATION], "test": evenly(test, most_test)}
+    note = (
+        f"The images of {task.name} are from WebDataset shards, whose order does not tell which VTAB-1k's are: {TRAIN} and "
+        f"{VALIDATION} of {len(train):,} were drawn by a hash of their names, so that figures compare only roughly."
     )
+    return task.listing(listing.store, entries, names, (note, *task.size_notes(len(test))))
 
 
 def shards_of(root: Path, task: VtabTask) -> Path | None:
@@ -75,7 +66,7 @@ def _names(folder: Path, task: VtabTask) -> tuple[str, ...]:
         names = ()
     if len(set(names)) == len(names) == task.classes:
         return names
-    return task.names or tuple(str(number) for number in range(task.classes))
+    return task.numbered
 
 
 def _named(entries: list[Entry], names: tuple[str, ...], folder: Path) -> list[Entry]:

@@ -1,16 +1,28 @@
-"""The 19 tasks of VTAB-1k: dataset, splits, label and group of each (google-research/task_adaptation; facts of its code).
+"""The 19 tasks of VTAB-1k, as `tasks.toml` lists them, and their labels (google-research/task_adaptation, data/*.py)."""
 
-Which training images may not be mirrored or cropped is BiT's list (arXiv 1912.11370, supplement F).
-"""
-
+import bisect
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from vitral.data.vtab.labels import Label, binned, clevr_count, clevr_distance, feature, kitti_distance
+from vitral.data.listing import Listing
+from vitral.data.stored import Entry, Store
+from vitral.data.vtab.records import Example
+from vitral.errors import DataError, one_line
 
 Group = Literal["natural", "specialised", "structured"]
-GROUPS: tuple[Group, ...] = ("natural", "specialised", "structured")
-PLAIN = feature("label")
+GROUPS: tuple[Group, ...] = get_args(Group)
+Label = Callable[[Example], int]
+
+# The label is the index of the last threshold below the distance.
+CLEVR_DISTANCES = (0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0)
+KITTI_DISTANCES = (-100.0, 8.0, 20.0, 999.0)
+NO_VEHICLE = 1000.0  # metres: the distance of an image without a vehicle
+VEHICLES = 3  # KITTI's types below this number are car, van and truck
+FEWEST_OBJECTS = 3  # in an image of CLEVR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,24 +30,23 @@ class VtabTask:
     """A task.
 
     Attributes:
-        name: ours.
-        title: as the paper's Table 9 has it.
-        group: one of three.
+        name: Our name of it.
+        title: Its name in the paper's Table 9.
+        group: One of the three groups.
         dataset: TFDS's name, with its configuration after a slash.
-        version: TFDS's major version that the splits are defined on.
-        classes: how many there are.
-        train: the 800 training images, in TFDS's words.
-        validation: the 200 validation images.
-        test: the images to score on.
-        scored: how many those are.
-        label: from an example to its class.
-        names: of the classes, where the dataset does not name them.
-        image: the feature that holds the image.
-        scale: what its values are multiplied by.
-        flip: whether a mirrored image keeps its class.
-        crop: whether a part of an image keeps it.
-        folder: its name among the community's folders (vtab-1k).
-        shards: its name among the WebDataset shards (wds_vtab-*).
+        version: TFDS's major version, on which the splits are defined.
+        classes: The number of classes.
+        validation: The 200 validation images, in TFDS's words.
+        scored: The number of images to score on.
+        folder: Its name among the community's folders (vtab-1k).
+        shards: Its name among the WebDataset shards (wds_vtab-*).
+        train: The 800 training images.
+        test: The images to score on.
+        label: Returns an example's class.
+        names: The names of the classes, where the dataset does not name them.
+        scale: The factor by which the image's values are multiplied.
+        flip: Whether a mirrored image keeps its class.
+        crop: Whether a part of an image keeps its class.
     """
 
     name: str
@@ -44,273 +55,137 @@ class VtabTask:
     dataset: str
     version: int
     classes: int
-    train: str = "train[:800]"
     validation: str
-    test: str = "test"
     scored: int
-    label: Label = PLAIN
+    folder: str
+    shards: str
+    train: str = "train[:800]"
+    test: str = "test"
+    label: Label
     names: tuple[str, ...] = ()
-    image: str = "image"
     scale: int = 1
     flip: bool = True
     crop: bool = True
-    folder: str
-    shards: str
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The images to train, validate and score on, in TFDS's words."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @property
+    def numbered(self) -> tuple[str, ...]:
+        """The names of the classes, or their numbers where the task has no names."""
+        return self.names or tuple(str(number) for number in range(self.classes))
+
+    def listing(
+        self, store: Store, entries: Mapping[str, list[Entry]], names: tuple[str, ...], notes: tuple[str, ...]
+    ) -> Listing:
+        """Return the task's images as a reader finds them."""
+        return Listing(title=self.name, name=self.name, store=store, entries=entries, class_names=names, notes=notes)
+
+    def size_notes(self, scored: int) -> tuple[str, ...]:
+        """Return a note where there are fewer or more images to score than the task has.
+
+        Raises:
+            DataError: there are none.
+        """
+        if not scored:
+            raise DataError(f"There are no images to score VTAB's {self.name} on; it has {self.scored:,}.")
+        return (
+            ()
+            if scored == self.scored
+            else (f"VTAB scores {self.name} on {self.scored:,} images; here are {scored:,}.",)
+        )
+
+    def class_of(self, features: Callable[[], Example], image: str, *, advice: str) -> int:
+        """Return an image's class.
+
+        Args:
+            features: Returns the features that the label is made of.
+            image: The image's name, for messages.
+            advice: The step to take where it has no label, such as "fetch it again".
+
+        Raises:
+            DataError: its features give no label, or none of the task's.
+        """
+        try:
+            label = self.label(features())
+        except DataError as error:
+            raise DataError(f"'{image}': {str(error).removesuffix('.')}.") from error
+        except (ValueError, TypeError, OverflowError, IndexError) as error:
+            raise DataError(f"'{image}': its features give no label ({one_line(error)}); {advice}.") from error
+        if not 0 <= label < self.classes:
+            raise DataError(f"'{image}' has the class {label}; VTAB's {self.name} has {self.classes}; {advice}.")
+        return label
 
 
-def _bins(count: int) -> tuple[str, ...]:
-    return tuple(str(number) for number in range(count))
+def _stored(name: str, example: Example) -> int:
+    return int(_of(example, name)[0])
 
 
-CLEVR: dict[str, Any] = {"dataset": "clevr", "version": 3, "validation": "train[63000:63200]", "test": "validation"}
-DSPRITES: dict[str, Any] = {
-    "dataset": "dsprites",
-    "version": 2,
-    "classes": 16,
-    "names": _bins(16),
-    "scale": 255,
-    "flip": False,
+def _binned(name: str, width: float, example: Example) -> int:
+    return int(_stored(name, example) // width)
+
+
+def clevr_count(example: Example) -> int:
+    """Return the number of objects, above the fewest that there are."""
+    return len(_of(example, "objects/pixel_coords")) // 3 - FEWEST_OBJECTS
+
+
+def clevr_distance(example: Example) -> int:
+    """Return how far away the nearest object is, in CLEVR's units: one of 6 bins."""
+    return _bin(min(_of(example, "objects/pixel_coords")[2::3]), CLEVR_DISTANCES)
+
+
+def kitti_distance(example: Example) -> int:
+    """Return how far away the nearest car, van or truck is: up to 8 m, up to 20, further, or there is none."""
+    depths = example.get("objects/location", ())[2::3]
+    kinds = example.get("objects/type", ())
+    near = [depth for depth, kind in zip(depths, kinds, strict=True) if kind < VEHICLES]
+    return _bin(min([*near, NO_VEHICLE]), KITTI_DISTANCES)
+
+
+def _bin(value: float, thresholds: tuple[float, ...]) -> int:
+    return bisect.bisect_left(thresholds, value) - 1
+
+
+OF_OBJECTS: dict[str, Label] = {
+    "clevr_count": clevr_count,
+    "clevr_distance": clevr_distance,
+    "kitti_distance": kitti_distance,
 }
-DSPRITES |= {"validation": "train[589824:590024]", "test": "train[663552:]"}
-NORB: dict[str, Any] = {"dataset": "smallnorb", "version": 2, "validation": "test[:200]", "test": "test[50%:]"}
 
-TASKS: tuple[VtabTask, ...] = (
-    VtabTask(
-        name="caltech101",
-        scored=6_084,
-        title="Caltech101",
-        group="natural",
-        dataset="caltech101",
-        version=3,
-        classes=102,
-        validation="train[2754:2954]",
-        folder="caltech101",
-        shards="caltech101",
-    ),
-    VtabTask(
-        name="cifar100",
-        scored=10_000,
-        title="CIFAR-100",
-        group="natural",
-        dataset="cifar100",
-        version=3,
-        classes=100,
-        validation="train[45000:45200]",
-        folder="cifar",
-        shards="cifar100",
-    ),
-    VtabTask(
-        name="dtd",
-        scored=1_880,
-        title="DTD",
-        group="natural",
-        dataset="dtd",
-        version=3,
-        classes=47,
-        validation="validation[:200]",
-        folder="dtd",
-        shards="dtd",
-    ),
-    VtabTask(
-        name="flowers",
-        scored=6_149,
-        title="Flowers102",
-        group="natural",
-        dataset="oxford_flowers102",
-        version=2,
-        classes=102,
-        validation="validation[:200]",
-        folder="oxford_flowers102",
-        shards="flowers",
-    ),
-    VtabTask(
-        name="pets",
-        scored=3_669,
-        title="Pets",
-        group="natural",
-        dataset="oxford_iiit_pet",
-        version=3,
-        classes=37,
-        validation="train[2944:3144]",
-        folder="oxford_iiit_pet",
-        shards="pets",
-    ),
-    VtabTask(
-        name="sun397",
-        scored=21_750,
-        title="Sun397",
-        group="natural",
-        dataset="sun397/tfds",
-        version=4,
-        classes=397,
-        validation="validation[:200]",
-        folder="sun397",
-        shards="sun397",
-    ),
-    VtabTask(
-        name="svhn",
-        scored=26_032,
-        title="SVHN",
-        group="natural",
-        dataset="svhn_cropped",
-        version=3,
-        classes=10,
-        names=_bins(10),
-        validation="train[65931:66131]",
-        folder="svhn",
-        shards="svhn",
-    ),
-    VtabTask(
-        name="camelyon",
-        scored=32_768,
-        title="Camelyon",
-        group="specialised",
-        dataset="patch_camelyon",
-        version=2,
-        classes=2,
-        names=("normal", "tumour"),
-        validation="validation[:200]",
-        folder="patch_camelyon",
-        shards="pcam",
-    ),
-    VtabTask(
-        name="eurosat",
-        scored=5_400,
-        title="EuroSAT",
-        group="specialised",
-        dataset="eurosat/rgb",
-        version=2,
-        classes=10,
-        validation="train[16200:16400]",
-        test="train[21600:]",
-        folder="eurosat",
-        shards="eurosat",
-    ),
-    VtabTask(
-        name="resisc45",
-        scored=6_300,
-        title="Resisc45",
-        group="specialised",
-        dataset="resisc45",
-        version=3,
-        classes=45,
-        validation="train[18900:19100]",
-        test="train[25200:]",
-        folder="resisc45",
-        shards="resisc45",
-    ),
-    VtabTask(
-        name="retinopathy",
-        scored=42_670,
-        title="Retinopathy",
-        group="specialised",
-        dataset="diabetic_retinopathy_detection/btgraham-300",
-        version=3,
-        classes=5,
-        names=("none", "mild", "moderate", "severe", "proliferative"),
-        validation="validation[:200]",
-        folder="diabetic_retinopathy_detection",
-        shards="diabetic_retinopathy",
-    ),
-    VtabTask(
-        name="clevr-count",
-        scored=15_000,
-        title="Clevr-Count",
-        group="structured",
-        classes=8,
-        label=clevr_count,
-        names=tuple(f"{count} objects" for count in range(3, 11)),
-        crop=False,
-        folder="clevr_count",
-        shards="clevr_count_all",
-        **CLEVR,
-    ),
-    VtabTask(
-        name="clevr-distance",
-        scored=15_000,
-        title="Clevr-Dist",
-        group="structured",
-        classes=6,
-        label=clevr_distance,
-        names=("up to 8", "up to 8.5", "up to 9", "up to 9.5", "up to 10", "above 10"),
-        crop=False,
-        folder="clevr_dist",
-        shards="clevr_closest_object_distance",
-        **CLEVR,
-    ),
-    VtabTask(
-        name="dmlab",
-        scored=22_735,
-        title="DMLab",
-        group="structured",
-        dataset="dmlab",
-        version=2,
-        classes=6,
-        names=_bins(6),
-        validation="validation[:200]",
-        crop=False,
-        folder="dmlab",
-        shards="dmlab",
-    ),
-    VtabTask(
-        name="dsprites-location",
-        scored=73_728,
-        title="dSpr-Loc",
-        group="structured",
-        label=binned("label_x_position", 2),
-        crop=False,
-        folder="dsprites_loc",
-        shards="dsprites_label_x_position",
-        **DSPRITES,
-    ),
-    VtabTask(
-        name="dsprites-orientation",
-        scored=73_728,
-        title="dSpr-Ori",
-        group="structured",
-        label=binned("label_orientation", 2.5),
-        folder="dsprites_ori",
-        shards="dsprites_label_orientation",
-        **DSPRITES,
-    ),
-    VtabTask(
-        name="kitti-distance",
-        scored=711,
-        title="KITTI-Dist",
-        group="structured",
-        dataset="kitti",
-        version=3,
-        classes=4,
-        label=kitti_distance,
-        names=("up to 8 m", "up to 20 m", "further", "no vehicle"),
-        validation="validation[:200]",
-        crop=False,
-        folder="kitti",
-        shards="kitti_closest_vehicle_distance",
-    ),
-    VtabTask(
-        name="smallnorb-azimuth",
-        scored=12_150,
-        title="sNORB-Azim",
-        group="structured",
-        classes=18,
-        label=feature("label_azimuth"),
-        names=tuple(f"{20 * number} degrees" for number in range(18)),
-        flip=False,
-        folder="smallnorb_azi",
-        shards="smallnorb_label_azimuth",
-        **NORB,
-    ),
-    VtabTask(
-        name="smallnorb-elevation",
-        scored=12_150,
-        title="sNORB-Elev",
-        group="structured",
-        classes=9,
-        label=feature("label_elevation"),
-        names=tuple(f"{30 + 5 * number} degrees" for number in range(9)),
-        folder="smallnorb_ele",
-        shards="smallnorb_label_elevation",
-        **NORB,
-    ),
-)
+
+def label_named(name: str, width: float | None = None) -> Label:
+    """Return a label by its name: one that is made of objects, or else a stored feature.
+
+    Args:
+        name: The label or the feature.
+        width: The number of stored values, counted from 0, that are one class; None where each is one.
+    """
+    if name in OF_OBJECTS:
+        return OF_OBJECTS[name]
+    return partial(_stored, name) if width is None else partial(_binned, name, width)
+
+
+def _of(example: Example, name: str) -> list[float]:
+    values = example.get(name)
+    if values is not None and not values:
+        raise DataError(f"its feature '{name}' is empty")
+    if values is None:
+        raise DataError(f"a record has no feature '{name}', but {', '.join(sorted(example)) or 'none'}")
+    return list(values)
+
+
+def _read_tasks() -> tuple[VtabTask, ...]:
+    table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return tuple(_task(group, row) for group in GROUPS for row in table[group])
+
+
+def _task(group: Group, row: dict[str, Any]) -> VtabTask:
+    usual = {"validation": "validation[:200]", "folder": row["dataset"].partition("/")[0], "shards": row["name"]}
+    label = label_named(row.pop("label", "label"), row.pop("bin", None))
+    return VtabTask(group=group, label=label, **{**usual, **row, "names": tuple(row.get("names", ()))})
+
+
+TASKS = _read_tasks()

@@ -7,17 +7,17 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
+from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
-from vitral.data.vtab.examples import parse
-from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
-from vitral.data.vtab.prepared import Location, Prepared, find
-from vitral.data.vtab.records import Records
+from vitral.data.vtab.prepared import PreparedDataset, RecordPlace, find
+from vitral.data.vtab.records import Records, parse
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, ImageError
 from vitral.events import Progress
 from vitral.images.decode import read_image
 
+IMAGE = "image"  # the feature that holds the image in all datasets
 SHOWN = 100  # records between two lines of progress
 
 
@@ -25,33 +25,28 @@ class ExampleImages:
     """The images of examples.
 
     Args:
-        paths: the files' paths.
-        files: their records.
-        located: of each image its record.
-        feature: that holds the image.
-        scale: what pixel values are multiplied by.
+        paths: The files' paths.
+        files: The records of those files.
+        located: The record of each image.
+        scale: The factor by which pixel values are multiplied.
     """
 
     def __init__(
-        self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[Location], *, feature: str, scale: int
+        self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[RecordPlace], *, scale: int = 1
     ) -> None:
         self._paths, self._files = [path.name for path in paths], list(files)
-        self._located = np.array([(one.file, one.index) for one in located], dtype=np.int64)
-        self._feature, self._scale = feature, scale
+        self._located = np.array(located, dtype=np.int64)
+        self._scale = scale
 
     def read(self, index: int) -> bytes:
-        """Return an image's encoded bytes.
-
-        Raises:
-            ImageError: its record cannot be read, or has no image.
-        """
+        """Return an image's encoded bytes. See `Store`."""
         file, record = self._located[index].tolist()
         try:
-            values = parse(self._files[file].read(record)).get(self._feature)
+            values = parse(self._files[file].read(record)).get(IMAGE)
         except DataError as error:
             raise ImageError(f"'{self.name(index)}' cannot be read: {error}.") from error
         if not values:
-            raise ImageError(f"'{self.name(index)}' has no feature '{self._feature}' that holds an image.")
+            raise ImageError(f"'{self.name(index)}' has no feature '{IMAGE}' that holds an image.")
         return bytes(values[0]) if self._scale == 1 else scaled(values[0], self._scale)
 
     def name(self, index: int) -> str:
@@ -80,31 +75,31 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     prepared = find(root, task.dataset, task.version)
     if prepared is None:
         return None
-    located = {split: prepared.locate(part) for split, part in parts(task).items()}
-    notes = (*_notes(prepared, task), *size_notes(task, len(located["test"])))
+    located = {split: prepared.locate(part) for split, part in task.parts.items()}
+    notes = (*_notes(prepared, task), *task.size_notes(len(located["test"])))
     located["test"] = evenly(located["test"], most_test)
-    names = task.names or prepared.names() or tuple(str(number) for number in range(task.classes))
+    names = task.names or prepared.names() or task.numbered
     if len(names) != task.classes:
         raise DataError(f"'{prepared.folder}' names {len(names)} classes; VTAB's {task.name} has {task.classes}.")
-    everything = [one for some in located.values() for one in some]
-    store = ExampleImages(prepared.paths, prepared.files, everything, feature=task.image, scale=task.scale)
+    everything = [place for places in located.values() for place in places]
+    store = ExampleImages(prepared.paths, prepared.files, everything, scale=task.scale)
     entries: dict[str, list[Entry]] = {}
     index = 0
-    for split, some in located.items():
-        for one in some:
+    for split, places in located.items():
+        for file, place in places:
             name = store.name(index)
-            record = prepared.files[one.file].read(one.index)
-            label = label_of(
-                task, partial(parse, record), str(prepared.folder / name), advice="prepare the dataset again"
+            record = prepared.files[file].read(place)
+            label = task.class_of(
+                partial(parse, record), str(prepared.folder / name), advice="prepare the dataset again"
             )
             entries.setdefault(split, []).append(Entry(index, name, (names[label],), len(record)))
             index += 1
             if index % SHOWN == 0 or index == len(everything):
                 how.listener(Progress("read labels", index, len(everything)))
-    return Listing(title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=notes)
+    return task.listing(store, entries, names, notes)
 
 
-def _notes(prepared: Prepared, task: VtabTask) -> tuple[str, ...]:
+def _notes(prepared: PreparedDataset, task: VtabTask) -> tuple[str, ...]:
     images = f"images of {task.name}, from TFDS {task.dataset} {prepared.version}."
     if prepared.is_of(task.version):
         return (f"VTAB-1k's official {images}",)

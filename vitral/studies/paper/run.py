@@ -34,7 +34,6 @@ from vitral.studies.paper.scale import scale_named
 from vitral.studies.paper.work import SHOTS
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.study import by_main, plan_study, run_study
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.durations import HOUR
 from vitral.training.durations import seconds as read_seconds
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
@@ -114,7 +113,7 @@ def _laid_out(
             f"give {argument('runs')} at least {FEWEST_RUNS}."
         )
     dataset = _open(str(data), listener)
-    if dataset.task != SINGLE_LABEL:
+    if not dataset.task.exclusive:
         raise StudyError(f"The images of '{data}' have not one class each, which the paper's experiments need.")
     other = None if transfer is None else str(transfer)
     laid_out = ExperimentPlan(experiment, scale, str(data), dataset, other, tuple(range(runs)))
@@ -148,7 +147,7 @@ def _check_transfer(transfer: str, listener: Listener) -> None:
     """
     data = open_data(transfer, verify=False, hold_out=False, listener=listener)
     train = data.splits.get("train")
-    if data.task != SINGLE_LABEL or train is None or train.endless or not {"test", "validation"} & data.splits.keys():
+    if not data.task.exclusive or train is None or train.endless or not {"test", "validation"} & data.splits.keys():
         raise StudyError(
             f"'{transfer}' cannot say how good features are: that takes images of one class each, some to learn from and "
             "others to score."

@@ -42,7 +42,9 @@ class TrialWork(Training):
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
         """Train, and return the scores on the data's own test images and by five images a class of the other data."""
         listener = named(listener, cell.name)
-        result = carry_out(self.request_of(cell), cell.folder, listener, verify=False)  # the study has decoded them once
+        result = carry_out(
+            self.request_of(cell), cell.folder, listener, verify=False
+        )  # the study has decoded them once
         if not self.scored:
             return {}
         figures = {**result.evaluation.scores(), result.run.data.task.headline.name: result.evaluation.headline()}

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vitral.advice import argument
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.choose import network
 from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
 from vitral.training.choose.draft import Draft
@@ -83,7 +82,7 @@ def _judges_nothing(draft: Draft, facts: Facts) -> bool:
     """Tell whether a run that has a first classifier has no images by which to compare a trained network."""
     request, data, method = draft.request, facts.data, draft.in_full.method
     unnamed = request.kind == "fine-tune" and not (draft.recipe_named or request.exactly)
-    return unnamed and request.baselines and data.task == SINGLE_LABEL and method.uses_labels and not data.judged
+    return unnamed and request.baselines and data.task.closed_form and method.uses_labels and not data.judged
 
 
 def _may_try_several(draft: Draft, facts: Facts) -> bool:
@@ -91,7 +90,7 @@ def _may_try_several(draft: Draft, facts: Facts) -> bool:
     request = draft.request
     if not draft.automatic or request.exactly or not request.baselines or wants_one(request.overridden):
         return False
-    return facts.data.task == SINGLE_LABEL and only_method(facts) is None
+    return facts.data.task.closed_form and only_method(facts) is None
 
 
 def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:

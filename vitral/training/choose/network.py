@@ -12,7 +12,6 @@ from vitral.advice import argument, function
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.costs import COSTS
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.choose.length import fit_length
 from vitral.training.clock import SCRATCH_COMMAND_SECONDS, SCRATCH_PATIENCE_SECONDS, SCRATCH_ROOM, SCRATCH_SHARE
 from vitral.training.durations import rounded
@@ -192,7 +191,7 @@ def _mixed(recipe: Recipe, facts: Facts, passes: float, overridden: Collection[s
     if any(key.startswith("mixing") for key in overridden):
         return recipe, []
     # Mixing was measured on images of one class each.
-    if facts.data.task == SINGLE_LABEL and recipe.method.name == "supervised" and passes >= MIXED_PASSES:
+    if facts.data.task.mixable and recipe.method.name == "supervised" and passes >= MIXED_PASSES:
         recipe = recipe.with_changes(MIXING)
     if not mixes(recipe.mixing):
         return recipe, []

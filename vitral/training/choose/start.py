@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.choose.network import FINE_BELOW, LARGE_SET, LEAST
 from vitral.training.choose.recipe import length
 from vitral.training.clock import (
@@ -87,7 +86,7 @@ def feature_seconds(facts: Facts, start: Start, images: int) -> float:
 
 def _classes(facts: Facts) -> int:
     """Return how many classes there are; 0 where an image may have several, or none."""
-    return facts.data.classes if facts.data.task == SINGLE_LABEL else 0
+    return facts.data.classes if facts.data.task.closed_form else 0
 
 
 def _images_learned(facts: Facts) -> int:

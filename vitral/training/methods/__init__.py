@@ -1,1 +1,1 @@
-"""How a network learns: one file a method, found by its name."""
+"""How a network learns: each method in a file of its own, found by its name."""

@@ -1,4 +1,4 @@
-"""The batches that a method learns from: the views that it wants, partners to mix with, and its further sources."""
+"""A method's batches: the views of each image, partners to mix with, and images of further sources."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +14,8 @@ from vitral.images.policies import GREY
 from vitral.seeds import derive
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
+from vitral.training.methods.method import method_of
 from vitral.training.methods.mixing import mixes
-from vitral.training.methods.registry import method_of
 from vitral.training.methods.views import ExtraSource
 from vitral.training.settings.recipe import Recipe
 
@@ -26,13 +26,13 @@ def open_further(
     """Return the further sources that a recipe's method learns from, by name.
 
     Args:
-        recipe: the settings.
-        class_names: of the labels, in order.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: hears of the reading.
+        recipe: The settings.
+        class_names: The names of the classes, in the labels' order.
+        skip_bad_images: Whether unreadable images are left out, instead of an error.
+        listener: The listener for messages and progress.
 
     Raises:
-        DataError: one cannot be opened.
+        DataError: A source cannot be opened.
     """
     method = method_of(recipe)
     opened = {
@@ -57,24 +57,24 @@ def training_batches(
     """Return this process's part of a run's batches.
 
     Args:
-        source: the labelled images.
-        recipe: the settings; its method says which views of an image and which further sources it wants.
-        image_size: height and width, pixels.
-        augmentation: how the images vary, where the method does not say it of a view.
-        task: what a label is.
-        num_classes: of the labels; a single-label task does without it.
-        fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
-        further: what `open_further` gave; None to open it here.
-        listener: receives what is opened.
+        source: The labelled images.
+        recipe: The settings; its method names the views of an image and the further sources.
+        image_size: The height and width, pixels.
+        augmentation: The augmentation of every view for which the method has none of its own.
+        task: The meaning of a label.
+        num_classes: The number of classes; a single-label task does not need it.
+        fill: The colour that timm's RandAugment puts beyond the edge: red, green, blue, 0 to 255.
+        further: The result of `open_further`; None to open the sources here.
+        listener: The listener for messages.
 
     Raises:
-        DataError: the processes cannot share a batch evenly, or a further source cannot be opened.
+        DataError: The processes cannot share a batch evenly, or a further source cannot be opened.
     """
     method = method_of(recipe)
     opened = open_further(recipe, listener=listener) if further is None else further
     extra = {
-        name: _extra(name, opened[name].splits["train"], wanted, recipe, image_size, augmentation, fill)
-        for name, wanted in method.sources(recipe).items()
+        name: _extra(name, opened[name].splits["train"], source_settings, recipe, image_size, augmentation, fill)
+        for name, source_settings in method.sources(recipe).items()
     }
     views = method.views(recipe)
     first, *more = augmentations(recipe, augmentation)
@@ -99,23 +99,23 @@ def training_batches(
 
 
 def augmentations(recipe: Recipe, augmentation: Augmentation) -> list[Augmentation]:
-    """Return how the images vary in each view that a recipe's method wants, where the method does not say it itself."""
+    """Return the augmentation of each view of a recipe's method; `augmentation` is for views without their own."""
     return [view.of(augmentation) for view in method_of(recipe).views(recipe)]
 
 
 def _extra(
     name: str,
     source: Source,
-    wanted: ExtraSource,
+    settings: ExtraSource,
     recipe: Recipe,
     image_size: tuple[int, int],
     augmentation: Augmentation,
     fill: Colour,
 ) -> TrainingBatches:
-    first, *more = (view.of(replace(augmentation, repeats=1)) for view in wanted.views)
+    first, *more = (view.of(replace(augmentation, repeats=1)) for view in settings.views)
     return TrainingBatches(
         source,
-        batch_size=wanted.batch_size,
+        batch_size=settings.batch_size,
         image_size=image_size,
         augmentation=first,
         seed=derive(recipe.seed, f"extra {name}"),

@@ -1,12 +1,12 @@
 """Feature distillation: learn the features and the answers of another network, from images without labels."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from pydantic import Field
 from torch import Tensor
 
-from vitral.classifier.classifier import Classifier
-from vitral.data.source import DataSet, Source
+from vitral.data.source import DataSet
 from vitral.events import Listener
 from vitral.models.model import Model
 from vitral.objectives.balance import balance_loss
@@ -14,30 +14,50 @@ from vitral.objectives.distillation import agreement, soft_loss
 from vitral.objectives.feature_distillation import FeatureStudent, patches_loss, pooled_loss
 from vitral.seeds import derive
 from vitral.tasks.task import Task
-from vitral.training.methods.answers import with_answers
-from vitral.training.methods.head import fit_head
 from vitral.training.methods.method import Context
+from vitral.training.methods.self_supervised import SelfSupervised
 from vitral.training.methods.teachers import (
     Taught,
     Teacher,
     announce,
     check_one_class,
     check_one_head,
-    chosen,
     columns,
     patch_width,
+    select_columns,
+    with_answers,
 )
 from vitral.training.methods.views import Part
-from vitral.training.settings.methods import FeatureDistillationSettings
+from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
 
 
-class FeatureDistillation(Taught):
-    """A teacher's pooled features and those of its patches, each through one linear map, and its answers; no label is read.
+class FeatureDistillationSettings(MethodSettings):
+    """Learn another network's features and answers, which needs no labels.
+
+    Attributes:
+        teacher: The teacher, as `vitral.load` takes it.
+        features: The weight of the features in the loss: pooled features by their angle, patches by their distance.
+        answers: The weight of the answers in the loss, the divergence of function matching; 0 for a teacher without a head,
+            or if its classes do not matter.
+        temperature: The divisor of both networks' logits.
+    """
+
+    uses_labels = False
+
+    name: Literal["feature-distillation"] = "feature-distillation"
+    teacher: str
+    features: float = Field(default=1.0, gt=0)
+    answers: float = Field(default=1.0, ge=0)
+    temperature: float = Field(default=1.0, gt=0)
+
+
+class FeatureDistillation(Taught, SelfSupervised):
+    """A teacher's pooled features and patch features, each through a linear map, and its answers; no label is read.
 
     Raises:
-        WeightsError: there is no such teacher.
-        ModelError: the teacher does not know the classes, a network does not say how it pools, or has a second head.
+        WeightsError: There is no such teacher.
+        ModelError: The teacher does not know the classes, a network cannot pool, or it has a second head.
     """
 
     Settings = FeatureDistillationSettings
@@ -63,32 +83,26 @@ class FeatureDistillation(Taught):
 
     @classmethod
     def trains_head(cls, recipe: Recipe) -> bool:
-        """Tell whether the teacher's answers are learned."""
+        """Tell whether the network learns the teacher's answers."""
         return cast(FeatureDistillationSettings, recipe.method).answers > 0
 
     @classmethod
     def labelled(cls, recipe: Recipe, data: DataSet, listener: Listener) -> DataSet:
-        """Return images without labels with the teacher's answers as labels, by which training is followed."""
+        """Return the data; images without labels get the teacher's answers as labels, so that accuracy can be measured."""
         settings = cast(FeatureDistillationSettings, recipe.method)
         return with_answers(data, settings.teacher, listener) if settings.answers else data
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the mean loss, its parts, and the share of images of which teacher and student say the same."""
+        """Return the mean loss, its parts, and the share of images on which student and teacher agree."""
         logits, pooled, maps, auxiliary = call(part.images, part.of_batch)
-        answers, features, theirs = self.teacher.everything(part.images)
-        angle, distance = pooled_loss(pooled, features), patches_loss(maps, theirs)
+        answers, features, teacher_maps = self.teacher.everything(part.images)
+        angle, distance = pooled_loss(pooled, features), patches_loss(maps, teacher_maps)
         loss = self.settings.features * (angle + distance)
         figures = {"angle": angle, "distance": distance}
         if self.settings.answers:
-            taught = chosen(answers, self.columns)
+            taught = select_columns(answers, self.columns)
             loss = loss + self.settings.answers * soft_loss(logits, taught, self.settings.temperature)
             figures["agreement"] = agreement(logits.detach(), taught)
         if auxiliary:
             loss = loss + balance_loss(auxiliary)
         return loss, figures
-
-    @classmethod
-    def complete(cls, recipe: Recipe, classifier: Classifier, train: Source, listener: Listener) -> None:
-        """Fit the head where nothing has trained it."""
-        if not cls.trains_head(recipe):
-            fit_head(classifier, train, listener)

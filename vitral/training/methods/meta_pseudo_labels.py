@@ -3,10 +3,11 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
@@ -26,11 +27,11 @@ from vitral.training.methods.views import ExtraSource, Part, View
 from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm
 from vitral.training.optimization.precision import autocast
 from vitral.training.optimization.state import Held, held
-from vitral.training.settings.methods import MetaPseudoLabelsSettings, MethodSettings
+from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
 
 SOURCE = "unlabelled"
-STRONG = "big-vision-randaugment"  # of one descent with that of the code
+STRONG = "big-vision-randaugment"  # it descends from the same code as the authors' policy
 
 
 class StudentAndTeacher(nn.Module):
@@ -47,16 +48,16 @@ class StudentAndTeacher(nn.Module):
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a part of a batch leaves to the teacher's update, which follows the student's.
+    """The part of a batch that the teacher's update needs, after the student's update.
 
     Attributes:
-        images: the labelled ones.
-        targets: their labels.
-        part: which of the batch's they are.
-        before: the student's mean loss on them before its update.
-        strong: the teacher's logits of the strong views, through which its gradient flows.
-        drawn: the labels that it drew of these.
-        own: the teacher's loss of its own: labels, and consistency.
+        images: The labelled images.
+        targets: The labels.
+        part: The images' place in the batch.
+        before: The student's mean loss on the labelled images before its update.
+        strong: The teacher's logits of the strong views; its gradient flows through them.
+        drawn: The labels that the teacher drew from these logits.
+        own: The teacher's own loss: labels, and consistency.
     """
 
     images: Images
@@ -68,16 +69,47 @@ class Remembered:
     own: Tensor
 
 
-class MetaPseudoLabels(Supervised):
-    """A student that learns nothing but labels which its teacher draws, and a teacher that learns which of them helped it.
+class MetaPseudoLabelsSettings(MethodSettings):
+    """A teacher that learns from how its student fares, beside the labels (Meta Pseudo Labels, arXiv 2003.10580).
 
-    At each update the teacher draws a hard label of the strong view of every image without label; the student learns these; the
-    teacher is then told by how much that lowered the student's loss on labelled images, and learns labels and UDA's consistency
-    besides. Both begin alike. The student is what is delivered; the paper goes on to fine-tune it on the labelled images, which
-    is a run of its own.
+    Attributes:
+        unlabelled: The images without labels, such as "unlabelled:FOLDER"; labels that they have are not read.
+        ratio: The number of unlabelled images for each labelled image.
+        magnitude: The magnitude of the RandAugment of their strong view.
+        student_wait: The number of updates before the student learns.
+        teacher_rate: The teacher's learning rate, as a multiple of the student's.
+        uda_weight: The weight of the teacher's consistency between the weak and the strong view (UDA), after `uda_steps`.
+        uda_temperature: The divisor of the weak view's logits.
+        uda_threshold: The least probability at which an image counts for consistency.
+        uda_steps: The number of updates over which the consistency's weight grows.
+        baseline: The decay of the moving average that is subtracted from the student's progress.
+    """
+
+    mixes = False
+
+    name: Literal["meta-pseudo-labels"] = "meta-pseudo-labels"
+    unlabelled: str
+    ratio: float = Field(default=7.0, gt=0)
+    magnitude: float = Field(default=16.0, ge=0, le=30)
+    student_wait: int = Field(default=3000, ge=0)
+    teacher_rate: float = Field(default=1.0, gt=0)
+    uda_weight: float = Field(default=8.0, ge=0)
+    uda_temperature: float = Field(default=0.7, gt=0)
+    uda_threshold: float = Field(default=0.6, ge=0, lt=1)
+    uda_steps: int = Field(default=5000, ge=1)
+    baseline: float = Field(default=0.99, ge=0, lt=1)
+
+
+class MetaPseudoLabels(Supervised):
+    """A student that learns only labels that its teacher draws, and a teacher that learns which of them helped the student.
+
+    At each update the teacher draws a hard label for the strong view of every unlabelled image, and the student learns these
+    labels. The teacher then learns from the drop of the student's loss on labelled images, from the labels, and from UDA's
+    consistency. Both networks start with the same weights. The student is delivered. The paper then fine-tunes it on the
+    labelled images, which is a run of its own.
 
     Raises:
-        ModelError: an image may have several classes; the network has two heads; or SAM is asked for, too.
+        ModelError: An image may have several classes, the network has two heads, or the recipe uses SAM.
     """
 
     Settings: ClassVar[type[MethodSettings]] = MetaPseudoLabelsSettings
@@ -100,19 +132,19 @@ class MetaPseudoLabels(Supervised):
 
     @classmethod
     def views(cls, recipe: Recipe) -> tuple[View, ...]:
-        """Return the labelled images as the recipe varies them, not mixed."""
+        """Return the recipe's view of the labelled images, not mixed."""
         return (View(mixed=False),)
 
     @classmethod
     def sources(cls, recipe: Recipe) -> dict[str, ExtraSource]:
-        """Return the images without labels: weakly varied, as the recipe says, and strongly."""
+        """Return the images without labels: a weak view, by the recipe's augmentation, and a strong view."""
         settings = cast(MetaPseudoLabelsSettings, recipe.method)
         strong = {"policy": STRONG, "magnitude": settings.magnitude}
         views = (View(mixed=False), View(mixed=False, changes=strong))
         return {SOURCE: ExtraSource(settings.unlabelled, max(1, round(settings.ratio * recipe.batch_size)), views)}
 
     def optimizers(self) -> list[Optimizer]:
-        """Return one for each network."""
+        """Return an optimizer for each network."""
         settings, (student, teacher) = self.recipe.optimizer, (self.module.student, self.module.teacher)
         self.student_optimizer = build_optimizer(student, student, settings)
         self.teacher_optimizer = build_optimizer(teacher, teacher, settings)
@@ -122,16 +154,16 @@ class MetaPseudoLabels(Supervised):
         return [self.student_optimizer, self.teacher_optimizer]
 
     def apart(self) -> list[nn.Parameter]:
-        """Return the teacher's."""
+        """Return the teacher's parameters."""
         return list(self.module.teacher.parameters())
 
     @property
     def waits(self) -> bool:
-        """Whether the student does not learn yet."""
+        """Whether the student still waits."""
         return int(self.updates) < self.settings.student_wait
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the student's loss of the labels that the teacher draws; what teaches the teacher waits for `after_step`."""
+        """Return the student's loss of the labels that the teacher draws; the teacher learns in `after_step`."""
         if self._remembered and part.of_batch.first <= self._remembered[-1].part.first:
             self._remembered.clear()  # of an update that was skipped
         others = part.extra[SOURCE]
@@ -142,7 +174,7 @@ class MetaPseudoLabels(Supervised):
         first = others.of_batch.first
         drawn = draw_labels(varied, torch.from_numpy(chances[first : first + len(strong)]))
         answers = call(torch.cat([strong, part.images]), both)
-        said, own = answers[: len(strong)], answers[len(strong) :]
+        unlabelled, own = answers[: len(strong)], answers[len(strong) :]
         self._remembered.append(
             Remembered(
                 part.images,
@@ -155,20 +187,18 @@ class MetaPseudoLabels(Supervised):
             )
         )
         for group, scale in zip(self.student_optimizer.param_groups, self._scales, strict=True):
-            group["scale"] = (
-                0.0 if self.waits else scale
-            )  # without a rate nothing moves, the weight decay's part included
+            group["scale"] = 0.0 if self.waits else scale  # without a rate nothing moves, not even by weight decay
         figures = {
             "accuracy": self.task.right(own.detach(), part.targets).float().mean(),
             "teacher_accuracy": self.task.right(labelled.detach(), part.targets).float().mean(),
-            "agreement": agreement(said.detach(), varied.detach()),
+            "agreement": agreement(unlabelled.detach(), varied.detach()),
         }
         # A teacher that gives no finite numbers spoils the update, which is then skipped and counted.
         spoilt = 0.0 * self._remembered[-1].own.detach()
-        return functional.cross_entropy(said.float(), drawn) + spoilt, figures
+        return functional.cross_entropy(unlabelled.float(), drawn) + spoilt, figures
 
     def _taught(self, labelled: Images, weak: Images, strong: Images) -> tuple[Logits, Logits, Logits]:
-        """Return the teacher's logits of labelled images and of both views of the others, by one pass."""
+        """Return the teacher's logits of labelled images and of both views of the unlabelled images, by a single pass."""
         images = torch.cat([labelled, weak, strong])
         logits = self.module.teacher.outputs(images).logits
         first = len(labelled) + len(weak)
@@ -184,12 +214,12 @@ class MetaPseudoLabels(Supervised):
         return self.loss_of(labelled, targets) + settings.uda_weight * growing * consistency
 
     def after_step(self, step: int) -> None:
-        """Let the teacher learn from what came of the student's update."""
+        """Let the teacher learn from the effect of the student's update."""
         progress = torch.zeros(()) if self.waits else self._progress()
         teacher, shares = list(self.module.teacher.parameters()), self._shares()
         for remembered, share in zip(self._remembered, shares, strict=True):
-            told = feedback_loss(remembered.strong, remembered.drawn, progress.to(remembered.strong.device))
-            (share * (told + remembered.own)).backward()  # type: ignore[no-untyped-call]
+            feedback = feedback_loss(remembered.strong, remembered.drawn, progress.to(remembered.strong.device))
+            (share * (feedback + remembered.own)).backward()  # type: ignore[no-untyped-call]
         self._remembered.clear()
         gradients = [parameter.grad for parameter in teacher if parameter.grad is not None]
         for gradient in gradients:
@@ -205,7 +235,7 @@ class MetaPseudoLabels(Supervised):
 
     @torch.no_grad()
     def _progress(self) -> Tensor:
-        """Return by how much less the student's loss on the labelled images is than before, less the moving average of that."""
+        """Return the drop of the student's loss on the labelled images, minus the moving average of such drops."""
         gained = torch.zeros(())
         for remembered, share in zip(self._remembered, self._shares(), strict=True):
             with autocast(remembered.images.device, self.recipe.precision):

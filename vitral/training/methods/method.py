@@ -1,4 +1,4 @@
-"""`Method`: how a network learns, in one object; what the loop, the step, the checkpoints and the run ask of it."""
+"""`Method`: how a network learns, as the loop, the step, the checkpoints and the run use it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -8,26 +8,28 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vitral import plugins
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
+from vitral.errors import PluginError
 from vitral.events import Listener, ignore
 from vitral.models.model import Model
 from vitral.tasks.task import Task
 from vitral.training.methods.views import ExtraSource, Normalize, Part, View
 from vitral.training.optimization.optimizers import build_optimizer
 from vitral.training.optimization.state import Held, fill
-from vitral.training.settings.methods import MethodSettings
+from vitral.training.settings.methods import MethodSettings, method_class
 from vitral.training.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a method may have to know besides network, recipe and task.
+    """Facts that a method may need besides network, recipe and task.
 
     Attributes:
-        class_names: of the labels, in order; none where nobody has named them.
-        normalize: from values 0 to 255 to the network's input; None where no images will come.
-        listener: hears messages.
+        class_names: The names of the classes, in the labels' order; empty if they have no names.
+        normalize: The function from values 0 to 255 to the network's input; None if no images will come.
+        listener: The listener for messages.
     """
 
     class_names: tuple[str, ...] = ()
@@ -36,61 +38,61 @@ class Context:
 
 
 class Method(ABC):
-    """How a network learns. One subclass a method, in one file, registered by `register`.
+    """How a network learns. Each method is a subclass in a file of its own, with its settings.
 
-    Every process of a job makes one at the run's start and at every resumption, from the same arguments. All that is random
-    about its making is drawn by `recipe.seed`.
+    Every process of a job builds the method at the run's start and at every resumption, from the same arguments. All random
+    choices in building it come from `recipe.seed`.
 
     Args:
-        network: what is delivered in the end, with its starting weights; its blocks are the unit of sharding and the like.
-        recipe: the settings, the method's own section among them.
-        task: what a label is.
-        context: what else it may have to know; None where nobody can say.
+        network: The network that is delivered at the end, with its starting weights; its blocks are the unit of sharding.
+        recipe: The settings, with the method's own section.
+        task: The meaning of a label.
+        context: Further facts; None if nothing is known.
 
     Raises:
-        ModelError: the network cannot be trained so.
+        ModelError: The network cannot be trained by this method.
     """
 
     Settings: ClassVar[type[MethodSettings]]
-    plain: ClassVar[bool] = (
-        False  # whether `module` is the network and no more, all of it in every loss: it may be sharded
-    )
-    draws_by_image: ClassVar[bool] = False  # whether `loss` draws at random for single images, in each process its own
+    # Whether `module` is just the network, and every loss uses all of it, so that it may be sharded.
+    plain: ClassVar[bool] = False
+    # Whether `loss` makes random choices for single images, which differ between processes.
+    draws_by_image: ClassVar[bool] = False
 
-    module: nn.Module  # all that is trained, called as one
+    module: nn.Module  # everything that is trained, with a single call
 
     def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
         self.network, self.recipe, self.task, self.context = network, recipe, task, context or Context()
 
     @classmethod
     def views(cls, recipe: Recipe) -> tuple[View, ...]:
-        """Return which views of each image it wants."""
+        """Return the views of each image that the method learns from."""
         return (View(),)
 
     @classmethod
     def sources(cls, recipe: Recipe) -> dict[str, ExtraSource]:
-        """Return which further sources it learns from, by name."""
+        """Return the further sources that the method learns from, by name."""
         return {}
 
     @classmethod
     def further(cls, recipe: Recipe, data: DataSet, class_names: Sequence[str], listener: Listener) -> DataSet:
-        """Return what it learns from of one of its further sources, such as the images that a teacher is sure of."""
+        """Return the part of a further source that the method learns from, such as the images that a teacher is sure of."""
         return data
 
     @classmethod
     def trains_head(cls, recipe: Recipe) -> bool:
-        """Tell whether the network's head learns; if not, it has nothing to say while the network trains."""
+        """Tell whether the network's head learns; if not, it is not scored during training."""
         return True
 
     @classmethod
     def labelled(cls, recipe: Recipe, data: DataSet, listener: Listener) -> DataSet:
-        """Return the data with labels that the method finds itself, where they have none."""
+        """Return the data; if they have no labels, the method may add labels that it finds itself."""
         return data
 
     def optimizers(self) -> list[Optimizer]:
-        """Return what changes the parameters of `module`, each of which is in one optimizer at most; asked for once.
+        """Return the optimizers; a parameter of `module` is in at most one of them.
 
-        It is asked after the module was laid out over the processes, so that an average or a teacher that follows the
+        This is called once, after the module was distributed over the processes. An average or a teacher that follows the
         parameters is made here, too. A group's learning rate follows the recipe's curve, times the group's "scale".
         """
         return [build_optimizer(self.module, self.network, self.recipe.optimizer)]
@@ -100,35 +102,59 @@ class Method(ABC):
         """Return the mean loss of a part of a batch, and its figures by name, all scalars.
 
         Args:
-            call: `module`, as it is to be called in training; once.
-            part: the images.
+            call: The callable form of `module` for training; it is called once.
+            part: The images.
         """
 
     def apart(self) -> list[nn.Parameter]:
-        """Return the parameters of `module` whose gradients it makes and brings together over the processes itself."""
+        """Return the parameters of `module` for which the method itself computes and averages the gradients."""
         return []
 
     def after_step(self, step: int) -> None:
-        """Do what follows update `step`, counted from 0, such as to move an average; not called where one was skipped."""
+        """Do what follows update `step`, counted from 0, such as moving an average; a skipped update does not call this."""
         return
 
     def state_dict(self) -> Mapping[str, Held]:
-        """Return what it keeps besides parameters, buffers and the optimizers' states."""
+        """Return the method's state besides parameters, buffers and the optimizers' states."""
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Take back what `state_dict` once named.
+        """Restore what `state_dict` returned.
 
         Raises:
-            ValueError: it is of another method.
+            ValueError: The state is of another method.
         """
         fill(self.state_dict(), saved)
 
     def deliver(self) -> None:
-        """Put into the network what is to be delivered, at the run's end, after the recipe's average was put there."""
+        """Put the weights to deliver into the network, at the run's end, after the recipe's average."""
         return
 
     @classmethod
     def complete(cls, recipe: Recipe, classifier: Classifier, train: Source, listener: Listener) -> None:
-        """Make a classifier whole whose network was trained so; `train` are the images that it learned from."""
+        """Complete the classifier of a trained network; `train` are its training images."""
         return
+
+
+def _check_class(name: str, thing: object) -> None:
+    """Refuse a plugin's method that is no class of methods."""
+    if not (isinstance(thing, type) and issubclass(thing, Method)):
+        raise PluginError(f"The method '{name}' must be registered as a class of methods.")
+
+
+plugins.subscribe("method", _check_class)
+
+
+def method_of(recipe: Recipe) -> type[Method]:
+    """Return the class of a recipe's method."""
+    method: type[Method] = method_class(recipe.method.name)
+    return method
+
+
+def build_method(network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> Method:
+    """Return a recipe's method over a network that learns a task; `context` holds further facts.
+
+    Raises:
+        ModelError: The network cannot be trained by this method.
+    """
+    return method_of(recipe)(network, recipe, task, context)

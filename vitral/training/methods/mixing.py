@@ -1,4 +1,4 @@
-"""What happens to a whole batch on its device: random erasing as timm has it, then MixUp or CutMix by torchvision."""
+"""Augmentation of a whole batch on its device: random erasing as timm has it, then MixUp or CutMix by torchvision."""
 
 import math
 
@@ -12,22 +12,24 @@ from vitral.seeds import derive, generator
 from vitral.training.settings.sections import MixingSettings
 
 Images = Float[Tensor, "batch 3 height width"]
-ERASED_AREA, ERASED_ASPECT, ATTEMPTS = (0.02, 1 / 3), 0.3, 10
+ERASED_AREA = (0.02, 1 / 3)
+ERASED_ASPECT = 0.3
+ATTEMPTS = 10
 
 
 def erase(images: Images, share: float, *, seed: int, step: int, first: int, batch_size: int) -> Images:
     """Replace a random box in a share of the images by normal noise, in place, as timm's `RandomErasing` in mode "pixel".
 
     Each image's box is a function of (seed, step, its place in the whole batch). The box covers 2 % to a third of the
-    image, evenly; the logarithm of its aspect is even from 0.3 to 1 / 0.3 (arXiv 1708.04896).
+    image, uniformly; the logarithm of its aspect is uniform from 0.3 to 1 / 0.3 (arXiv 1708.04896).
 
     Args:
-        images: normalised images.
-        share: of the images that lose a box.
-        seed: of the run.
-        step: of the run.
-        first: the first image's place in the whole batch.
-        batch_size: images in the whole batch.
+        images: The normalised images.
+        share: The share of the images that lose a box.
+        seed: The run's seed.
+        step: The run's step.
+        first: The first image's place in the whole batch.
+        batch_size: The number of images in the whole batch.
     """
     for row, image in enumerate(images):
         rng = generator(seed, "erasing", step, (first + row) % batch_size)
@@ -50,24 +52,24 @@ def _erased_box(rows: int, columns: int, rng: np.random.Generator) -> tuple[int,
 
 
 class Mixer:
-    """Mixes every image with the one before it in its batch, and their labels likewise.
+    """Mixes every image and its label with the image before it in the batch.
 
     Args:
-        settings: which kinds, and how strongly; with both, a batch takes one of the two at random (DeiT).
-        num_classes: classes of the labels.
-        seed: of the run.
+        settings: The strengths of MixUp and CutMix; if both are set, each batch takes either at random (DeiT).
+        num_classes: The number of classes.
+        seed: The run's seed.
     """
 
     def __init__(self, settings: MixingSettings, *, num_classes: int, seed: int) -> None:
-        from torchvision.transforms import v2  # a second, for those alone whose images are mixed
+        from torchvision.transforms import v2  # takes a second, which only mixing needs
 
         kinds = ((v2.MixUp, settings.mixup), (v2.CutMix, settings.cutmix))
-        # Labels that are shares of the classes already are mixed as they are.
+        # Labels that are already shares of the classes are mixed as they are.
         self.transforms = [kind(alpha=alpha, num_classes=num_classes) for kind, alpha in kinds if alpha]
         self.seed = seed
 
     def __call__(self, images: Images, labels: Targets, *, step: int) -> tuple[Images, Float[Tensor, "batch classes"]]:
-        """Return the mixed images and labels of a batch, whose first image is only the second one's partner.
+        """Return the mixed images and labels of a batch; its first image is only the second image's partner.
 
         The draws are a function of (seed, step), the same for every process that has a part of the batch.
         """
@@ -79,5 +81,5 @@ class Mixer:
 
 
 def mixes(settings: MixingSettings) -> bool:
-    """Tell whether images are mixed at all."""
+    """Tell whether images are mixed."""
     return bool(settings.mixup or settings.cutmix)

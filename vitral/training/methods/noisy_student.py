@@ -1,9 +1,10 @@
-"""Noisy Student: learn the labels, and a teacher's answers to images that have none."""
+"""Noisy Student: learn the labels, and a teacher's answers to images without labels."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from vitral.classifier.load import load
@@ -22,18 +23,26 @@ from vitral.tasks.task import Task
 from vitral.tasks.unlabelled import UNLABELLED
 from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised
-from vitral.training.methods.teachers import Taught, Teacher, announce, check_one_class, check_one_head, chosen, columns
+from vitral.training.methods.teachers import (
+    Taught,
+    Teacher,
+    announce,
+    check_one_class,
+    check_one_head,
+    columns,
+    select_columns,
+)
 from vitral.training.methods.views import ExtraSource, Part, View
 from vitral.training.optimization.precision import training_device
-from vitral.training.settings.methods import NoisyStudentSettings
+from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
 
-WHOLE = Augmentation(crop="none", flip=False)  # what the teacher sees is not varied
+WHOLE = Augmentation(crop="none", flip=False)  # the teacher's view is not varied
 SOURCE = "unlabelled"
 
 
 class LabelledAndNot(nn.Module):
-    """A network that sees labelled and other images in one call."""
+    """A network that sees labelled and unlabelled images in a single call."""
 
     def __init__(self, network: Model) -> None:
         super().__init__()
@@ -42,19 +51,40 @@ class LabelledAndNot(nn.Module):
     def forward(
         self, images: Tensor, part: BatchPart, others: Tensor, other_part: BatchPart
     ) -> tuple[Outputs, Outputs]:
-        """Return what the network gives for both."""
+        """Return the network's outputs for both."""
         return self.network.outputs(images, part), self.network.outputs(others, other_part)
 
 
-class NoisyStudent(Taught, Supervised):
-    """The loss of the labels, and that of the teacher's probabilities for varied views of images which it saw unvaried.
+class NoisyStudentSettings(MethodSettings):
+    """Learn the labels, and a teacher's answers to images without labels (Noisy Student, arXiv 1911.04252).
 
-    The student's noise is the recipe's: augmentation, dropout, stochastic depth. The teacher has none. Its answers are computed
-    at every step, of the whole image, so that they are always the same and need not be kept.
+    Attributes:
+        teacher: The teacher, as `vitral.load` takes it.
+        unlabelled: The images without labels, such as "unlabelled:FOLDER"; labels that they have are not read.
+        ratio: The number of unlabelled images for each labelled image, and the weight of their loss relative to the labels'
+            loss; 14 and 28 in the paper, 1 and 3 in its code.
+        confidence: The probability that an image's most probable class must exceed to be learned from.
+        per_class: The number of images of each class that the teacher finds: images of rare classes are repeated, of frequent
+            classes the surest are taken; 130,000 in the paper. None for the average number of a class.
+    """
+
+    name: Literal["noisy-student"] = "noisy-student"
+    teacher: str
+    unlabelled: str
+    ratio: float = Field(default=3.0, gt=0)
+    confidence: float = Field(default=0.3, ge=0, lt=1)
+    per_class: int | None = Field(default=None, ge=1)
+
+
+class NoisyStudent(Taught, Supervised):
+    """The loss of the labels, and of the teacher's probabilities for unlabelled images.
+
+    The student's noise is the recipe's: augmentation, dropout, stochastic depth. The teacher has no noise. It answers the whole
+    image at every step, so its answers are always the same and need not be stored.
 
     Raises:
-        WeightsError: there is no such teacher.
-        ModelError: the teacher does not know the classes, or an image may have several.
+        WeightsError: There is no such teacher.
+        ModelError: The teacher does not know the classes, or an image may have several.
     """
 
     Settings = NoisyStudentSettings
@@ -72,27 +102,27 @@ class NoisyStudent(Taught, Supervised):
 
     @classmethod
     def sources(cls, recipe: Recipe) -> dict[str, ExtraSource]:
-        """Return the images without labels: as the teacher sees them, and as the student does."""
+        """Return the images without labels: the teacher's view and the student's."""
         settings = cast(NoisyStudentSettings, recipe.method)
         views = (View(WHOLE, mixed=False), View(mixed=False))
         return {SOURCE: ExtraSource(settings.unlabelled, max(1, round(settings.ratio * recipe.batch_size)), views)}
 
     @classmethod
     def further(cls, recipe: Recipe, data: DataSet, class_names: Sequence[str], listener: Listener) -> DataSet:
-        """Return the images that the teacher is sure of, as many of each class.
+        """Return the images that the teacher is sure of, the same number of each class.
 
         Raises:
-            DataError: there are none, or they have no end.
+            DataError: There are no such images, or the source is endless.
         """
         settings = cast(NoisyStudentSettings, recipe.method)
         source = data.splits["train"]
         if source.endless:
-            raise DataError(f"{data.name} is endless, so that no teacher can answer it; name a folder of images.")
+            raise DataError(f"{data.name} is endless, so no teacher can answer all of it; name a folder of images.")
         teacher = load(settings.teacher, tuned=False, listener=listener).to(training_device())
         listener(Message(f"The teacher answers {len(source):,} images without labels."))
         probabilities, _ = predict_probabilities(teacher, source, task=UNLABELLED, listener=listener)
         which = columns(teacher, tuple(class_names), settings.teacher)
-        known = chosen(probabilities, which).numpy()
+        known = select_columns(probabilities, which).numpy()
         indices = choose_balanced(known, confidence=settings.confidence, per_class=settings.per_class, seed=recipe.seed)
         if not len(indices):
             raise DataError(
@@ -102,17 +132,18 @@ class NoisyStudent(Taught, Supervised):
         found = len(set(known[indices].argmax(axis=1).tolist()))
         listener(
             Message(
-                f"Of these {len(set(indices.tolist())):,} are learned from, above {settings.confidence:g} sure, of {found} of "
-                f"{len(class_names) or known.shape[1]} classes; {len(indices):,} with those that are repeated."
+                f"The student learns from {len(set(indices.tolist())):,} of them, of which the teacher is more than "
+                f"{settings.confidence:g} sure, in {found} of {len(class_names) or known.shape[1]} classes; with repeated "
+                f"images that is {len(indices):,}."
             )
         )
         return replace(data, splits={**data.splits, "train": Subset(source, indices)})
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss, the share of labelled images that are right, and that of the others on which both agree."""
+        """Return the loss, the accuracy on labelled images, and the share of the others on which student and teacher agree."""
         others = part.extra[SOURCE]
         whole, varied = others.views
-        taught = chosen(self.teacher.logits(whole.images), self.columns)
+        taught = select_columns(self.teacher.logits(whole.images), self.columns)
         labelled, unlabelled = call(part.images, part.of_batch, varied.images, others.of_batch)
         loss = self.loss_of(labelled.logits, part.targets)
         loss = loss + self.settings.ratio * soft_cross_entropy(unlabelled.logits, taught)

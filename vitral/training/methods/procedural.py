@@ -1,32 +1,46 @@
 """Procedural warm-up: learn the grammar of nested brackets before the first image."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int64
+from pydantic import Field
 from torch import Tensor
 
-from vitral.classifier.classifier import Classifier
-from vitral.data.source import Source
-from vitral.events import Listener
 from vitral.models.model import Model
 from vitral.objectives.procedural import ProceduralWarmup, draw_words, hidden_symbols_loss
 from vitral.seeds import derive, generator
 from vitral.tasks.task import Task
-from vitral.training.methods.head import fit_head
-from vitral.training.methods.method import Context, Method
+from vitral.training.methods.method import Context
+from vitral.training.methods.self_supervised import SelfSupervised
 from vitral.training.methods.views import Part
 from vitral.training.optimization.state import Held, held
-from vitral.training.settings.methods import ProceduralSettings
+from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
 
 
-class Procedural(Method):
-    """Words in the place of patches; images are not looked at, and "blank" has none to read.
+class ProceduralSettings(MethodSettings):
+    """Learn which symbols are hidden in sequences of nested brackets (arXiv 2511.13945), which needs no images.
 
-    What the network learns so are its blocks; the patches' embedding and the head stay as they were drawn.
+    Attributes:
+        kinds: The number of kinds of brackets (k).
+        share: The share of the symbols that are hidden.
+    """
+
+    uses_labels = False
+    mixes = False
+
+    name: Literal["procedural"] = "procedural"
+    kinds: int = Field(default=64, ge=1, le=100_000)
+    share: float = Field(default=0.5, gt=0, lt=1)
+
+
+class Procedural(SelfSupervised):
+    """Words in the place of patches; images are not read, so that the data "blank" suffice.
+
+    Only the network's blocks learn; the patch embedding and the head keep their random weights.
     """
 
     Settings = ProceduralSettings
@@ -40,13 +54,8 @@ class Procedural(Method):
         )
         self.updates = torch.zeros((), dtype=torch.int64)
 
-    @classmethod
-    def trains_head(cls, recipe: Recipe) -> bool:
-        """Return that it does not."""
-        return False
-
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the mean loss of the hidden symbols, and the share that is right; a function of update and place alone."""
+        """Return the mean loss of the hidden symbols, and the share of right symbols; a function of update and place."""
         first, device = part.of_batch.first, part.images.device
         drawn = [self._drawn(place) for place in range(first, first + len(part.images))]
         words, hidden = (torch.from_numpy(np.stack(values)).to(device) for values in zip(*drawn, strict=True))
@@ -66,8 +75,3 @@ class Procedural(Method):
     def state_dict(self) -> Mapping[str, Held]:
         """Return the number of updates."""
         return held({"updates": self.updates})
-
-    @classmethod
-    def complete(cls, recipe: Recipe, classifier: Classifier, train: Source, listener: Listener) -> None:
-        """Fit the head that nothing has trained."""
-        fit_head(classifier, train, listener)

@@ -1,9 +1,10 @@
 """Semantic softmax: learn the labels on every level of a tree, each with a softmax of its own."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from vitral.data.label_tree import levels, read_tree
@@ -28,19 +29,39 @@ from vitral.training.methods.teachers import (
     check_one_class,
     check_one_head,
     columns,
+    select_columns,
 )
 from vitral.training.methods.views import Part
 from vitral.training.optimization.state import Held
-from vitral.training.settings.methods import SemanticSoftmaxSettings
+from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
 
 
+class SemanticSoftmaxSettings(MethodSettings):
+    """A softmax on each level of a tree of labels (ImageNet-21K-P, arXiv 2104.10972).
+
+    Attributes:
+        tree: A text file with a line for each label: the label, a tab, and its parent; or only the label.
+        heaviest: The largest weight of a level.
+        teacher: A classifier of the same classes; its answers are learned at every level, too. None for labels only.
+        distillation: The weight of the teacher's answers.
+    """
+
+    name: Literal["semantic-softmax"] = "semantic-softmax"
+    tree: str
+    heaviest: float = Field(default=20.0, ge=1)
+    teacher: str | None = None
+    distillation: float = Field(default=1.0, gt=0)
+
+
 class SemanticSoftmax(Taught, Supervised):
-    """A softmax on each level of a tree of labels; of the data's classes the head learns, of the others a layer left behind.
+    """A softmax on each level of a tree of labels.
+
+    The head learns the data's classes; a further layer, which is discarded at the end, learns the tree's other labels.
 
     Raises:
-        DataError: the tree cannot be read, or does not have a class.
-        ModelError: nobody has named the classes; an image may have several; the network has two heads.
+        DataError: The tree cannot be read, or lacks a class.
+        ModelError: The classes have no names, an image may have several, or the network has two heads.
     """
 
     Settings = SemanticSoftmaxSettings
@@ -70,43 +91,42 @@ class SemanticSoftmax(Taught, Supervised):
             self._take(self.settings.teacher, names)
 
     def _take(self, source: str, names: tuple[str, ...]) -> None:
-        """Take a teacher.
+        """Load the teacher.
 
         Raises:
-            WeightsError: there is no such teacher.
-            ModelError: it does not know the classes, or no level is of classes alone.
+            WeightsError: There is no such teacher.
+            ModelError: The teacher does not know the classes, or every level has labels that are no classes.
         """
         self.teacher = Teacher(source, self.network, self.context)
         self.columns = columns(self.teacher.classifier, names, source)
         announce(self.teacher, self.columns, self.context)
         if not self.taught_levels:
             raise ModelError(
-                "No level of the tree is of classes alone, so a teacher has no answers to it; leave it out."
+                "Every level of the tree has labels that are no classes, so a teacher cannot answer; leave the teacher out."
             )
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the sum of the levels' weighted losses, the share of right images, and that of all levels' answers."""
+        """Return the sum of the levels' weighted losses, the accuracy, and the accuracy over all levels."""
         logits = call(part.images, part.of_batch)
         classes = self.network.num_classes
         shares = class_shares(part.targets, classes)
         smoothing = self.recipe.regularization.label_smoothing
         loss = torch.stack([level.weight * level.loss(logits, shares, smoothing) for level in self.levels]).sum()
         if self.settings.teacher is not None:
-            taught = self.teacher.logits(part.images)
-            taught = taught if self.columns is None else taught[:, self.columns.to(taught.device)]
-            told = [semantic_distillation(level, logits, taught) for level in self.taught_levels]
-            loss = loss + self.settings.distillation * torch.stack(told).sum()
+            taught = select_columns(self.teacher.logits(part.images), self.columns)
+            losses = [semantic_distillation(level, logits, taught) for level in self.taught_levels]
+            loss = loss + self.settings.distillation * torch.stack(losses).sum()
         counts = [level.right(logits.detach(), shares) for level in self.levels]
         right, valid = (torch.stack(values).sum() for values in zip(*counts, strict=True))
         accuracy = self.task.right(logits.detach()[:, :classes], part.targets).float().mean()
         return loss, {"accuracy": accuracy, "semantic_accuracy": right / valid}
 
     def state_dict(self) -> Mapping[str, Held]:
-        """Return which teacher it is, where there is one."""
+        """Return the teacher's fingerprint, if there is a teacher."""
         return {} if self.settings.teacher is None else super().state_dict()
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Make sure that the teacher is still the same, where there is one."""
+        """Check that the teacher is still the same, if there is a teacher."""
         if self.settings.teacher is not None:
             super().load_state_dict(saved)
         elif saved:

@@ -1,7 +1,7 @@
-"""Supervised classification: learn what the labels say."""
+"""Supervised classification: learn the labels."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cros
 from vitral.tasks.task import OWN_LOSS, Targets, Task
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part
-from vitral.training.settings.methods import MethodSettings, SupervisedSettings
+from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
 
 
@@ -25,12 +25,18 @@ class TrainingOutputs(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor, part: BatchPart | None = None) -> Outputs:
-        """Return what the network gives for a batch of images, or a part of one."""
+        """Return the network's outputs for a batch of images, or a part of a batch."""
         return self.network.outputs(images, part)
 
 
+class SupervisedSettings(MethodSettings):
+    """Learn the labels by the loss of the section `objective`."""
+
+    name: Literal["supervised"] = "supervised"
+
+
 class Supervised(Method):
-    """The recipe's loss of the labels, with what balances experts; both heads of a distilled network learn from the labels."""
+    """The recipe's loss of the labels, and the balance loss of experts; both heads of a distilled network learn the labels."""
 
     Settings: ClassVar[type[MethodSettings]] = SupervisedSettings
     plain = True
@@ -40,7 +46,7 @@ class Supervised(Method):
         self.module = TrainingOutputs(network)
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the mean loss and the share of images that the task finds right."""
+        """Return the mean loss, and the accuracy by the task's rule."""
         outputs: Outputs = call(part.images, part.of_batch)
         loss = self.loss_of(outputs.logits, part.targets)
         if outputs.distillation_logits is not None:
@@ -51,7 +57,7 @@ class Supervised(Method):
         return loss, {"accuracy": right}
 
     def loss_of(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
-        """Return the loss of one head."""
+        """Return the loss of a head."""
         objective, smoothing = self.recipe.objective, self.recipe.regularization.label_smoothing
         if objective.name == OWN_LOSS:
             return self.task.loss(logits, targets, label_smoothing=smoothing)

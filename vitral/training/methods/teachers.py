@@ -1,46 +1,54 @@
-"""Another classifier as a teacher: its answers to the images that the student sees, in the student's classes."""
+"""Another classifier as a teacher: its answers to the student's images, in the student's classes or in place of labels."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
 from vitral.classifier.load import load
 from vitral.data.names import side_by_side
-from vitral.errors import ModelError, TrainingError
-from vitral.events import Message
+from vitral.data.source import DataSet, Source
+from vitral.data.subset import Relabelled
+from vitral.errors import DataError, ModelError, TrainingError
+from vitral.evaluation.evaluate import predict_probabilities
+from vitral.events import Listener, Message
 from vitral.inference.evaluating import evaluating
 from vitral.models.model import Features, Images, Logits, Model
 from vitral.models.tokens import Maps
+from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
+from vitral.tasks.unlabelled import UNLABELLED
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Normalize
+from vitral.training.optimization.precision import training_device
 from vitral.training.optimization.state import Held, held
 
-TEACHER = "teacher"  # the entry of a checkpoint that says which it was
-SHOWN = 12  # characters of a fingerprint that a message repeats
+TEACHER = "teacher"  # the entry of a checkpoint for the teacher's fingerprint
+SHOWN = 12  # characters of a fingerprint in a message
 
 
 class Teacher:
-    """A classifier that learns nothing any more.
+    """A classifier whose weights are frozen.
 
-    It sees the very images that the student sees, mixed and all, in its own normalisation and at its own size.
+    It sees the same images as the student, mixed or not, in its own normalisation and at its own size.
 
     Args:
-        source: what `load` takes.
-        student: that learns from it.
-        context: the student's normalisation, and the listener.
+        source: The teacher, as `load` takes it.
+        student: The network that learns from the teacher.
+        context: The student's normalisation, and the listener.
 
     Attributes:
-        classifier: the teacher.
+        classifier: The teacher.
 
     Raises:
-        WeightsError: there is no such classifier.
-        ModelError: it is not computed by torch.
+        WeightsError: There is no such classifier.
+        ModelError: The classifier is not computed by torch.
     """
 
     def __init__(self, source: str, student: Model, context: Context) -> None:
@@ -51,10 +59,11 @@ class Teacher:
         like = next(student.parameters())
         self.network.to(like.device).eval().requires_grad_(requires_grad=False)
         assert context.normalize is not None, "a student that sees images has a normalisation"
-        ours, theirs = (_affine(one, like) for one in (context.normalize, self.classifier.preprocessing.normalize))
-        # Student's values to the teacher's: both are affine in the pixels.
-        self._scale = theirs[0] / ours[0]
-        self._shift = theirs[1] - ours[1] * self._scale
+        scale, shift = _affine(context.normalize, like)
+        teacher_scale, teacher_shift = _affine(self.classifier.preprocessing.normalize, like)
+        # From the student's values to the teacher's: both are affine in the pixels.
+        self._scale = teacher_scale / scale
+        self._shift = teacher_shift - shift * self._scale
 
     def images(self, images: Images) -> Images:
         """Return the student's input as the teacher's."""
@@ -82,34 +91,34 @@ class Teacher:
             return self.network(seen) if two_heads else self.network.head(features), features, encoded.maps
 
     def check_same(self, digest: Tensor) -> None:
-        """Refuse another teacher than the one with which a run began.
+        """Refuse a teacher that differs from the one with which the run began.
 
         Raises:
-            TrainingError: it is another.
+            TrainingError: The teacher differs.
         """
         if not torch.equal(digest.cpu(), self.digest):
             began = bytes(digest.cpu().tolist()).hex()[:SHOWN]
             raise TrainingError(
                 f"The run began with another teacher ({began}...) than '{self.source}' is now "
-                f"({bytes(self.digest.tolist()).hex()[:SHOWN]}...); bring that one back, or begin anew."
+                f"({bytes(self.digest.tolist()).hex()[:SHOWN]}...). Bring back the first teacher, or start a new run."
             )
 
 
 class Taught(Method):
-    """A method with a teacher, which may not be exchanged in the middle of a run."""
+    """A method with a teacher, which must stay the same throughout a run."""
 
     teacher: Teacher
 
     def state_dict(self) -> Mapping[str, Held]:
-        """Return which teacher it is."""
+        """Return the teacher's fingerprint."""
         return held({TEACHER: self.teacher.digest})
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Make sure that the teacher is still the same.
+        """Check that the teacher is still the same.
 
         Raises:
-            TrainingError: it is another.
-            ValueError: it is of another method.
+            TrainingError: The teacher differs.
+            ValueError: The state is of another method.
         """
         if saved.keys() != {TEACHER}:
             raise ValueError("it is not of a method with a teacher")
@@ -117,30 +126,30 @@ class Taught(Method):
 
 
 def check_one_class(task: Task) -> None:
-    """Refuse images that may have several classes, whose answers cannot be compared so.
+    """Refuse a task whose images may have several classes, because softmax answers are of one class.
 
     Raises:
-        ModelError: the task's may.
+        ModelError: An image may have several classes.
     """
     if not task.exclusive:
-        raise ModelError(f"Distillation compares answers of one class an image, and these images {task.labelled}.")
+        raise ModelError(f"Distillation needs images of one class each. These images {task.labelled}.")
 
 
 def check_no_experts(network: Model) -> None:
-    """Refuse a network with experts, whose tokens nothing would spread.
+    """Refuse a network with experts, because nothing would spread its tokens over them.
 
     Raises:
-        ModelError: it has some.
+        ModelError: The network has experts.
     """
     if getattr(network.config, "experts", None) is not None:
         raise ModelError("This method has no loss that spreads tokens over experts; take a network without them.")
 
 
 def check_one_head(network: Model) -> None:
-    """Refuse a network with a distillation token, whose second head would learn nothing.
+    """Refuse a network with a distillation token, because its second head would learn nothing.
 
     Raises:
-        ModelError: it has one.
+        ModelError: The network has a distillation token.
     """
     if getattr(network.config, "distilled", False):
         raise ModelError(
@@ -149,7 +158,7 @@ def check_one_head(network: Model) -> None:
 
 
 def _affine(normalize: Normalize, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scale and shift of a normalisation, for each channel, from what it makes of black and of white."""
+    """Return a normalisation's scale and shift for each channel, measured on black and white."""
     black, white = (
         normalize(torch.full((1, 3, 1, 1), value, dtype=torch.uint8, device=like.device)).float() for value in (0, 255)
     )
@@ -157,12 +166,12 @@ def _affine(normalize: Normalize, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def columns(teacher: Classifier, class_names: tuple[str, ...], source: str) -> Tensor | None:
-    """Return which of a teacher's logits are the student's classes, in the student's order; None for all as they are.
+    """Return the columns of a teacher's logits that are the student's classes, in the student's order; None for all of them.
 
-    A teacher that knows no names, as weights without any, is taken to have the same classes in the same order.
+    A teacher without class names, such as bare weights, counts as one of the same classes in the same order.
 
     Raises:
-        ModelError: the teacher does not know one of the classes; both lists are shown.
+        ModelError: The teacher does not know one of the classes; the message shows both lists.
     """
     known = teacher.class_names
     unnamed = known == tuple(f"class {index}" for index in range(len(known)))
@@ -183,8 +192,8 @@ def columns(teacher: Classifier, class_names: tuple[str, ...], source: str) -> T
     return torch.tensor([known.index(name) for name in class_names])
 
 
-def chosen(logits: Float[Tensor, "batch known"], which: Tensor | None) -> Logits:
-    """Return some of the logits, in another order."""
+def select_columns(logits: Float[Tensor, "batch known"], which: Tensor | None) -> Logits:
+    """Return the logits of the student's classes, in the student's order; `which` comes from `columns`."""
     return logits if which is None else logits[:, which.to(logits.device)]
 
 
@@ -199,7 +208,50 @@ def patch_width(network: Model) -> int:
 
 
 def announce(teacher: Teacher, which: Tensor | None, context: Context) -> None:
-    """Say which teacher it is, and how its classes were matched."""
+    """Report the teacher, and how its classes were matched."""
     classes = len(teacher.classifier.class_names)
     matched = "" if which is None else f", of which {len(which)} are matched by name"
     context.listener(Message(f"Teacher: {teacher.classifier.predictor.describe()}, {classes} classes{matched}."))
+
+
+def with_answers(data: DataSet, teacher: str, listener: Listener) -> DataSet:
+    """Return images without labels, labelled with the class that a teacher finds most probable; other data as they are.
+
+    Their accuracy is agreement with the teacher, and a note says so. The teacher answers whole images; a resumed run computes
+    the answers again.
+
+    Args:
+        data: The dataset; none of its splits is endless.
+        teacher: The teacher, as `load` takes it.
+        listener: The listener for progress.
+
+    Raises:
+        DataError: A split is endless.
+        ModelError: The teacher knows no classes, or an image may have several.
+        WeightsError: There is no such teacher.
+    """
+    if data.task.scored:
+        return data
+    if any(source.endless for source in data.splits.values()):
+        raise DataError(f"{data.name} is endless, so no teacher can answer all of it; name a folder of images.")
+    classifier = load(teacher, tuned=False, listener=listener)
+    if not classifier.task.exclusive:
+        raise ModelError(
+            f"'{teacher}' cannot label images, because its own images {classifier.task.labelled}. Name another "
+            f"{argument('teacher')}, or learn only its features with {argument('overrides', ['method.answers=0'])}."
+        )
+    images = sum(map(len, data.splits.values()))
+    listener(Message(f"The teacher answers {images:,} images. Accuracy will mean agreement with its answers."))
+    classifier.to(training_device())
+    splits = {name: _answered(source, classifier, listener) for name, source in data.splits.items()}
+    note = (
+        f"The images have no labels. The answers of '{teacher}' stand in for them, so accuracy means agreement with it."
+    )
+    return replace(
+        data, splits=splits, class_names=classifier.class_names, task=SINGLE_LABEL, notes=(*data.notes, note)
+    )
+
+
+def _answered(source: Source, teacher: Classifier, listener: Listener) -> Source:
+    probabilities, _ = predict_probabilities(teacher, source, task=UNLABELLED, listener=listener)
+    return Relabelled(source, probabilities.argmax(dim=1).numpy())

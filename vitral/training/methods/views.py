@@ -1,4 +1,4 @@
-"""What a method sees of a batch: views of its images, normalised, erased and mixed on the device."""
+"""A method's view of a batch: its images normalised, erased and mixed on the device."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,12 +21,12 @@ Normalize = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class View:
-    """One way in which a method wants to see every image.
+    """The settings of a view that a method has of every image.
 
     Attributes:
-        augmentation: how the images vary; None for as the recipe says.
-        mixed: whether they are mixed, where the recipe mixes.
-        changes: of the recipe's augmentation, by its settings' names.
+        augmentation: The augmentation; None for the recipe's.
+        mixed: Whether images are mixed, if the recipe mixes.
+        changes: The changed settings of the augmentation, by name.
     """
 
     augmentation: Augmentation | None = None
@@ -34,18 +34,18 @@ class View:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, augmentation: Augmentation) -> Augmentation:
-        """Return how the images vary where a recipe says `augmentation`."""
+        """Return the view's augmentation in a recipe with `augmentation`."""
         return replace(self.augmentation or augmentation, **self.changes)
 
 
 @dataclass(frozen=True)
 class ExtraSource:
-    """Images that a method learns from besides the labelled ones; their labels are not read.
+    """Images that a method learns from besides the labelled images; their labels are not read.
 
     Attributes:
-        data: what `open_data` takes.
-        batch_size: images per step, over all processes.
-        views: as of the labelled images; never mixed.
+        data: The data's name, as `open_data` takes it.
+        batch_size: The number of images per step, over all processes.
+        views: The views of each image; they are never mixed.
     """
 
     data: str
@@ -55,13 +55,13 @@ class ExtraSource:
 
 @dataclass(frozen=True)
 class Seen:
-    """One view of some images, ready for the network.
+    """A view of some images, ready for the network.
 
     Attributes:
-        images: normalised.
-        pixels: the same before that, values 0 to 255.
-        targets: the labels as their task encodes them, or shares of the classes where images were mixed; -1 where they are
-            not read.
+        images: The normalised images.
+        pixels: The images before normalisation, values 0 to 255.
+        targets: The labels as their task encodes them, or shares of the classes if images were mixed; -1 if labels are not
+            read.
     """
 
     images: Float[Tensor, "batch 3 height width"]
@@ -74,9 +74,9 @@ class Part:
     """Some images of a batch, ready for the network.
 
     Attributes:
-        views: of each of them, in the order in which the method asked for them.
-        of_batch: which images of the whole batch these are.
-        extra: images of further sources, by the source's name.
+        views: The views of the images, in the order of `Method.views`.
+        of_batch: The images' place in the whole batch.
+        extra: The images of further sources, by the source's name.
     """
 
     views: tuple[Seen, ...]
@@ -99,15 +99,15 @@ class Part:
         return self.views[0].targets
 
 
-class Preparation:
+class BatchPreparation:
     """Brings batches to the device; normalises, erases and mixes them there.
 
     Args:
-        recipe: the settings.
-        views: that the method wants of each image.
-        normalize: from values 0 to 255 to the network's input.
-        num_classes: of the labels.
-        device: of the network.
+        recipe: The settings.
+        views: The views that the method has of each image.
+        normalize: The function from values 0 to 255 to the network's input.
+        num_classes: The number of classes.
+        device: The network's device.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Preparation:
             self.mixer = Mixer(recipe.mixing, num_classes=num_classes, seed=recipe.seed)
 
     def __call__(self, batch: Batch, step: int) -> Part:
-        """Return a batch, or a part of one, as the method learns from it; a function of seed and step alone."""
+        """Return a batch, or a part of it, as the method learns from it; a function of seed and step."""
         seed = self.recipe.seed
         extra = {
             name: Part(

@@ -5,27 +5,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitral.training.optimization.by_parameter import ByParameter
+from vitral.training.optimization.per_parameter import PerParameterOptimizer
 from vitral.training.settings.sections import FACTORED_FROM
 
 DECAY_EXPONENT = 0.8
 EPS = 1e-30
 
 
-class Adafactor(ByParameter):
+class Adafactor(PerParameterOptimizer):
     """Adafactor without its scaling by the parameters and without its update clipping, with a first moment in bfloat16.
 
-    The second moment of a matrix is kept as the means of its rows and of its columns; its decay at update t is
-    1 - t^-0.8, at most `largest_beta2`. Weight decay is decoupled and times the learning rate. A parameter costs 2 bytes of
-    state instead of Adam's 8.
+    The second moment of a matrix is stored as the means of its rows and of its columns. Its decay at update t is 1 - t^-0.8,
+    at most `largest_beta2`. Weight decay is decoupled and multiplied by the learning rate. A parameter costs 2 bytes of state
+    instead of Adam's 8.
 
     Args:
-        params: parameters or groups of them.
-        lr: learning rate.
-        beta1: of the first moment.
-        largest_beta2: the second moment's decay grows to this.
-        weight_decay: of groups that do not say their own.
-        factored_from: see `factored_axes`.
+        params: The parameters, or groups of them.
+        lr: The learning rate.
+        beta1: The decay of the first moment.
+        largest_beta2: The limit of the second moment's decay, which grows.
+        weight_decay: The weight decay of groups without their own.
+        factored_from: The least size of an axis that is factored; see `factored_axes`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Adafactor(ByParameter):
             update = gradient * state["exp_avg_sq"].rsqrt()
         else:
             update = self._factored(state, gradient, squared, axes, decay)
-        # Only what is kept is rounded; this update uses the moment as it is (big_vision does the same).
+        # Only the stored moment is rounded; this update uses the exact moment (big_vision does the same).
         moment = state["exp_avg"].float().lerp_(update, 1 - group["beta1"])
         state["exp_avg"].copy_(moment)
         parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(moment, alpha=-group["lr"])

@@ -1,4 +1,4 @@
-"""Which weights learn: all, the head alone, all but the first blocks, or low-rank changes of the blocks' linear layers."""
+"""Which weights learn: all, only the head, all but the first blocks, or low-rank changes of the blocks' linear layers."""
 
 import math
 
@@ -17,10 +17,10 @@ class LowRank(nn.Module):
     """A weight plus the product of two thin matrices, of which one starts at zero (LoRA, arXiv 2106.09685).
 
     Args:
-        weight: what is changed, (out, in).
-        rank: of the change.
-        alpha: the change is scaled by alpha / rank.
-        generator: of the random one of the two.
+        weight: The weight that is changed, (out, in).
+        rank: The rank of the change.
+        alpha: The scale of the change, times the rank.
+        generator: The generator of the matrix that starts at random.
     """
 
     def __init__(self, weight: Tensor, *, rank: int, alpha: float, generator: torch.Generator) -> None:
@@ -38,10 +38,10 @@ class LowRank(nn.Module):
 
 
 def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
-    """Freeze what a recipe freezes, and lay low-rank changes over what it changes so.
+    """Freeze the weights that a recipe freezes, and add its low-rank changes.
 
     Raises:
-        RecipeError: there are not so many blocks, or nothing to change.
+        RecipeError: The network has fewer blocks, or no linear layer to change.
     """
     if settings.method == "full":
         _freeze_blocks(network, settings.frozen_blocks)
@@ -62,9 +62,9 @@ def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
 
 
 def training_mode(network: Model) -> None:
-    """Put an adapted network into training mode; a batch norm that is frozen stays as it predicts.
+    """Put an adapted network into training mode, except its frozen batch norms.
 
-    In training mode it would normalise by the batch and move its running statistics, and so change what the frozen layers give.
+    In training mode they would normalise by the batch and move their running statistics, so frozen layers would change.
     """
     network.train()
     for module in network.modules():
@@ -73,7 +73,7 @@ def training_mode(network: Model) -> None:
 
 
 def linear_layers(network: Model) -> list[nn.Linear]:
-    """Return the linear layers of a network's blocks, which low-rank changes are laid over."""
+    """Return the linear layers of a network's blocks, to which low-rank changes are added."""
     return [layer for block in network.blocks() for layer in block.modules() if isinstance(layer, nn.Linear)]
 
 
@@ -88,7 +88,7 @@ def _freeze_blocks(network: Model, count: int) -> None:
 
 
 def settle(network: Model) -> None:
-    """Make the network as plain as it was: low-rank changes go into the weights, and everything may learn again."""
+    """Undo `adapt`: merge low-rank changes into the weights, and unfreeze everything."""
     for layer in list(network.modules()):
         if parametrize.is_parametrized(layer, "weight"):
             parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)

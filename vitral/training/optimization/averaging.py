@@ -7,18 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from vitral.models.experts import shared_rows
-from vitral.training.optimization.local import local_parts
-from vitral.training.optimization.state import Held, fill
+from vitral.training.optimization.state import Held, fill, local_parts
 
 
 class Average:
     """An exponential moving average of the parameters that learn.
 
-    Buffers have no average of their own: a batch norm's statistics are one already.
+    Buffers have no average of their own, because a batch norm's statistics are averages already.
 
     Args:
-        model: what to follow; the average starts as a copy of its parameters.
-        decay: how much of the average stays at each update; 0.9999 in the paper. It is held below (1 + t) / (10 + t) at
+        model: The module whose parameters are averaged; the average starts as a copy of them.
+        decay: The share of the average that stays at each update; 0.9999 in the paper. It is at most (1 + t) / (10 + t) at
             update t, so that a short run's average is not mostly its beginning.
     """
 
@@ -42,19 +41,19 @@ class Average:
         }
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Put them back in place."""
+        """Restore the averaged parameters, in place."""
         fill(self.state_dict(), saved)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Put the averaged weights into the network for a while."""
-        kept = [part.detach().clone() for part in local_parts(self._followed.values())]
+        current = [part.detach().clone() for part in local_parts(self._followed.values())]
         self.put()
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(local_parts(self._followed.values()), kept)
+                torch._foreach_copy_(local_parts(self._followed.values()), current)
 
     @torch.no_grad()
     def put(self) -> None:

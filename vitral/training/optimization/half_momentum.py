@@ -1,7 +1,6 @@
-"""SGD and AdamW whose first moment is kept in bfloat16, as vision_transformer and big_vision keep it.
+"""SGD and AdamW with a first moment in bfloat16, as in vision_transformer and big_vision.
 
-Only what is kept from one update to the next is rounded; an update uses the moment as it is before (optax, `trace` and
-`scale_by_adam`).
+Only the stored moment is rounded; an update uses the moment before rounding (optax, `trace` and `scale_by_adam`).
 """
 
 from typing import Any
@@ -9,19 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitral.training.optimization.by_parameter import ByParameter
-from vitral.training.optimization.local import local_parts
+from vitral.training.optimization.per_parameter import PerParameterOptimizer
+from vitral.training.optimization.state import local_parts
 
 
-class HalfMomentumSGD(ByParameter):
+class HalfMomentumSGD(PerParameterOptimizer):
     """SGD with momentum, m = g + beta * m; the weight decay is added to the gradient.
 
     Args:
-        params: parameters or groups of them.
-        lr: learning rate.
-        momentum: beta.
-        nesterov: whether a step goes by g + beta * m.
-        weight_decay: of groups that do not say their own.
+        params: The parameters, or groups of them.
+        lr: The learning rate.
+        momentum: The factor beta.
+        nesterov: Whether a step is g + beta * m.
+        weight_decay: The weight decay of groups without their own.
     """
 
     def __init__(
@@ -37,24 +36,24 @@ class HalfMomentumSGD(ByParameter):
     def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         if not state:
             state["momentum_buffer"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
-        weight, gradient, kept = local_parts([parameter, gradient, state["momentum_buffer"]])
+        weight, gradient, stored = local_parts([parameter, gradient, state["momentum_buffer"]])
         if group["weight_decay"]:
             gradient = gradient.add(weight, alpha=group["weight_decay"])
-        moment = kept.float().mul_(group["momentum"]).add_(gradient)
-        kept.copy_(moment)
+        moment = stored.float().mul_(group["momentum"]).add_(gradient)
+        stored.copy_(moment)
         change = gradient.add(moment, alpha=group["momentum"]) if group["nesterov"] else moment
         weight.add_(change, alpha=-group["lr"])
 
 
-class HalfMomentumAdamW(ByParameter):
+class HalfMomentumAdamW(PerParameterOptimizer):
     """AdamW with bias correction, decay apart from the gradient, and its second moment in float32.
 
     Args:
-        params: parameters or groups of them.
-        lr: learning rate.
-        betas: of the first and second moment.
-        eps: added to the root of the second moment.
-        weight_decay: of groups that do not say their own; times the learning rate.
+        params: The parameters, or groups of them.
+        lr: The learning rate.
+        betas: The decays of the first and second moment.
+        eps: The number added to the root of the second moment.
+        weight_decay: The weight decay of groups without their own; it is multiplied by the learning rate.
     """
 
     def __init__(
@@ -74,10 +73,10 @@ class HalfMomentumAdamW(ByParameter):
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
         step = state["step"].item()
-        weight, gradient, kept, second = local_parts([parameter, gradient, state["exp_avg"], state["exp_avg_sq"]])
+        weight, gradient, first, second = local_parts([parameter, gradient, state["exp_avg"], state["exp_avg_sq"]])
         beta1, beta2 = group["betas"]
-        moment = kept.float().lerp_(gradient, 1 - beta1)
-        kept.copy_(moment)
+        moment = first.float().lerp_(gradient, 1 - beta1)
+        first.copy_(moment)
         second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         root = (second / (1 - beta2**step)).sqrt_().add_(group["eps"])
         weight.mul_(1 - group["lr"] * group["weight_decay"])

@@ -1,22 +1,22 @@
-"""LAMB, layer-wise adaptive rates over Adam (arXiv 1904.00962), with which DeiT III was trained."""
+"""LAMB, layer-wise adaptive rates over Adam (arXiv 1904.00962), the optimizer of DeiT III."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vitral.training.optimization.by_parameter import ByParameter
+from vitral.training.optimization.per_parameter import PerParameterOptimizer
 
 
-class Lamb(ByParameter):
+class Lamb(PerParameterOptimizer):
     """LAMB, with bias correction and decoupled weight decay inside the adapted update, as in the implementation DeiT III used.
 
     Args:
-        params: parameters or groups of them.
-        lr: learning rate.
-        betas: of the first and second moment.
-        eps: added to the root of the second moment.
-        weight_decay: of groups that do not say their own. A group without decay takes plain Adam steps.
+        params: The parameters, or groups of them.
+        lr: The learning rate.
+        betas: The decays of the first and second moment.
+        eps: The number added to the root of the second moment.
+        weight_decay: The weight decay of groups without their own. A group without decay takes plain Adam steps.
     """
 
     def __init__(
@@ -48,6 +48,6 @@ class Lamb(ByParameter):
 
 
 def _trust(weight: Tensor, update: Tensor) -> Tensor:
-    """Return the weight's norm over the update's; 1 where one of them is 0."""
+    """Return the weight's norm over the update's; 1 if either is 0."""
     ratio = weight / update
     return torch.where((weight > 0) & (update > 0), ratio, torch.ones_like(ratio))

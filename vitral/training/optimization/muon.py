@@ -1,4 +1,4 @@
-"""Muon: momentum made orthogonal for the hidden matrices (kellerjordan.github.io/posts/muon), AdamW for all the rest.
+"""Muon: orthogonal momentum for the hidden matrices (kellerjordan.github.io/posts/muon), AdamW for all the rest.
 
 The scale of an update is that of "Muon is Scalable for LLM Training" (arXiv 2502.16982, section 2.2), so that both kinds of
 parameters take one learning rate and one weight decay.
@@ -20,9 +20,9 @@ from vitral.models.experts import ExpertLinear, MixtureOfExperts
 from vitral.models.model import HEADS, Model
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz iteration, as in the original
-EPS = 1e-7  # the least norm that a matrix is divided by
+EPS = 1e-7  # the least norm by which a matrix is divided
 RMS = 0.2  # of an update in units of the learning rate, about that of AdamW's
-PROJECTIONS = ("qkv.weight", "kqv.weight")  # query, key and value, which are three matrices in one parameter
+PROJECTIONS = ("qkv.weight", "kqv.weight")  # parameters that hold three matrices: query, key and value
 
 Matrices = Float[Tensor, "matrices rows columns"]
 
@@ -30,20 +30,20 @@ Matrices = Float[Tensor, "matrices rows columns"]
 class Muon(Optimizer):
     """Muon over the hidden matrices, AdamW over every other parameter, both at the learning rate of the parameter's group.
 
-    Of a matrix's gradient g, the momentum is m = beta m + (1 - beta) g, and the update is `orthogonal` of m, or with Nesterov
-    of beta m + (1 - beta) g, times 0.2 sqrt(max(rows, columns)). Weight decay is decoupled and times the learning rate. Where
-    processes share out a matrix, each makes the whole one orthogonal and keeps its own rows.
+    The momentum of a matrix with gradient g is m = beta m + (1 - beta) g. The update is `orthogonal` of m, or with Nesterov of
+    beta m + (1 - beta) g, times 0.2 sqrt(max(rows, columns)). Weight decay is decoupled and multiplied by the learning rate. If
+    processes share a matrix, each makes the whole matrix orthogonal and keeps its own rows.
 
     Args:
-        params: parameters or groups of them.
-        matrices: which of them are hidden matrices, and how many stand one below the other in each; see `hidden_matrices`.
-        lr: learning rate.
-        momentum: beta.
-        nesterov: see above.
-        ns_steps: of the Newton-Schulz iteration; see `orthogonal`.
-        betas: of AdamW.
-        eps: of AdamW.
-        weight_decay: of groups that do not say their own.
+        params: The parameters, or groups of them.
+        matrices: The hidden matrices among them, with the number of matrices stacked in each; see `hidden_matrices`.
+        lr: The learning rate.
+        momentum: The factor beta.
+        nesterov: Whether the momentum is Nesterov's.
+        ns_steps: The number of Newton-Schulz steps; see `orthogonal`.
+        betas: The decays of AdamW's moments.
+        eps: The number added to AdamW's root of the second moment.
+        weight_decay: The weight decay of groups without their own.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
-        """Make one update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         alike: dict[tuple[int, ...], list[tuple[Tensor, Matrices, dict[str, Any]]]] = {}
         for group in self.param_groups:
             learning = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -82,7 +82,7 @@ class Muon(Optimizer):
                 parameter.add_(_as_shared(update.reshape(parameter.shape), parameter), alpha=-group["lr"] * scale)
 
     def _direction(self, parameter: Tensor) -> Matrices:
-        """Return the matrices that are to be made orthogonal, whole, after an update of their momentum."""
+        """Update a parameter's momentum, and return the whole matrices to make orthogonal."""
         gradient, state = parameter.grad, self.state[parameter]
         assert gradient is not None
         if not state:
@@ -90,7 +90,7 @@ class Muon(Optimizer):
         moment = state["momentum_buffer"].lerp_(gradient, 1 - self.momentum)
         direction = gradient.lerp(moment, self.momentum) if self.nesterov else moment
         whole = direction.full_tensor() if isinstance(direction, DTensor) else direction
-        if whole.ndim == 3:  # a matrix an expert
+        if whole.ndim == 3:  # a matrix for each expert
             return whole
         number = self.matrices[parameter]
         return whole.reshape(number, whole.shape[0] // number, -1)
@@ -124,11 +124,11 @@ class Muon(Optimizer):
 
 
 def hidden_matrices(network: Model) -> dict[Tensor, int]:
-    """Return the hidden matrices of a network, and how many stand one below the other in each: 3 if query, key and value.
+    """Return a network's hidden matrices, with the number of matrices stacked in each: 3 for query, key and value.
 
-    They are the weights of its linear layers, of its convolutions (a matrix of outputs by all that a filter sees) and of each
-    expert, but not those of the layer that reads the pixels, which is its first, of heads, of routers, of depthwise and
-    grouped convolutions and of what LoRA changes.
+    They are the weights of its linear layers, of its convolutions (outputs by all inputs of a filter) and of each expert. The
+    first layer, which reads the pixels, is not among them, nor are heads, routers, depthwise and grouped convolutions, and
+    layers that LoRA changes.
     """
     routers = {layer.router for layer in network.modules() if isinstance(layer, MixtureOfExperts)}
     layers = [
@@ -144,16 +144,16 @@ def hidden_matrices(network: Model) -> dict[Tensor, int]:
 
 
 def _is_of_another_kind(layer: nn.Module) -> bool:
-    """Tell whether a layer's weight is not a matrix between all that goes in and all that comes out, or not a parameter."""
+    """Tell whether a layer's weight is no matrix from all inputs to all outputs, or no parameter."""
     return getattr(layer, "groups", 1) > 1 or parametrize.is_parametrized(layer, "weight")
 
 
 def orthogonal(matrices: Matrices, steps: int = 5) -> Matrices:
-    """Return about the nearest matrices whose rows, or columns if these are fewer, are orthonormal.
+    """Return nearly the nearest matrices with orthonormal rows, or columns if these are fewer.
 
-    Five steps of the Newton-Schulz iteration, as in the original, bring the singular values, whatever they were, to somewhere
-    between 0.7 and 1.2, and those below some thousandth of the largest less far; three, as in airbench94_muon, cost less and
-    leave those below some fiftieth. It computes in bfloat16 where the hardware has it.
+    Five steps of the Newton-Schulz iteration, as in the original, bring the singular values to between 0.7 and 1.2, except
+    those below about a thousandth of the largest. Three steps, as in airbench94_muon, cost less and leave those below about a
+    fiftieth. The products are computed in bfloat16 where the hardware has it.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     wide = matrices.mT if tall else matrices
@@ -167,7 +167,7 @@ def orthogonal(matrices: Matrices, steps: int = 5) -> Matrices:
 
 
 def _as_shared(whole: Tensor, parameter: Tensor) -> Tensor:
-    """Return what a process holds of a tensor that all of them have whole, shared out as a parameter is."""
+    """Return this process's part of a tensor that all processes have whole, sharded like a parameter."""
     if not isinstance(parameter, DTensor):
         return whole
     return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)

@@ -21,15 +21,15 @@ from vitral.training.settings.sections import OptimizerSettings
 def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSettings) -> Optimizer:
     """Return the optimizer of a recipe over the parameters that learn.
 
-    Weight decay spares what `network.no_weight_decay()` names, unless it is on all. "adam" and "adamw" are one: flax's Adam
-    of 2020, which the paper used, already took weight decay apart from the gradient and scaled it by the learning rate. The
-    decay of "sgd", 0 in the paper, is added to the gradient; with SAM that is a part of the loss, see `add_penalty`. Each
-    parameter group has a `scale`, its share of the learning rate, and says whether it is of the `backbone`.
+    Weight decay spares the parameters of `network.no_weight_decay()`, unless it is on all. "adam" and "adamw" are the same,
+    because flax's Adam of 2020, which the paper used, already decoupled weight decay from the gradient and scaled it by the
+    learning rate. The decay of "sgd", 0 in the paper, is added to the gradient; with SAM it is a part of the loss, see
+    `add_penalty`. Each parameter group has a `scale`, its share of the learning rate, and a flag `backbone`.
 
     Args:
-        model: what is trained: the network, or a module around it.
-        network: the network, whose blocks and spared parameters count.
-        settings: the recipe's.
+        model: The module that is trained: the network, or a module around it.
+        network: The network; its blocks and its parameters without decay count.
+        settings: The optimizer's settings.
     """
     groups = list(_groups(model, network, settings))
     if own := plugins.registered("optimizer").get(settings.name):
@@ -62,7 +62,7 @@ def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSetting
 
 
 def _checked(optimizer: object, name: str) -> Optimizer:
-    """Refuse what a plugin gives if the training cannot use it."""
+    """Refuse a plugin's optimizer that training cannot use."""
     if not isinstance(optimizer, Optimizer):
         raise PluginError(
             f"The optimizer '{name}' returns a {type(optimizer).__name__}; it must return a torch optimizer."
@@ -83,7 +83,7 @@ def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> It
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
-        name = names.get(parameter, "")  # what is learned besides the network, such as a mask, is not decayed
+        name = names.get(parameter, "")  # parameters besides the network, such as a mask, are not decayed
         decay = settings.weight_decay
         if name.startswith(HEADS) and settings.head_weight_decay is not None:
             decay = settings.head_weight_decay
@@ -97,9 +97,9 @@ def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> It
 
 
 def layer_depths(network: Model) -> dict[str, int]:
-    """Return how deep each parameter lies: 0 before the first block, 1 in it, and so on; what follows all blocks is deepest.
+    """Return each parameter's depth: 0 before the first block, 1 in it, and so on; parameters after all blocks are deepest.
 
-    What stands between two blocks, such as the embedding of a later stage, counts as part of the block that follows.
+    Parameters between two blocks, such as the embedding of a later stage, belong to the block that follows.
     """
     inside = {
         id(parameter): number for number, block in enumerate(network.blocks()) for parameter in block.parameters()
@@ -115,17 +115,17 @@ def layer_depths(network: Model) -> dict[str, int]:
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float, backbone_rate: float) -> None:
-    """Set the learning rate of all groups, each by its share; of those of the backbone to a share of its own rate."""
+    """Set the learning rate of all groups, times each group's scale; the backbone's groups have a rate of their own."""
     for group in optimizer.param_groups:
         group["lr"] = (backbone_rate if group.get("backbone", False) else rate) * group.get("scale", 1.0)
 
 
 @torch.no_grad()
 def add_penalty(optimizers: Iterable[Optimizer], share: float = 1.0) -> None:
-    """Add to the gradients that of the weight decay that counts as a part of the loss, `share` times; before a backward pass.
+    """Add `share` times the gradient of the weight decay that is a part of the loss; call this before a backward pass.
 
-    SAM's original takes the decay of SGD so (sam_jax, flax_training.py): it points the way uphill, is taken where that leads,
-    and is clipped with the rest.
+    SAM's original treats the decay of SGD in this way (sam_jax, flax_training.py): it is part of the gradient that climbs, of
+    the gradient at the top, and of the norm that is clipped.
     """
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         if not group.get("penalty"):
@@ -137,9 +137,9 @@ def add_penalty(optimizers: Iterable[Optimizer], share: float = 1.0) -> None:
 
 @torch.no_grad()
 def clip_by_global_norm(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
-    """Scale all gradients so that their joint norm is at most `limit`, and return the norm that they had.
+    """Scale all gradients so that their joint norm is at most `limit`, and return their norm before.
 
-    A norm below the limit changes nothing, and no epsilon is added, as in optax (torch's own adds 1e-6). None only measures.
+    A norm below the limit changes nothing, and no epsilon is added, as in optax (torch adds 1e-6). None only measures.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = global_norm(gradients)
@@ -149,7 +149,7 @@ def clip_by_global_norm(parameters: Iterable[nn.Parameter], limit: float | None)
 
 
 def global_norm(tensors: list[Tensor]) -> Tensor:
-    """Return the joint norm of tensors, also where processes hold a part of each."""
+    """Return the joint norm of tensors, even if each process holds a part of each."""
     if not tensors:
         return torch.zeros(())
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))

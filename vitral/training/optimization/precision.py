@@ -1,4 +1,4 @@
-"""In which precision a step computes."""
+"""The device and the precision of a training step."""
 
 import contextlib
 
@@ -9,15 +9,15 @@ from vitral.training.settings.sections import Precision
 
 
 def training_device() -> torch.device:
-    """Return where runs train: the GPU that torch calls current, or the CPU."""
+    """Return the device on which runs train: torch's current GPU, or the CPU."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
-    """Return the context in which a forward pass runs; weights stay float32, and so does everything around it.
+    """Return the context of a forward pass; weights stay float32, and so does everything outside of the context.
 
-    "auto" is bfloat16 where the hardware has it and float32 elsewhere. Float16 is not offered: its range makes the loss
-    overflow, which bfloat16's does not.
+    "auto" is bfloat16 where the hardware has it, and float32 elsewhere. Float16 is not offered, because the loss overflows its
+    range.
     """
     if computes_in_bf16(device, precision):
         return torch.autocast(device.type, dtype=torch.bfloat16)

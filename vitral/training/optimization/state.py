@@ -1,6 +1,6 @@
-"""What a run's parts keep from one update to the next: each owns its tensors, names them, and takes them back."""
+"""The state of a run's parts between updates: each part owns its tensors, names them, and restores them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 import torch
@@ -13,12 +13,12 @@ from vitral.models.experts import Rows, shared_rows
 
 
 class Held(NamedTuple):
-    """What this process holds of a tensor.
+    """This process's part of a tensor.
 
     Attributes:
-        tensor: that tensor, or this process's share of it.
-        like: the parameter that it belongs to, and whose way of being shared out it follows.
-        rows: that expert parallelism left here of that parameter; None for all.
+        tensor: The tensor, or this process's share of it.
+        like: The parameter that it belongs to; it is sharded in the same way.
+        rows: The rows of that parameter that expert parallelism left here; None for all.
     """
 
     tensor: Tensor
@@ -27,12 +27,12 @@ class Held(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What one process writes of a tensor: all of it, or some of its rows.
+    """The part of a tensor that a process writes: all of it, or some of its rows.
 
     Attributes:
-        tensor: the rows.
-        first: the number of the first of them.
-        rows: how many rows the whole has; None where this is the whole.
+        tensor: The rows.
+        first: The number of the first row.
+        rows: The number of rows of the whole tensor; None if this is the whole tensor.
     """
 
     tensor: Tensor
@@ -41,17 +41,17 @@ class Piece(NamedTuple):
 
 
 class Stateful(Protocol):
-    """A part of a run that a checkpoint holds; what it keeps are tensors, whatever number of processes hold them."""
+    """A part of a run that a checkpoint holds, as tensors that do not depend on the number of processes."""
 
     def state_dict(self) -> Mapping[str, Held]:
-        """Return all that an uninterrupted run would continue with."""
+        """Return everything that an uninterrupted run would continue with."""
         ...
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Take back what `state_dict` once named, each tensor whole.
+        """Restore what `state_dict` returned, each tensor whole.
 
         Raises:
-            ValueError: it is of another network or method.
+            ValueError: The state is of another network or method.
         """
         ...
 
@@ -63,7 +63,7 @@ class Weights:
         self.module = module
 
     def state_dict(self) -> dict[str, Held]:
-        """Return every parameter and buffer by its name in the module."""
+        """Return every parameter and buffer, by its name in the module."""
         rows = shared_rows(self.module)
         return {
             name: Held(tensor, tensor, rows.get(tensor))
@@ -71,16 +71,16 @@ class Weights:
         }
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Put them back in place."""
+        """Restore the parameters and buffers, in place."""
         fill(self.state_dict(), saved)
 
 
 class OptimizerState:
-    """What optimizers keep of each parameter, by the parameter's name in a module.
+    """The optimizers' state of each parameter, by the parameter's name in a module.
 
     Args:
-        module: whose parameters they change.
-        optimizers: no parameter is in two of them.
+        module: The module of the parameters.
+        optimizers: The optimizers; no parameter is in two of them.
     """
 
     def __init__(self, module: nn.Module, optimizers: list[Optimizer]) -> None:
@@ -99,10 +99,10 @@ class OptimizerState:
         }
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Put them back in place.
+        """Restore the tensors.
 
         Raises:
-            ValueError: they are of another network.
+            ValueError: The tensors are of another network.
         """
         parameters, rows = dict(self.module.named_parameters()), shared_rows(self.module)
         states = {
@@ -119,17 +119,22 @@ class OptimizerState:
             states[parameter][parameter][key] = _own_part(saved[path], parameter, rows.get(parameter))
 
 
+def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this process's part of each tensor: the tensor itself unless it is sharded. No part is copied."""
+    return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+
+
 def held(tensors: Mapping[str, Tensor]) -> dict[str, Held]:
-    """Return tensors as a part of a run names them where each is a parameter, or the same in every process."""
+    """Return tensors as a part of a run holds them, if each is a parameter or the same in every process."""
     return {name: Held(tensor, tensor) for name, tensor in tensors.items()}
 
 
 @torch.no_grad()
 def fill(own: Mapping[str, Held], saved: Mapping[str, Tensor]) -> None:
-    """Copy this process's part of saved tensors into its own, in place.
+    """Copy this process's part of saved tensors into its own tensors, in place.
 
     Raises:
-        ValueError: the names or a shape differ.
+        ValueError: The names or a shape differ.
     """
     if own.keys() != saved.keys():
         raise ValueError(f"'{min(own.keys() ^ saved.keys())}' is in only one of the two")
@@ -139,12 +144,12 @@ def fill(own: Mapping[str, Held], saved: Mapping[str, Tensor]) -> None:
         target = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         source = whole if rows is None else whole[rows[0] : rows[1]]
         if target.shape != source.shape:
-            raise ValueError(f"'{name}' is {tuple(whole.shape)} there; resume with the run's own recipe")
+            raise ValueError(f"'{name}' has the shape {tuple(whole.shape)} there; resume with the run's own recipe")
         target.copy_(source)
 
 
 def pieces(states: Mapping[str, Held]) -> Iterator[tuple[str, Piece]]:
-    """Give a copy of what this process is to write of tensors; nothing of those that another one writes."""
+    """Yield copies of the parts that this process writes; tensors that another process writes are left out."""
     for name, state in states.items():
         piece = _piece(*state)
         if piece is not None:
@@ -170,7 +175,7 @@ def _piece(tensor: Tensor, like: Tensor, shared: Rows | None) -> Piece | None:
 
 
 def _rows_held(like: Tensor, shape: torch.Size, shared: Rows | None) -> tuple[int, int] | None:
-    """Return the first row and the end of the rows that this process holds of a whole tensor of `shape`; None for all."""
+    """Return the range (first, end) of the rows that this process holds of a whole tensor of `shape`; None for all."""
     if isinstance(like, DTensor) and shape == like.shape:
         sharded = next((axis for axis, placed in enumerate(like.placements) if placed.is_shard()), None)
         if sharded is None:
@@ -184,7 +189,7 @@ def _rows_held(like: Tensor, shape: torch.Size, shared: Rows | None) -> tuple[in
 
 
 def _own_part(saved: Tensor, parameter: Tensor, shared: Rows | None) -> Tensor:
-    """Return this process's part of what an optimizer keeps of a parameter."""
+    """Return this process's part of an optimizer's saved tensor for a parameter."""
     rows = _rows_held(parameter, saved.shape, shared)
     if rows is not None:
         saved = saved[rows[0] : rows[1]]

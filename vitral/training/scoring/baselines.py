@@ -1,4 +1,4 @@
-"""What simple classifiers reach on the pixels, and on the frozen features of trained weights, before a run trains."""
+"""The scores of simple classifiers on pixels, and on the frozen features of trained weights, before a run trains."""
 
 import dataclasses
 import json
@@ -16,19 +16,19 @@ from vitral.training.session import Run
 
 
 def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) -> Baselines | None:
-    """Return the scores of simple classifiers; None where they were not asked for, do not fit the data or take too long.
+    """Return the scores of simple classifiers; None if they are off, do not fit the data or take too long.
 
     Args:
-        run: what was asked, decided and read.
-        listener: hears them.
-        fitted: what is known of the training images already.
+        run: The run.
+        listener: The listener for their sentence.
+        fitted: The training images' features, if they are known already.
     """
-    # Several labels have neither neighbours' votes nor a closed form of the kind.
+    # Neighbours' votes and the closed form need a single label.
     if not run.request.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
     path = run.folder / BASELINES_FILE
-    if run.request.resume and (kept := distributed.broadcast(read_kept(Baselines, path))) is not None:
-        return kept
+    if run.request.resume and (stored := distributed.broadcast(read_kept(Baselines, path))) is not None:
+        return stored
     budget = run.clock.seconds
     seconds = max(BASELINES_SHARE * run.cost.seconds, BASELINES_SECONDS) if budget is None else BASELINES_SHARE * budget
     trained = run.plan.origin == "weights"

@@ -1,4 +1,4 @@
-"""Whether a run failed, what is the likely reason, and which run would help: said before anything else of it."""
+"""Whether a run failed, the likely reason, and the run that would help; a report begins with it."""
 
 import math
 import statistics
@@ -16,26 +16,26 @@ from vitral.training.loop import TrainingResult
 from vitral.training.request import Request
 from vitral.training.session import Run
 
-FEW_STEPS = 300  # that a network needs to learn its head and adapt its features
-FEW_IMAGES = 20_000  # below which a Vision Transformer does not learn from random weights what pre-trained ones know
-GUESSING_MARGIN = 1.1  # times the loss of guessing, above which a loss has run away
-RECENT = 3  # rows of the log, whose mean is the loss at the end
-RANDOM = "random weights"  # how the source of a network that nothing has trained begins
-PRETRAINED = "vit-s14@dinov2"  # a start to propose where random weights learned too little
-LOWER = 0.1  # by which a learning rate that was too high is lowered
+FEW_STEPS = 300  # updates that a network needs to learn its head and adapt its features
+FEW_IMAGES = 20_000  # below this number a Vision Transformer from random weights stays behind pre-trained weights
+GUESSING_MARGIN = 1.1  # a loss above this multiple of the loss of guessing has run away
+RECENT = 3  # the last rows of the log; their mean is the final loss
+RANDOM = "random weights"  # the beginning of the source of an untrained network
+PRETRAINED = "vit-s14@dinov2"  # the start to propose if random weights learned too little
+LOWER = 0.1  # factor for a learning rate that was too high
 UNTOLD = f"That is neither success nor failure: score it on more labelled images with {function('evaluate')}."
-LONGER = 4  # times, that a run which made too few updates is made longer
+LONGER = 4  # factor for the length of a run that made too few updates
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong with a result.
+    """A problem of a result.
 
     Attributes:
-        problem: one sentence with its figures.
-        reason: the likely reason, one sentence.
-        remedy: the run to ask for instead, where that may help.
-        failed: whether the result is of no use; if not, it is only weaker than something simpler seems.
+        problem: A sentence with the figures.
+        reason: The likely reason, a sentence.
+        remedy: The request for a run that may help; None for none.
+        failed: Whether the result is useless; if not, it is only weaker than expected.
     """
 
     problem: str
@@ -44,32 +44,32 @@ class Diagnosis:
     failed: bool = True
 
     def sentence(self) -> str:
-        """Return everything in one line."""
+        """Return everything on a single line."""
         return f"{self.problem} {self.reason}" + (f" This may help: {call(self.remedy.call())}" if self.remedy else "")
 
 
 def merged(diagnosis: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """Return what is to be said of a result, the problems of one reason and remedy as one, in their order."""
-    said: dict[Diagnosis, list[str]] = {}
+    """Return the diagnoses in their order; those with the same reason and remedy are joined."""
+    grouped: dict[Diagnosis, list[str]] = {}
     for finding in diagnosis:
-        said.setdefault(replace(finding, problem=""), []).append(finding.problem)
-    return tuple(replace(finding, problem=" ".join(problems)) for finding, problems in said.items())
+        grouped.setdefault(replace(finding, problem=""), []).append(finding.problem)
+    return tuple(replace(finding, problem=" ".join(problems)) for finding, problems in grouped.items())
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a diagnosis depends on besides the scores.
+    """The facts about a run that a diagnosis depends on, besides the scores.
 
     Attributes:
-        split: that was scored.
-        train_images: to learn from; None of an endless source.
-        from_scratch: whether the run began with random weights.
-        steps: updates made.
-        learning_rate: the recipe's peak.
-        last_loss: mean training loss of the last updates; None if unknown.
-        request: What made the run: its kind, trained weights and time, the data and how they are read.
-        pretrained: weights to propose as a start; empty for a run that cannot have any.
-        judged: whether there were validation images, without which no more than a first classifier is made.
+        split: The split that was scored.
+        train_images: The number of training images; None for an endless source.
+        from_scratch: Whether the run started from random weights.
+        steps: The number of updates.
+        learning_rate: The learning rate at its peak.
+        last_loss: The mean training loss of the last updates; None if unknown.
+        request: The request: the kind of run, its trained weights and time, the data and how they are read.
+        pretrained: The weights to propose as a start; empty for a run that cannot have any.
+        judged: Whether there were validation images; without them only a first classifier is made.
     """
 
     split: str
@@ -84,12 +84,12 @@ class Circumstances:
 
 
 def diagnose(evaluation: Result, baselines: Baselines | None, circumstances: Circumstances) -> tuple[Diagnosis, ...]:
-    """Return what is wrong with a result, the worst first; nothing if all is well, or it has no share of right answers.
+    """Return a result's problems, the worst first; none if all is well, or if it has no share of right answers.
 
-    At chance is what does not significantly beat always naming the commonest class, unless so few images were scored that a
-    good result could look the same, which is said and has not failed; below a baseline is what is significantly below it, for
-    the images that each was scored on. A result that is below its own linear probe only within what chance explains is said,
-    too, but has not failed.
+    A result is at chance if it does not significantly beat always naming the commonest class. If so few images were scored
+    that a good result could look the same, that is reported but does not count as failed. A result is below a baseline if it is
+    significantly below it, given the number of images that each was scored on. A result that is below its own linear probe
+    only within chance is reported, too, but has not failed.
     """
     return tuple(_findings(evaluation, baselines, circumstances))
 
@@ -97,7 +97,7 @@ def diagnose(evaluation: Result, baselines: Baselines | None, circumstances: Cir
 def _findings(evaluation: Result, baselines: Baselines | None, run: Circumstances) -> Iterator[Diagnosis]:
     standing = evaluation.standing
     if run.split == "train" or standing is None:
-        return  # of the training images themselves neither success nor failure can be told
+        return  # scores on the training images show neither success nor failure
     if standing.at_chance:
         yield Diagnosis(standing.sentence(run.split), *_likely(len(evaluation.class_names), run))
     elif standing.untold:
@@ -118,55 +118,56 @@ def _below(evaluation: Result, share: float, baselines: Baselines, run: Circumst
     if probe is not None and share < probe:
         yield Diagnosis(
             f"Training did not beat a simple classifier on the network's frozen features: {reached}, against {probe:.1%}.",
-            f"The difference is within what {evaluation.num_examples} images can tell.",
+            f"{evaluation.num_examples} images cannot tell whether the difference is more than chance.",
             _with(run, "adaptation.method=probe"),
             failed=False,
         )
 
 
 def recent_loss(history: Sequence[Mapping[str, float]]) -> float | None:
-    """Return the mean training loss of the last rows of a log; None if there is none."""
+    """Return the mean training loss of the last rows of a log; None if it has no loss."""
     losses = [row["loss"] for row in history if "loss" in row]
     return statistics.fmean(losses[-RECENT:]) if losses else None
 
 
 def _likely(classes: int, run: Circumstances) -> tuple[str, Request]:
-    """Return the likely reason why a network learned too little, and the run to ask for instead."""
+    """Return the likely reason why a network learned too little, and the request for a better run."""
     if run.last_loss is not None and run.last_loss > GUESSING_MARGIN * math.log(classes):
         lower = LOWER * run.learning_rate
         return (
-            f"The loss ended at {run.last_loss:.3g}, above the {math.log(classes):.3g} of guessing: the learning rate of "
+            f"The loss ended at {run.last_loss:.3g}, above the {math.log(classes):.3g} of guessing, so the learning rate of "
             f"{run.learning_rate:g} is too high.",
             _with(run, f"optimizer.lr={lower:g}"),
         )
     if run.steps == 0 and not run.judged:
         recipe = SCRATCH if run.from_scratch else ADAPTED
-        why = "Nothing was trained but a linear layer, for there are no validation images to compare it with a network by."
+        why = "Only a linear layer was trained, because there are no validation images to compare it with a network."
         return why, replace(run.request, recipe=recipe)
     if run.steps == 0:
-        return "Nothing was trained but a linear layer.", _longer(run, FEW_STEPS)
+        return "Only a linear layer was trained.", _longer(run, FEW_STEPS)
     few_steps = f"Only {run.steps} updates were made.", _longer(run, FEW_STEPS)
     if run.steps < FEW_STEPS and run.request.budget_seconds is not None:
         return few_steps
     if run.pretrained and run.from_scratch and run.train_images is not None and run.train_images < FEW_IMAGES:
         return (
-            f"The network began with random weights, for which {run.train_images:,} images are few; start from trained ones.",
+            f"The network started from random weights, and {run.train_images:,} images are few for that. Start from trained "
+            "weights.",
             replace(run.request, source=run.pretrained),
         )
     if run.steps < FEW_STEPS:
         return few_steps
     if run.from_scratch:
-        began = "The network began with random weights."
-        return began, replace(run.request, source=run.pretrained) if run.pretrained else _longer(run, run.steps)
+        reason = "The network started from random weights."
+        return reason, replace(run.request, source=run.pretrained) if run.pretrained else _longer(run, run.steps)
     return (
-        f"Training spoiled the features that the network came with: the learning rate of {run.learning_rate:g} may be too "
-        "high for so few images; let the head alone learn.",
+        f"Training spoiled the features of the trained weights. The learning rate of {run.learning_rate:g} may be too "
+        "high for so few images; let only the head learn.",
         _with(run, "adaptation.method=probe"),
     )
 
 
 def _longer(run: Circumstances, steps: int) -> Request:
-    """Return the run with several times its time, or where that was not limited with several times so many steps."""
+    """Return the request with several times its time; if that was not limited, with several times the steps."""
     if run.request.budget_seconds is None:
         return _with(run, f"steps={LONGER * steps}")
     return replace(run.request, time=proposed(LONGER * run.request.budget_seconds))
@@ -177,10 +178,10 @@ def _with(run: Circumstances, change: str) -> Request:
 
 
 def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
-    """Return what is wrong with a command that missed its time budget."""
+    """Return the problem of a command that missed its time budget."""
     return Diagnosis(
-        f"Longer than it was given: {seconds:.0f} s, where {argument('time')} said {budget_seconds:.0f} s.",
-        "The machine became slower at the end than it was while the run was planned, or too little time was given.",
+        f"The command took {seconds:.0f} s, longer than the {budget_seconds:.0f} s of {argument('time')}.",
+        "The machine became slower than it was while the run was planned, or the time was too short.",
         failed=False,
     )
 
@@ -188,7 +189,7 @@ def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
 def diagnose_run(
     run: Run, training: TrainingResult, baselines: Baselines | None, evaluation: Result
 ) -> tuple[Diagnosis, ...]:
-    """Return what is wrong with a run's result, the worst first; nothing if all is well."""
+    """Return the problems of a run's result, the worst first; none if all is well."""
     train, tuned = run.data.splits["train"], run.kind == "fine-tune"
     scratch = run.classifier.provenance.source.startswith(RANDOM)
     request = run.request

@@ -1,4 +1,4 @@
-"""What is measured on the validation split while a run trains."""
+"""The measurements on the validation split while a run trains."""
 
 import math
 from collections.abc import Callable
@@ -13,24 +13,24 @@ from vitral.events import Listener
 from vitral.models.model import Model
 from vitral.training.live import Live
 from vitral.training.loop import Validate
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.session import Run
 
-VALIDATION_IMAGES = 2000  # of an endless source, which has no last image
-FEW_IMAGES = 5000  # for which starting workers takes longer than they save
+VALIDATION_IMAGES = 2000  # of an endless source
+FEW_IMAGES = 5000  # below this number starting workers takes longer than they save
 
 
 def run_validation(run: Run, source: Source | None, live: Live | None) -> Validate | None:
-    """Return what measures the network on some images; None where there are none, or nothing is to be measured on them.
+    """Return the function that scores the network on validation images; None if there is nothing to score.
 
     Args:
-        run: whose network it is.
-        source: the images.
-        live: what follows its features besides; None for nothing.
+        run: The run.
+        source: The images; None for none.
+        live: The scores of the network's features; None for none.
     """
     if not run.session.validate:
         return None
-    # A head that nothing has trained has nothing to say.
+    # An untrained head is not scored.
     scored = source if method_of(run.recipe).trains_head(run.recipe) else None
     if scored is None and live is None:
         return None
@@ -65,5 +65,5 @@ def _of_head(
 
 
 def scoring_workers(run: Run) -> int:
-    """Return the processes that read the images to score on."""
+    """Return the number of processes that read the images to score."""
     return 0 if len(run.data.splits["train"]) < FEW_IMAGES else run.recipe.workers

@@ -26,8 +26,8 @@ from vitral.training.clock import (
 from vitral.training.durations import written
 from vitral.training.facts import time_images
 from vitral.training.live import NEIGHBOURS_AMONG, follow
-from vitral.training.methods.head import fitted_images
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
+from vitral.training.methods.self_supervised import fitted_images
 from vitral.training.session import Run, Scoring
 
 

@@ -1,4 +1,4 @@
-"""What each recipe's header says: its command, what to expect of it, how long it takes, where it is from."""
+"""The headers of recipes: the command, the expected result, the run time, the source."""
 
 import re
 from dataclasses import dataclass, fields
@@ -15,12 +15,12 @@ class Header:
     """A recipe as its own comment lines describe it.
 
     Attributes:
-        name: by which it is asked for.
-        title: what it trains, one sentence.
-        command: the command line that runs it.
-        expected: the result to expect.
-        run_time: how long it takes, and on what.
-        source: where its settings are from.
+        name: The recipe's name.
+        title: A sentence that names what the recipe trains.
+        command: The command line that runs it.
+        expected: The expected result.
+        run_time: The run time, with the hardware.
+        source: The source of its settings.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Header:
     source: str
 
     def mentions(self, word: str) -> bool:
-        """Tell whether any of it holds a word, whatever its case, hyphens and spaces: CIFAR-100 is cifar100."""
+        """Tell whether the header contains a word; case, hyphens and spaces do not count: CIFAR-100 is cifar100."""
         return any(_plain(word) in _plain(getattr(self, field.name)) for field in fields(self))
 
 
@@ -50,8 +50,8 @@ def recipe_text(name: str) -> str:
 
 
 def parse_header(name: str, text: str) -> Header:
-    """Return what the comment lines at the head of a recipe say; a label's text may continue in indented lines."""
-    said: dict[str, str] = {}
+    """Return the header of a recipe's text; a label's text may continue on indented lines."""
+    values: dict[str, str] = {}
     title: list[str] = []
     label = ""
     for line in text.splitlines():
@@ -59,9 +59,9 @@ def parse_header(name: str, text: str) -> Header:
             break
         if match := LINE.match(line):
             label = LABELS[match[1]]
-            said[label] = match[2].strip()
+            values[label] = match[2].strip()
         elif label:
-            said[label] += f" {line.lstrip('#').strip()}"
+            values[label] += f" {line.lstrip('#').strip()}"
         elif line.lstrip("#").strip():
             title.append(line.lstrip("#").strip())
-    return Header(name=name, title=" ".join(title), **{field: said.get(field, "") for field in LABELS.values()})
+    return Header(name=name, title=" ".join(title), **{field: values.get(field, "") for field in LABELS.values()})

@@ -1,4 +1,4 @@
-"""`Recipe`: every setting of a training run, as one typed tree that is read from TOML and written back to it."""
+"""`Recipe`: every setting of a training run, as a typed tree that is read from TOML and written back to it."""
 
 import difflib
 import functools
@@ -19,7 +19,7 @@ from vitral.models.position import PositionAt, PositionKind
 from vitral.models.vit_config import Pooling
 from vitral.overrides import override
 from vitral.paths import is_regular
-from vitral.training.settings.methods import SECTIONS, MethodSettings, method_settings, older_spelling
+from vitral.training.settings.methods import MethodSettings, method_names, method_settings, older_spelling, section_of
 from vitral.training.settings.sections import (
     MAY_CHANGE,
     AdaptationSettings,
@@ -42,7 +42,7 @@ from vitral.training.settings.sections import (
 )
 
 PACKAGE = "vitral.recipes"
-ROTARY = "rotary"  # positions of a recipe that are no embedding
+ROTARY = "rotary"  # a recipe's positions without an embedding
 RENAMED = {  # since 0.2
     "bit-hyperrule-small-pictures": "bit-hyperrule-small-images",  # codespell:ignore pictures
     "bit-hyperrule-medium-pictures": "bit-hyperrule-medium-images",  # codespell:ignore pictures
@@ -50,47 +50,48 @@ RENAMED = {  # since 0.2
 
 
 class Recipe(Section):
-    """Everything that decides what a run learns; the same recipe, data and hardware give the same weights.
+    """All settings that decide what a run learns; the same recipe, data and hardware give the same weights.
+
+    The settings from `patch_size` to `heads`, and `head`, are for networks from random weights; None means the network's own.
 
     Attributes:
-        name: what it is called.
-        model: the network of a run from random weights; None where it is given otherwise.
-        image_size: pixels; None for the network's own.
-        patch_size: pixels, of a run from random weights; None for the network's own.
-        patch_stride: pixels between patches of a run from random weights; None for the patch size.
-        position: position embedding of a run from random weights, or "rotary" for DINOv3's, which turn queries and keys in
-            every block instead; None for the network's own.
-        position_at: where it is added: "input", "layers" or "layers-shared"; likewise.
-        pooling: "token", "gap" or "map", of a run from random weights; None for the network's own.
-        depth: blocks of a Vision Transformer's encoder, of a run from random weights; None for the network's own.
-        width: of its tokens; likewise.
-        mlp_width: inside its MLP; likewise.
-        heads: of its attention; None for the network's own, of another `width` for heads as wide as the network's own.
-        seed: of weights, order, augmentation and dropout.
-        steps: updates in all; None to follow `epochs`.
-        epochs: passes over the data; None to follow `steps`.
-        batch_size: images an update.
-        fit_to_data: whether a small dataset shortens the batch and lengthens the run; see `fit_length`. Off in published
+        name: The recipe's name.
+        model: The network of a run from random weights; None if the network is given otherwise.
+        image_size: The side of an image, pixels; None for the network's own.
+        patch_size: The side of a patch, pixels.
+        patch_stride: The distance between patches, pixels; None for the patch size.
+        position: The position embedding, or "rotary" for DINOv3's rotations of queries and keys in every block.
+        position_at: The place where the embedding is added: "input", "layers" or "layers-shared".
+        pooling: The pooling: "token", "gap" or "map".
+        depth: The number of blocks of a Vision Transformer's encoder.
+        width: The width of a Vision Transformer's tokens.
+        mlp_width: The width inside a Vision Transformer's MLP.
+        heads: The number of attention heads; None keeps the width of the network's own heads if `width` changes.
+        seed: The seed of weights, order, augmentation and dropout.
+        steps: The number of updates; None to follow `epochs`.
+        epochs: The number of passes over the data; None to follow `steps`.
+        batch_size: The number of images in an update.
+        fit_to_data: Whether a small dataset shortens the batch and lengthens the run; see `fit_length`. Off in published
             recipes, which stay as their source has them.
-        workers: processes that prepare images; 0 prepares in the training process.
+        workers: The number of processes that prepare images; 0 prepares in the training process.
         precision: "auto", "bf16" or "fp32".
-        optimizer: optimizer and clipping.
-        schedule: learning rate over time.
-        regularization: dropout and its like.
-        task: what a label means, by the name of a task; None for what the data show.
-        method: how the network learns.
-        objective: the loss of labels.
-        head: of a network from random weights.
-        experts: of a V-MoE.
-        augmentation: how images vary; None for what suits the data.
-        preprocessing: how an image becomes the network's input, where the network does not say it.
-        mixing: images mixed in pairs.
-        adaptation: which weights learn.
+        optimizer: The optimizer and clipping.
+        schedule: The learning rate over time.
+        regularization: Dropout and its like.
+        task: The meaning of a label, by a task's name; None for the data's own.
+        method: The method by which the network learns.
+        objective: The loss of labels.
+        head: The head.
+        experts: The experts of a V-MoE.
+        augmentation: The augmentation of images; None for what suits the data.
+        preprocessing: The preprocessing of images, if it differs from the network's own.
+        mixing: The mixing of images in pairs.
+        adaptation: The weights that learn.
         averaging: Polyak averaging.
-        checkpoint: when to save.
-        evaluation: when to validate.
-        faults: what is forgiven.
-        compute: how the work is laid out.
+        checkpoint: The times of saving.
+        evaluation: The times of validation.
+        faults: The faults that are tolerated.
+        compute: The layout of the work.
     """
 
     name: str = "custom"
@@ -148,7 +149,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> "Recipe":
-        """Refuse what would be passed over in silence."""
+        """Refuse settings that would be silently ignored."""
         if not self.method.mixes and (self.mixing.mixup or self.mixing.cutmix):
             raise ValueError(f"the method '{self.method.name}' does not learn from mixed images; leave mixing out")
         objective = self.objective
@@ -164,11 +165,11 @@ class Recipe(Section):
 
     @property
     def learns_by_softmax(self) -> bool:
-        """Whether the loss is the softmax cross-entropy of the labels, whose value at a guess is known."""
+        """Whether the loss is the softmax cross-entropy of the labels; its value for a guess is known."""
         return self.method.name == "supervised" and self.objective.name == "softmax"
 
     def summary(self) -> str:
-        """Return the settings that matter most in one line."""
+        """Return the most important settings on a single line."""
         optimizer, schedule = self.optimizer, self.schedule
         return (
             f"{optimizer.name}, learning rate {optimizer.lr:g}, weight decay {optimizer.weight_decay:g}, "
@@ -179,31 +180,31 @@ class Recipe(Section):
         """Return the recipe with changes such as "optimizer.lr=0.01" applied.
 
         Raises:
-            RecipeError: an unknown key or an impossible value.
+            RecipeError: An unknown key or an impossible value.
         """
-        return change_recipe(_without_none(self._said()), overrides, self.name)
+        return change_recipe(_without_none(self._explicit()), overrides, self.name)
 
     def with_changes(self, changes: Mapping[str, object]) -> "Recipe":
-        """Return the recipe with other values, by dotted keys; like every recipe they are checked.
+        """Return the recipe with other values, by dotted keys; they are checked as in every recipe.
 
         Raises:
-            RecipeError: an unknown key or an impossible value.
+            RecipeError: An unknown key or an impossible value.
         """
-        values = self._said()
+        values = self._explicit()
         for key, value in changes.items():
             *sections, leaf = key.split(".")
             functools.reduce(operator.getitem, sections, values)[leaf] = value
         return build_recipe(values, self.name)
 
-    def _said(self) -> dict[str, Any]:
-        """Return the tree of values without those that follow from the optimizer's name, so that they follow a new one."""
+    def _explicit(self) -> dict[str, Any]:
+        """Return the tree of values without defaults that follow from the optimizer's name, so that they follow a new name."""
         values = self.model_dump(mode="json")
         for name in {"momentum", "nesterov"} - self.optimizer.model_fields_set:
             del values["optimizer"][name]
         return values
 
     def to_toml(self) -> str:
-        """Return the recipe as TOML; what is None is left out."""
+        """Return the recipe as TOML, without the settings that are None."""
         return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
 
 
@@ -216,17 +217,17 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Return a recipe with changes applied.
 
     Args:
-        source: the name of one that comes with Vitral, or the path of a TOML file.
-        overrides: changes such as "optimizer.lr=0.01" or "precision=fp32"; values are TOML, or bare words.
+        source: The name of a recipe that comes with Vitral, or the path of a TOML file.
+        overrides: Changes such as "optimizer.lr=0.01" or "precision=fp32"; values are TOML, or bare words.
 
     Raises:
-        RecipeError: no such recipe, a file that is no TOML, an unknown key (the nearest is offered) or an impossible value.
+        RecipeError: No such recipe, a file that is not TOML, an unknown key (with the nearest key) or an impossible value.
     """
     source = RENAMED.get(str(source), source)
     text = _read(source)
     try:
         values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # its own kind, and those of numbers and nesting without end
+    except (ValueError, RecursionError) as error:  # TOML's own error, huge numbers, and endless nesting
         raise RecipeError(f"The recipe '{source}' is not valid TOML: {one_line(error)}.") from error
     values.setdefault("name", Path(str(source)).stem)
     return change_recipe(values, overrides, str(source))
@@ -236,13 +237,13 @@ def change_recipe(values: dict[str, Any], overrides: Sequence[str], source: str)
     """Return the recipe of a tree of values with changes applied.
 
     Raises:
-        RecipeError: an unknown key or an impossible value.
+        RecipeError: An unknown key or an impossible value.
     """
-    for one, other in (("steps", "epochs"), ("epochs", "steps")):
-        if any(change.startswith(f"{one}=") for change in overrides):
-            values.pop(other, None)  # a length that the user gives replaces the recipe's, in whatever unit
+    for unit, other in (("steps", "epochs"), ("epochs", "steps")):
+        if any(change.startswith(f"{unit}=") for change in overrides):
+            values.pop(other, None)  # the user's length replaces the recipe's, in whatever unit
     if any(change.startswith(("steps=", "epochs=", "schedule.")) for change in overrides):
-        values.get("schedule", {}).pop("bends", None)  # of the length that it had
+        values.get("schedule", {}).pop("bends", None)  # they belong to the old length
     for change in overrides:
         _apply(values, change)
     return build_recipe(values, source)
@@ -252,7 +253,7 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
     """Return the recipe of a tree of values.
 
     Raises:
-        RecipeError: an unknown key or an impossible value.
+        RecipeError: An unknown key or an impossible value.
     """
     try:
         return Recipe.model_validate(values)
@@ -260,15 +261,15 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
         raise RecipeError(_explain(error, source)) from error
 
 
-def first_difference(one: Recipe, other: Recipe) -> str | None:
-    """Return the first key, dotted, in which two recipes differ that would not learn the same."""
-    mine, theirs = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (one, other))
+def first_difference(recipe: Recipe, other: Recipe) -> str | None:
+    """Return the first key, dotted, in which two recipes differ so that they would not learn the same."""
+    values, other_values = (dict(_leaves(each.model_dump(mode="json"))) for each in (recipe, other))
     free = may_change()
-    return next((key for key in mine if mine[key] != theirs.get(key) and key not in free), None)
+    return next((key for key in values if values[key] != other_values.get(key) and key not in free), None)
 
 
 def may_change(section: type[Section] = Recipe, prefix: str = "") -> frozenset[str]:
-    """Return the keys, dotted, of the settings that may be others when a run is resumed: those marked with `MAY_CHANGE`."""
+    """Return the keys, dotted, of the settings that may change when a run is resumed: those marked with `MAY_CHANGE`."""
     keys: set[str] = set()
     for name, field in section.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
@@ -295,7 +296,7 @@ def _read(source: str | Path) -> str:
             return str(entry.read_text(encoding="utf-8"))
     hint = did_you_mean(name, list_recipes())
     raise RecipeError(
-        f"There is no recipe file and no recipe '{name}'.{hint} {function('list_recipes')} lists those that come with it."
+        f"There is no recipe file and no recipe '{name}'.{hint} {function('list_recipes')} lists Vitral's recipes."
     )
 
 
@@ -307,12 +308,12 @@ def _apply(values: dict[str, Any], change: str) -> None:
 
 
 def _may_be_left_out(key: str) -> bool:
-    """Tell whether a setting is None where a recipe says nothing; elsewhere "none" is a word, such as a policy's."""
+    """Tell whether a setting is None by default; for other settings "none" is a word, such as a policy's name."""
     return dict(_leaves(Recipe().model_dump(mode="json"))).get(key, "") is None and not _none_is_a_word(key)
 
 
 def _none_is_a_word(key: str) -> bool:
-    """Tell whether "none" is among the words of a setting of the recipe itself: of `position` it means no embedding."""
+    """Tell whether "none" is a word of a setting of the recipe itself: for `position` it means no embedding."""
     field = Recipe.model_fields.get(key)
     return field is not None and any("none" in get_args(kind) for kind in get_args(field.annotation))
 
@@ -337,13 +338,13 @@ def _explain(error: ValidationError, source: str) -> str:
 def _known_keys() -> list[str]:
     """Return every key of a recipe, dotted."""
     recipe = [key for key, _ in _leaves(Recipe().model_dump(mode="json")) if key != "augmentation"]
-    methods = {f"method.{name}" for section in SECTIONS.values() for name in section.model_fields}
+    methods = {f"method.{name}" for section in map(section_of, method_names()) for name in section.model_fields}
     augmentation = {f"augmentation.{name}" for name in Augmentation.__dataclass_fields__}
     return [*recipe, *sorted({*methods, *augmentation} - {*recipe})]
 
 
 def _nearest_key(key: str) -> str:
-    """Return `` Did you mean 'optimizer.lr'?`` for an unknown key: whole keys, so that the hint can be typed as it stands."""
+    """Return `` Did you mean 'optimizer.lr'?`` for an unknown key: whole keys, so that users can type the hint as it is."""
     known = _known_keys()
     leaf = key.rpartition(".")[2]
     spelled = {name: [name] for name in known} | {name.partition(".")[0]: [name.partition(".")[0]] for name in known}

@@ -25,23 +25,24 @@ def learning_rate(
 ) -> float:
     """Return the learning rate of update `step`, counted from 0.
 
-    Linear warm-up leads to the decay curve, which begins where the warm-up ends, or, as in timm, with the run, and is then
-    entered where the warm-up meets it. As in the original the first update of a run with warm-up has a rate of 0.
+    Linear warm-up leads to the decay curve. The curve begins where the warm-up ends, or, as in timm, at the start of the run;
+    the warm-up then joins it. As in the original the first update of a run with warm-up has a rate of 0.
 
     Args:
-        step: updates made so far; between two of them for a run that a time budget made shorter.
-        base: the rate at the peak.
-        total_steps: updates in all; the curve reaches `final` there, or where the cool-down begins.
-        warmup_steps: updates until the peak.
-        decay: the curve: "cosine" and "linear" from `base` to `final`; "rsqrt" one over the square root of the time (Scaling
-            Vision Transformers, arXiv 2106.04560); "steps" a tenth at each milestone (BiT-HyperRule); or "constant".
-        final: the rate at the end of a cosine or linear curve.
-        warmup_lr: the rate at which the warm-up begins.
-        cooldown_steps: updates at the end, in which "rsqrt" goes linearly to 0 and the others stay as they are.
-        timescale: of "rsqrt", updates.
-        milestones: of "steps", shares of the run, ascending.
-        curve_from: where a cosine or linear curve begins: at the end of the warm-up or at the start of the run (timm's).
-        hold_steps: updates for which a rate is held: 1 for a new rate at each update, an epoch's as timm has it.
+        step: The number of updates so far; it may be fractional in a run that a time budget made shorter.
+        base: The rate at the peak.
+        total_steps: The number of updates; the curve reaches `final` there, or where the cool-down begins.
+        warmup_steps: The number of updates until the peak.
+        decay: The curve. "cosine" and "linear" go from `base` to `final`, "rsqrt" is one over the square root of the time
+            (Scaling Vision Transformers, arXiv 2106.04560), "steps" is a tenth at each milestone (BiT-HyperRule), "constant"
+            stays.
+        final: The rate at the end of a cosine or linear curve.
+        warmup_lr: The rate at the start of the warm-up.
+        cooldown_steps: The number of last updates, in which "rsqrt" goes linearly to 0 and the other curves stay constant.
+        timescale: The timescale of "rsqrt", updates.
+        milestones: The milestones of "steps", shares of the run, ascending.
+        curve_from: The start of a cosine or linear curve: the end of the warm-up, or the start of the run (timm's).
+        hold_steps: The number of updates that share a rate: 1 for a new rate at each update, an epoch's in timm.
     """
     if hold_steps > 1:
         step = step // hold_steps * hold_steps

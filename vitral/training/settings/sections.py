@@ -1,4 +1,4 @@
-"""The sections of a recipe: every setting with its meaning, unit and limits."""
+"""The sections of a recipe: each setting with its meaning, unit and limits."""
 
 import dataclasses
 from typing import Annotated, Any, Literal
@@ -20,7 +20,7 @@ from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler,
 from vitral.tasks.registry import task_named
 from vitral.training.settings.schedules import CurveFrom, Decay, learning_rate
 
-# Marks a setting that may be another when a run is resumed: another length extends or shortens it, and where and how it is
+# Marks a setting that may change when a run is resumed: a new length extends or shortens the run, and where and how the run is
 # computed and saved does not change what it learns.
 MAY_CHANGE: dict[str, JsonValue] = {"may_change": True}
 FACTORED_FROM = 32  # big_vision's; see `factored_axes`
@@ -48,7 +48,7 @@ OptimizerName = Annotated[str, AfterValidator(_known_optimizer)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Spread = Annotated[float, Field(gt=0, le=1)]
-# TOML has no null; where None means something else than "left out", it is written as a word.
+# TOML has no null, so None is written as a word where it does not mean "left out".
 NoLimit = Annotated[
     Annotated[float, Field(gt=0)] | None,
     BeforeValidator(lambda value: None if value == "none" else value),
@@ -74,35 +74,35 @@ class OptimizerSettings(Section):
     """Optimizer and clipping.
 
     Attributes:
-        name: "adamw" (and "adam", the same: see `build_optimizer`), "sgd", "lamb", "adafactor", "muon" (the hidden
-            matrices; with AdamW for the rest, see `hidden_matrices`) or one of a plugin's.
-        lr: learning rate at the peak.
-        sweep: rates that a sweep tries in its place, ascending; empty for four about it.
-        weight_decay: decoupled, times the learning rate; of SGD added to the gradient.
-        decay_on: what weight decay applies to: "kernels" (matrices and convolutions: no biases, norms, tokens or position
+        name: "adamw" (and "adam", which is the same, see `build_optimizer`), "sgd", "lamb", "adafactor", "muon" (for the
+            hidden matrices, with AdamW for the rest, see `hidden_matrices`), or the name of a plugin's optimizer.
+        lr: The learning rate at the peak.
+        sweep: The learning rates that a sweep tries, ascending; empty for four rates around `lr`.
+        weight_decay: The weight decay, decoupled and multiplied by the learning rate; SGD adds it to the gradient.
+        decay_on: The parameters with weight decay: "kernels" (matrices and convolutions: no biases, norms, tokens or position
             tables) or "all" parameters of the network, as in the V-MoE paper, SAM and T2T-ViT's transfer.
-        head_weight_decay: the head's own; None for the others'.
-        betas: of Adam, LAMB, Adafactor and Muon's AdamW.
-        eps: of Adam, LAMB and Muon's AdamW.
-        momentum: of SGD and Muon; where a recipe says nothing 0.9 of SGD, 0.95 of Muon, as in its original.
-        nesterov: whether SGD's or Muon's momentum is Nesterov's; where a recipe says nothing Muon's is, as in its original.
-        ns_steps: of Muon, steps of the iteration that makes an update orthogonal: 5 in the original, 3 in airbench94_muon.
-        momentum_dtype: in what SGD's momentum and Adam's first moment are kept from one update to the next; an update itself
-            uses the value that is not yet rounded. "bfloat16" in vision_transformer's fine-tuning and in big_vision.
-            Adafactor's is always bfloat16, LAMB's and Muon's always float32.
-        factored_from: of Adafactor, the smaller of a tensor's two largest axes from which its second moment is factored: 32
-            in big_vision; in V-MoE one more than there are experts, so that their axis is never factored.
-        clip_norm: limit of the global gradient norm; None, in TOML "none", for no clipping.
-        layer_decay: factor of the learning rate from each block to the one below it.
-        backbone_lr: the peak learning rate of all but the head, as a share of `lr`; 0.01 in T2T-ViT's transfer. The curve
-            leads from it to `schedule.final_lr` as the head's does.
-        sam_rho: radius of sharpness-aware minimisation; None for none.
-        sam_images: images whose gradient makes one climb of SAM (the paper's m), cut from each process's share of the batch;
-            in the original what an accelerator had. None: the whole batch makes one.
-        sam_final_rho: the radius where the learning rate is at `schedule.final_lr`, `sam_rho` being that at its peak, and
-            between them in proportion to the rate (GSAM, arXiv 2203.08065); None for the same radius throughout.
-        gsam_alpha: weight of the surrogate gap in GSAM: of that part of the gradient here which the one from the climb does not
-            have, and which is taken away; 0 for SAM.
+        head_weight_decay: The head's weight decay; None for `weight_decay`.
+        betas: The decays of the moments in Adam, LAMB, Adafactor and Muon's AdamW.
+        eps: The number added to the root of the second moment in Adam, LAMB and Muon's AdamW.
+        momentum: The momentum of SGD and Muon; by default 0.9 for SGD and 0.95 for Muon, as in its original.
+        nesterov: Whether SGD's or Muon's momentum is Nesterov's; by default only Muon's is, as in its original.
+        ns_steps: The steps of Muon's iteration that makes an update orthogonal: 5 in the original, 3 in airbench94_muon.
+        momentum_dtype: The type in which SGD's momentum and Adam's first moment are stored between updates; an update uses
+            the value before rounding. "bfloat16" in vision_transformer's fine-tuning and in big_vision. Adafactor always
+            stores bfloat16, LAMB and Muon always float32.
+        factored_from: The least size at which Adafactor factors the second moment: the smaller of a tensor's two largest axes
+            must reach it. 32 in big_vision; in V-MoE the number of experts plus 1, so that their axis is never factored.
+        clip_norm: The limit of the global gradient norm; None, in TOML "none", for no clipping.
+        layer_decay: The factor of the learning rate from each block to the block below.
+        backbone_lr: The peak learning rate of all but the head, as a share of `lr`; 0.01 in T2T-ViT's transfer. The curve
+            leads from it to `schedule.final_lr`, as the head's does.
+        sam_rho: The radius of sharpness-aware minimisation; None for plain gradients.
+        sam_images: The number of images that share a climb of SAM (the paper's m), taken from each process's share of the
+            batch; in the original the images of an accelerator. None for the whole batch.
+        sam_final_rho: The radius at the learning rate `schedule.final_lr`; `sam_rho` is the radius at the peak, and between
+            them the radius follows the rate (GSAM, arXiv 2203.08065). None for the same radius throughout.
+        gsam_alpha: The weight of GSAM's surrogate gap: the part of the gradient before the climb that is orthogonal to the
+            gradient from the climb, and that is subtracted. 0 for SAM.
     """
 
     name: OptimizerName = "adamw"
@@ -128,19 +128,19 @@ class OptimizerSettings(Section):
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> "OptimizerSettings":
-        """Refuse what the named optimizer would pass over in silence."""
+        """Refuse settings that the optimizer would silently ignore."""
         if self.nesterov and self.name not in ("sgd", "muon"):
             raise ValueError("nesterov belongs to 'sgd' and 'muon'")
         if self.momentum_dtype != "float32" and self.name in ("lamb", "adafactor", "muon"):
             raise ValueError("momentum_dtype belongs to 'sgd', 'adam' and 'adamw'")
         if self.factored_from != FACTORED_FROM and self.name != "adafactor":
             raise ValueError("factored_from belongs to 'adafactor'")
-        for name, said in (
+        for name, is_set in (
             ("sam_images", self.sam_images is not None),
             ("sam_final_rho", self.sam_final_rho is not None),
             ("gsam_alpha", self.gsam_alpha > 0),
         ):
-            if said and self.sam_rho is None:
+            if is_set and self.sam_rho is None:
                 raise ValueError(f"{name} belongs to SAM; set sam_rho, too")
         return self
 
@@ -149,20 +149,21 @@ class ScheduleSettings(Section):
     """The learning rate over time; see `learning_rate`.
 
     Attributes:
-        decay: "cosine", "linear", "constant", "rsqrt" or "steps".
-        warmup_steps: updates of linear warm-up.
-        warmup_epochs: the same in passes over the data; None to follow `warmup_steps`.
-        warmup_lr: rate at which the warm-up begins.
-        final_lr: rate at the end of the decay.
-        cooldown_steps: updates at the end: down to 0 after "rsqrt", at `final_lr` after the others.
-        cooldown_epochs: the same in passes over the data; None to follow `cooldown_steps`.
-        timescale: of "rsqrt", updates.
-        milestones: of "steps", shares of the run.
-        curve_from: where a cosine or linear curve begins: "warmup", at its end, or "start", with the run, as in timm.
-        hold_steps: updates for which a rate is held.
-        hold_epochs: the same in passes over the data, 1 in timm; None to follow `hold_steps`.
-        bends: how a time budget changed the length: after which update, and to how many in all; a run without a budget makes
-            the same changes again. None where it changed nothing.
+        decay: The curve: "cosine", "linear", "constant", "rsqrt" or "steps".
+        warmup_steps: The number of updates of linear warm-up.
+        warmup_epochs: The length of the warm-up in passes over the data; None to follow `warmup_steps`.
+        warmup_lr: The rate at the start of the warm-up.
+        final_lr: The rate at the end of the decay.
+        cooldown_steps: The number of updates at the end: down to 0 after "rsqrt", at `final_lr` after the other curves.
+        cooldown_epochs: The length of the cool-down in passes over the data; None to follow `cooldown_steps`.
+        timescale: The timescale of "rsqrt", updates.
+        milestones: The milestones of "steps", shares of the run.
+        curve_from: The start of a cosine or linear curve: "warmup" for the end of the warm-up, "start" for the start of the
+            run, as in timm.
+        hold_steps: The number of updates that share a rate.
+        hold_epochs: That number in passes over the data, 1 in timm; None to follow `hold_steps`.
+        bends: The changes of the length by a time budget: the update before a change, and the new total. A run without a
+            budget repeats them. None for no change.
     """
 
     decay: Decay = "cosine"
@@ -180,14 +181,14 @@ class ScheduleSettings(Section):
     bends: tuple[tuple[int, int], ...] | None = Field(default=None, json_schema_extra=MAY_CHANGE)
 
     def rate(self, position: float, base: float, total_steps: int) -> float:
-        """Return the learning rate of one update.
+        """Return the learning rate of an update.
 
         Warm-up and cool-down take at most half of the run each.
 
         Args:
-            position: updates made so far; between two of them for a run that a time budget made shorter.
-            base: the rate at the peak.
-            total_steps: updates in all.
+            position: The number of updates so far; it may be fractional in a run that a time budget made shorter.
+            base: The rate at the peak.
+            total_steps: The number of updates.
         """
         return learning_rate(
             position,
@@ -209,10 +210,10 @@ class RegularizationSettings(Section):
     """Regularisation inside the network and in the labels; rates from 0 to 1.
 
     Attributes:
-        dropout: after every dense layer but query, key and value, and after the position embedding.
-        attention_dropout: on attention probabilities.
-        stochastic_depth: of the last block's residual branches.
-        label_smoothing: share of a label that is spread over all classes.
+        dropout: The dropout after the position embedding and after every dense layer, except query, key and value.
+        attention_dropout: The dropout of attention probabilities.
+        stochastic_depth: The rate at which the last block's residual branches are dropped; earlier blocks have less.
+        label_smoothing: The share of a label that is spread over all classes.
     """
 
     dropout: Rate = 0.0
@@ -226,11 +227,11 @@ class ObjectiveSettings(Section):
 
     Attributes:
         name: "softmax" or "sigmoid" cross-entropy, or "task" for the loss that fits the task. A cross-entropy that does not
-            fit the task is replaced by what does.
-        head_bias: the head's bias at the start; -10 with "sigmoid" on the original's large sets.
-        binary_targets: with "sigmoid", whether mixed labels count in full for both images' classes (DeiT III).
-        mean_over_classes: with "sigmoid", whether the losses of the classes are averaged (torch's own, DeiT III), in place of
-            summed (vit_jax, big_vision); it matters to clipping.
+            fit the task is replaced by the task's loss.
+        head_bias: The head's bias at the start; -10 with "sigmoid" on the original's large sets.
+        binary_targets: Whether "sigmoid" counts mixed labels in full for both images' classes (DeiT III).
+        mean_over_classes: Whether "sigmoid" averages the losses of the classes (torch, DeiT III) instead of adding them
+            (vit_jax, big_vision); it matters for clipping.
     """
 
     name: Literal["softmax", "sigmoid", "task"] = "softmax"
@@ -243,23 +244,23 @@ class HeadSettings(Section):
     """The head of a network that starts from random weights.
 
     Attributes:
-        representation: whether the pre-training head has its tanh layer, as wide as a token (paper section 3.1).
+        representation: Whether the pre-training head has its tanh layer, as wide as a token (paper section 3.1).
     """
 
     representation: bool = False
 
 
 class ExpertsSettings(Section):
-    """The experts of a V-MoE, where they are not the named network's own.
+    """The experts of a V-MoE, if they differ from the named network's.
 
     Attributes:
-        number: in each layer that has them, of a network from random weights, or of one that gets some by `upcycle`; None for
-            the network's own, or 8.
-        upcycle: which blocks of a dense network that comes trained get experts in their MLP's place, each of which begins as
-            that MLP: "every-2" for every second block, "last-2" for the last two of those; None for no block.
-        capacity_factor: size of their buffers over an even share-out; None for the network's own.
-        evaluation_capacity_factor: the same outside of training; None for the network's own.
-        dropout: rate inside the experts alone; None for `regularization.dropout`, as in all other MLPs.
+        number: The number of experts in a layer, for a network from random weights or an upcycled network; None for the
+            network's own number, or 8.
+        upcycle: The blocks of a trained dense network in which experts replace the MLP; each expert starts as that MLP.
+            "every-2" for every second block, "last-2" for the last two of those; None for no block.
+        capacity_factor: The size of the experts' buffers, relative to an even distribution; None for the network's own.
+        evaluation_capacity_factor: The capacity factor outside of training; None for the network's own.
+        dropout: The dropout inside the experts; None for `regularization.dropout`, as in all other MLPs.
     """
 
     number: int | None = Field(default=None, ge=1)
@@ -270,18 +271,18 @@ class ExpertsSettings(Section):
 
 
 class PreprocessingSettings(Section):
-    """How an image becomes the network's input in validation and ever after; None for what the network already has.
+    """The preprocessing of images in validation and prediction; None for the network's own.
 
-    The mean and the standard deviation are those of training, too. See `vitral.images.preprocessing.Preprocessing`, which the
-    classifier folder keeps.
+    The mean and the standard deviation hold for training, too. See `vitral.images.preprocessing.Preprocessing`, which is stored
+    in the classifier folder.
 
     Attributes:
-        resize: "squash" to the network's size whatever the shape, or "crop" its middle.
-        crop_fraction: share of the resized image's side that is kept.
+        resize: "squash" resizes the whole image to the network's size, "crop" takes its middle.
+        crop_fraction: The share of the resized image's side that the crop keeps.
         interpolation: "bilinear", "bicubic" or "nearest".
-        antialias: whether shrinking averages over all pixels that it covers; the resamplers in 8 bits always do.
-        mean: of the channels red, green, blue, on the scale 0 to 1.
-        std: likewise.
+        antialias: Whether shrinking averages over all pixels that it covers; the resamplers in 8 bits always do.
+        mean: The means of the channels red, green, blue, on the scale 0 to 1.
+        std: The standard deviations, in the same order and scale.
         resampler: "float32", "pillow" or "torch".
     """
 
@@ -294,16 +295,16 @@ class PreprocessingSettings(Section):
     resampler: Resampler | None = None
 
     def over(self, own: Preprocessing) -> Preprocessing:
-        """Return a network's own preprocessing with what the recipe says in its place."""
+        """Return a network's own preprocessing with the recipe's changes."""
         return dataclasses.replace(own, **self.model_dump(exclude_none=True))
 
 
 class MixingSettings(Section):
-    """Images mixed in pairs, and their labels with them; with both, each batch takes one of the two at random.
+    """Images and labels mixed in pairs; if both kinds are on, each batch takes either at random.
 
     Attributes:
-        mixup: alpha of the Beta distribution of MixUp (arXiv 1710.09412); 0 for none.
-        cutmix: alpha of CutMix (arXiv 1905.04899); 0 for none.
+        mixup: The alpha of MixUp's Beta distribution (arXiv 1710.09412); 0 for none.
+        cutmix: The alpha of CutMix (arXiv 1905.04899); 0 for none.
     """
 
     mixup: float = Field(default=0.0, ge=0)
@@ -314,11 +315,11 @@ class AdaptationSettings(Section):
     """Which weights learn.
 
     Attributes:
-        method: "full" for all, "probe" for the head alone, "lora" for the head and low-rank changes of every linear layer in
+        method: "full" for all, "probe" for only the head, "lora" for the head and low-rank changes of every linear layer in
             the blocks (arXiv 2106.09685).
-        frozen_blocks: how many of the first blocks keep their weights, and with them all that comes before.
-        lora_rank: rank of the changes.
-        lora_alpha: their factor, times the rank.
+        frozen_blocks: The number of first blocks that keep their weights, like everything before them.
+        lora_rank: The rank of the low-rank changes.
+        lora_alpha: The scale of the low-rank changes, times the rank.
     """
 
     method: Literal["full", "probe", "lora"] = "full"
@@ -331,7 +332,7 @@ class AveragingSettings(Section):
     """Polyak averaging.
 
     Attributes:
-        decay: what stays of the average at an update; 0.9999 in the paper, None for no averaging.
+        decay: The share of the average that stays at an update; 0.9999 in the paper, None for no averaging.
     """
 
     decay: float | None = Field(default=None, gt=0, lt=1)
@@ -341,9 +342,9 @@ class CheckpointSettings(Section):
     """When a run is saved.
 
     Attributes:
-        every_steps: updates between checkpoints.
-        keep: how many of the newest are kept, besides the best.
-        archive_steps: those after every so many updates are kept for good; None for none.
+        every_steps: The number of updates between checkpoints.
+        keep: The number of newest checkpoints that stay, besides the best.
+        archive_steps: The number of updates between checkpoints that stay for good; None for none.
     """
 
     every_steps: int = Field(default=500, ge=1, json_schema_extra=MAY_CHANGE)
@@ -355,11 +356,11 @@ class EvaluationSettings(Section):
     """When a run is validated, and how.
 
     Attributes:
-        every_steps: updates between validations; None for one about every tenth of the run.
-        few_shot: at each of them also ridge regression on the frozen features of so many training images a class, three draws
-            each, such as 1, 5, 10, 25; of none by default, for that costs the time of those images.
-        data: labelled data by which the features are judged, few-shot and by nearest neighbours, as `data` is named elsewhere;
-            None for those that are learned from.
+        every_steps: The number of updates between validations; None for about a tenth of the run.
+        few_shot: The numbers of training images a class, such as 1, 5, 10, 25, for ridge regression on frozen features at
+            each validation, three draws each; none by default, because it takes time.
+        data: The labelled data that score the features, few-shot and by nearest neighbours; a data name as elsewhere. None
+            for the training data.
     """
 
     every_steps: int | None = Field(default=None, ge=1)
@@ -368,26 +369,26 @@ class EvaluationSettings(Section):
 
 
 class FaultSettings(Section):
-    """What a run forgives.
+    """The faults that a run tolerates.
 
     Attributes:
-        max_skipped: batches whose loss is no finite number that are skipped before the run stops.
+        max_skipped: The number of batches without a finite loss that are skipped before the run stops.
     """
 
     max_skipped: int = Field(default=3, ge=0, json_schema_extra=MAY_CHANGE)
 
 
 class ComputeSettings(Section):
-    """How the work is laid out; nothing here changes what is learned, but for the order of sums.
+    """The layout of the work; nothing here changes what is learned, except the order of sums.
 
     Attributes:
-        accumulation: parts into which a process's share of a batch is cut, one after another through the network; None for
+        accumulation: The number of parts of a process's share of a batch, which go through the network in sequence; None for
             as few as fit the memory.
-        checkpointing: whether blocks compute their activations again in the backward pass, in place of keeping them.
-        compile: whether the blocks go through torch.compile.
-        sharding: over processes: "none" keeps the whole network in each (DDP), "full" shares weights, gradients and
-            optimizer out to all (FSDP2), "hybrid" shares them out within a node and keeps a copy in each node.
-        expert_parallel: whether each process keeps its own share of a V-MoE's experts.
+        checkpointing: Whether blocks compute their activations again in the backward pass, instead of storing them.
+        compile: Whether the blocks go through torch.compile.
+        sharding: The distribution over processes: "none" for the whole network in each (DDP), "full" for weights, gradients
+            and optimizer sharded over all (FSDP2), "hybrid" for shards within a node and a copy in each node.
+        expert_parallel: Whether each process has its own share of a V-MoE's experts.
     """
 
     accumulation: int | None = Field(default=None, ge=1, json_schema_extra=MAY_CHANGE)

@@ -1,1 +1,1 @@
-"""VTAB's datasets in the files that their authors give out, put into TFDS's order without TensorFlow."""
+"""VTAB's datasets in their authors' files, because TFDS, which prepares the official form, needs TensorFlow for it."""

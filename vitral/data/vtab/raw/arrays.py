@@ -1,14 +1,13 @@
 """Images that are stored as arrays of pixels, given as PNG files, which lose nothing."""
 
-import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import cv2
 import numpy as np
 from jaxtyping import UInt8
 
-from vitral.data.stored import Handles
+from vitral.data.stored import Handles, open_binary
 from vitral.errors import DataError, ImageError, one_line
 
 Grey = UInt8[np.ndarray, "height width"]
@@ -21,83 +20,77 @@ def encoded(pixels: Grey | Colour) -> bytes:
     return data.tobytes()
 
 
-class ArrayImages:
+class _NumberedImages:
+    """Images without names in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def name(self, index: int) -> str:
+        """Return the file with the image's index in it."""
+        return f"{self._path}[{index}]"
+
+
+class ArrayImages(_NumberedImages):
     """Images in memory.
 
     Args:
-        title: the file that they were read from.
-        pixels: RGB.
+        path: The file that they were read from.
+        pixels: RGB values.
     """
 
-    def __init__(self, title: str, pixels: UInt8[np.ndarray, "images height width 3"]) -> None:
-        self._title, self._pixels = title, pixels
+    def __init__(self, path: Path, pixels: UInt8[np.ndarray, "images height width 3"]) -> None:
+        super().__init__(path)
+        self._pixels = pixels
 
     def read(self, index: int) -> bytes:
         """Return an image as a PNG file."""
         return encoded(self._pixels[index])
 
-    def name(self, index: int) -> str:
-        """Return the file with the image's index in it."""
-        return f"{self._title}[{index}]"
 
-
-class MatrixImages:
+class MatrixImages(_NumberedImages):
     """Grey images in a file, one after the other, with a fixed step between.
 
     Args:
-        path: the file.
-        offset: of the first image, in bytes.
-        step: from one to the next, in bytes.
-        shape: height and width.
+        path: The file.
+        offset: The offset of the first image, in bytes.
+        step: The distance from one image to the next, in bytes.
+        shape: The height and width of an image.
     """
 
     def __init__(self, path: Path, *, offset: int, step: int, shape: tuple[int, int]) -> None:
-        self._path, self._offset, self._step, self._shape = path, offset, step, shape
-        self._handles = Handles(_open)
+        super().__init__(path)
+        self._offset, self._step, self._shape = offset, step, shape
+        self._handles = Handles(open_binary)
 
     def read(self, index: int) -> bytes:
-        """Return an image as a PNG file.
-
-        Raises:
-            ImageError: the file is cut short.
-        """
+        """Return an image as a PNG file. See `Store`."""
         size = self._shape[0] * self._shape[1]
-        data = os.pread(self._handles.get(str(self._path)).fileno(), size, self._offset + index * self._step)
-        if len(data) != size:
+        data = self._handles.bytes_at(self._path, self._offset + index * self._step, size)
+        if data is None:
             raise ImageError(f"'{self.name(index)}' is cut short; fetch the file again.")
         return encoded(np.frombuffer(data, dtype=np.uint8).reshape(self._shape))
 
-    def name(self, index: int) -> str:
-        """Return the file with the image's index in it."""
-        return f"{self._path}[{index}]"
 
-
-class Hdf5Images:
+class Hdf5Images(_NumberedImages):
     """Images in an HDF5 file.
 
     Args:
-        path: the file.
-        variable: the array in it, of images x height x width, with or without three colours.
+        path: The file.
+        variable: The array in it, of images x height x width, with or without three colours.
     """
 
     def __init__(self, path: Path, variable: str) -> None:
-        self._path, self._variable = path, variable
+        super().__init__(path)
+        self._variable = variable
         self._handles = Handles(open_hdf5)
 
     def read(self, index: int) -> bytes:
-        """Return an image as a PNG file.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
+        """Return an image as a PNG file. See `Store`."""
         try:
             return encoded(np.asarray(self._handles.get(str(self._path))[self._variable][index], dtype=np.uint8))
         except (OSError, DataError, KeyError, ValueError) as error:
             raise ImageError(f"'{self.name(index)}' cannot be read ({one_line(error)}); fetch it again.") from error
-
-    def name(self, index: int) -> str:
-        """Return the file with the image's index in it."""
-        return f"{self._path}[{index}]"
 
 
 def open_hdf5(path: str) -> Any:  # noqa: ANN401  # the library is not typed
@@ -114,7 +107,3 @@ def open_hdf5(path: str) -> Any:  # noqa: ANN401  # the library is not typed
         return h5py.File(path, "r")
     except OSError as error:
         raise DataError(f"'{path}' cannot be read as an HDF5 file ({one_line(error)}); fetch it again.") from error
-
-
-def _open(path: str) -> BinaryIO:
-    return open(path, "rb")

@@ -1,5 +1,6 @@
 """What a reader of raw files returns: images by split, with their keys and the features that labels are made of."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,13 @@ import cv2
 import numpy as np
 from jaxtyping import Shaped
 
+from vitral.data.listing import Listing
 from vitral.data.published.tree import Tree
-from vitral.data.stored import JoinedStores, Store, named
-from vitral.data.vtab.examples import Example
-from vitral.data.vtab.raw.order import Key
+from vitral.data.stored import Entry, JoinedStores, Store, named
+from vitral.data.vtab.records import Example
 from vitral.errors import DataError, ImageError, one_line
+
+Key = str | bytes | int  # TFDS orders the images of a split by their keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +24,9 @@ class RawSplit:
     """A split, in any order.
 
     Attributes:
-        keys: of each image what TFDS orders it by.
-        indices: of each image its index in the store.
-        features: from an image's number in the split to what its label is made of, under TFDS's names.
+        keys: The key of each image, by which TFDS orders them.
+        indices: The index of each image in the store.
+        features: Returns, from an image's number in the split, what its label is made of, under TFDS's names.
     """
 
     keys: Sequence[Key]
@@ -36,9 +39,9 @@ class RawDataset:
     """A dataset.
 
     Attributes:
-        store: reads the images of all splits.
-        splits: by the names under which TFDS generates them.
-        names: of the classes, in order; empty where the dataset does not name them.
+        store: The images of all splits.
+        splits: The splits, by the names under which TFDS generates them.
+        names: The names of the classes, in order; empty where the dataset does not name them.
     """
 
     store: Store
@@ -61,14 +64,34 @@ def by_class(keys: Sequence[Key], indices: Sequence[int], classes: Sequence[str]
     return labelled(keys, indices, [numbers[name] for name in classes])
 
 
+def of_listing(listing: Listing, key: Callable[[int, Entry], Key]) -> RawDataset:
+    """Return a dataset that is also read by its name.
+
+    Args:
+        listing: The images of its splits.
+        key: Returns an image's key from its number in its split and its entry.
+    """
+    names = listing.class_names or ()
+    splits = {
+        split: by_class(
+            [key(number, image) for number, image in enumerate(images)],
+            [image.store_index for image in images],
+            [image.classes[0] for image in images],
+            names,
+        )
+        for split, images in listing.entries.items()
+    }
+    return RawDataset(store=listing.store, splits=splits, names=names)
+
+
 def joined(
     parts: Mapping[str, tuple[Store, Sequence[Key], Callable[[int], Example]]], names: tuple[str, ...] = ()
 ) -> RawDataset:
     """Return a dataset of which each split has a store of its own.
 
     Args:
-        parts: of each split its store, with the keys and the features of the images in it.
-        names: of the classes.
+        parts: The store of each split, with the keys and the features of the images in it.
+        names: The names of the classes.
     """
     splits, first = {}, 0
     for split, (_, keys, features) in parts.items():
@@ -82,14 +105,14 @@ def plain(tree: Tree, name: str, advice: str) -> Path:
     """Return the path of a file that must be there, unpacked.
 
     Args:
-        tree: of a folder, no archives.
-        name: the file's.
-        advice: what to do where it is missing.
+        tree: The files of a folder, without archives.
+        name: The file's name.
+        advice: The step to take where it is missing.
 
     Raises:
         DataError: it is missing, there several times, or cannot be opened.
     """
-    path = tree.store.read(tree.one(name.replace(".", r"\."), named=f"'{name}'", advice=advice))
+    path = tree.store.read(tree.file(name, advice))
     assert isinstance(path, Path)
     try:
         path.open("rb").close()
@@ -102,19 +125,16 @@ class ConvertedImages:
     """Images that are converted as they are read.
 
     Args:
-        images: as they are given out.
-        convert: from the encoded bytes of an image to those of the converted one; what worker processes can be sent.
+        images: The images as the authors give them out.
+        convert: Returns the encoded bytes of the converted image from those of an image; it can be sent to worker
+            processes.
     """
 
     def __init__(self, images: Store, convert: Callable[[bytes], bytes]) -> None:
         self._images, self._convert = images, convert
 
     def read(self, index: int) -> bytes:
-        """Return the encoded bytes of a converted image.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
+        """Return the encoded bytes of a converted image. See `Store`."""
         content = _content_of(self._images, index)
         try:
             return self._convert(content)
@@ -144,3 +164,29 @@ def _content_of(store: Store, index: int) -> bytes:
         return content if isinstance(content, bytes) else content.read_bytes()
     except OSError as error:
         raise ImageError(f"'{store.name(index)}' cannot be read ({one_line(error)}).") from error
+
+
+def in_order(split: str, keys: Sequence[Key]) -> list[int]:
+    """Return the indices of a split's images in TFDS's order: by the md5 of the split's name and the image's key.
+
+    The rule is that of tensorflow/datasets, core/hashing.py. No subset that TFDS itself made was compared with it here.
+
+    Args:
+        split: The name under which TFDS generates it, such as "validation".
+        keys: The keys of the images.
+    """
+    salt = hashlib.md5(split.encode(), usedforsecurity=False)
+
+    def position(index: int) -> bytes:
+        hashed = salt.copy()
+        hashed.update(_bytes(keys[index]))
+        return hashed.digest()  # the first byte is the most significant, so bytes compare as the integer does
+
+    return sorted(range(len(keys)), key=position)
+
+
+def _bytes(key: Key) -> bytes:
+    """Return a key as it is hashed: an integer as decimal text, a path with '/' on every system."""
+    if isinstance(key, bytes):
+        return key
+    return str(key).replace("\\", "/").encode()

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from vitral.data.vtab.examples import parse
-from vitral.data.vtab.prepared import Location
+from vitral.data.vtab.prepared import RecordPlace
 from vitral.data.vtab.raw.dataset import RawDataset, RawSplit, labelled
-from vitral.data.vtab.records import TFRecords
+from vitral.data.vtab.records import TFRecords, parse
 from vitral.data.vtab.tfds import ExampleImages
 from vitral.errors import DataError
 
@@ -21,7 +20,7 @@ def read_dmlab(folder: Path) -> RawDataset:
     """
     paths: list[Path] = []
     files: list[TFRecords] = []
-    located: list[Location] = []
+    located: list[RecordPlace] = []
     splits: dict[str, RawSplit] = {}
     for split in SPLITS:
         mine = sorted(folder.rglob(f"dmlab-{split}.tfrecord*"))
@@ -39,9 +38,9 @@ def read_dmlab(folder: Path) -> RawDataset:
                 key, label = _key_and_label(path, files[-1], index)
                 keys.append(key)
                 labels.append(label)
-                located.append(Location(len(files) - 1, index))
+                located.append((len(files) - 1, index))
         splits[split] = labelled(keys, range(first, len(located)), labels)
-    return RawDataset(store=ExampleImages(paths, files, located, feature="image", scale=1), splits=splits)
+    return RawDataset(store=ExampleImages(paths, files, located), splits=splits)
 
 
 def _key_and_label(path: Path, file: TFRecords, index: int) -> tuple[bytes, Any]:

@@ -5,17 +5,17 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vitral.data.assemble import Listing
 from vitral.data.names import some
 from vitral.data.published.flowers import list_flowers
 from vitral.data.published.pets import list_pets
 from vitral.data.published.tree import Tree
-from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, RawSplit, by_class, decoded
+from vitral.data.stored import Entry
+from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, RawSplit, by_class, decoded, of_listing
 from vitral.images.decode import read_image
 
 DTD_LISTS = {"train": "train1", "validation": "val1", "test": "test1"}  # the first of ten folds
 SUN_LISTS = {"train": "sun397_tfds_tr.txt", "validation": "sun397_tfds_va.txt", "test": "sun397_tfds_te.txt"}
-SUN_PIXELS = 120_000  # the most of an image
+SUN_PIXELS = 120_000  # the largest image
 
 
 def read_flowers(folder: Path) -> RawDataset:
@@ -24,7 +24,7 @@ def read_flowers(folder: Path) -> RawDataset:
     Raises:
         DataError: a file is missing or damaged.
     """
-    return _of_listing(list_flowers(folder))
+    return of_listing(list_flowers(folder), _file_name)
 
 
 def read_pets(folder: Path) -> RawDataset:
@@ -33,21 +33,11 @@ def read_pets(folder: Path) -> RawDataset:
     Raises:
         DataError: a file is missing or damaged.
     """
-    return _of_listing(list_pets(folder))
+    return of_listing(list_pets(folder), _file_name)
 
 
-def _of_listing(listing: Listing) -> RawDataset:
-    names = listing.class_names or ()
-    splits = {
-        split: by_class(
-            [one.name.rpartition("/")[2] for one in images],
-            [one.store_index for one in images],
-            [one.classes[0] for one in images],
-            names,
-        )
-        for split, images in listing.entries.items()
-    }
-    return RawDataset(store=listing.store, splits=splits, names=names)
+def _file_name(number: int, image: Entry) -> str:
+    return image.name.rpartition("/")[2]
 
 
 def read_dtd(folder: Path) -> RawDataset:
@@ -58,10 +48,7 @@ def read_dtd(folder: Path) -> RawDataset:
     """
     tree = Tree(folder, "DTD", {r"dtd-r1\.0\.1": r"labels/train1\.txt"})
     advice = "unpack dtd-r1.0.1.tar.gz there"
-    listed = {
-        split: tree.lines(tree.one(rf"labels/{name}\.txt", named=f"'labels/{name}.txt'", advice=advice))
-        for split, name in DTD_LISTS.items()
-    }
+    listed = {split: tree.lines(tree.file(f"labels/{name}.txt", advice)) for split, name in DTD_LISTS.items()}
     images = {match[1]: index for index, match in tree.matching(r"images/([^/]+/[^/]+)")}
     return _listed(tree, images, listed, advice)
 
@@ -74,10 +61,7 @@ def read_sun397(folder: Path) -> RawDataset:
     """
     tree = Tree(folder, "SUN397", {"SUN397": r"SUN397/[a-z]/.+\.jpg"})
     advice = "copy it from TFDS's repository, tensorflow_datasets/image_classification"
-    listed = {
-        split: tree.lines(tree.one(name.replace(".", r"\."), named=f"'{name}'", advice=advice))
-        for split, name in SUN_LISTS.items()
-    }
+    listed = {split: tree.lines(tree.file(name, advice)) for split, name in SUN_LISTS.items()}
     images = {match[1]: index for index, match in tree.matching(r"SUN397(/[a-z]/.+\.jpg)")}
     data = _listed(tree, images, listed, "unpack SUN397.tar.gz there")
     return RawDataset(store=ConvertedImages(data.store, smaller), splits=data.splits, names=data.names)
@@ -137,7 +121,7 @@ def smaller(content: bytes) -> bytes:
     """
     pixels = decoded(content)
     if pixels is None or content.startswith(b"GIF"):
-        pixels = read_image(content)  # TFDS's way, too: such an image is stored with red and blue exchanged
+        pixels = read_image(content)  # as TFDS does: such an image is stored with red and blue exchanged
     count = pixels.shape[0] * pixels.shape[1]
     if count > SUN_PIXELS:
         factor = float(np.sqrt(SUN_PIXELS / count))

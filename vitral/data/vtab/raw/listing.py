@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
+from vitral.data.published import cifar, flowers, pets
 from vitral.data.published.tree import counted
+from vitral.data.sampling import evenly
 from vitral.data.stored import Entry, Store
-from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
 from vitral.data.vtab.prepared import bounds
-from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset
+from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, in_order
 from vitral.data.vtab.raw.dmlab import read_dmlab
 from vitral.data.vtab.raw.folders import read_dtd, read_eurosat, read_flowers, read_pets, read_resisc45, read_sun397
 from vitral.data.vtab.raw.matrices import read_camelyon, read_cifar100, read_dsprites, read_smallnorb, read_svhn
-from vitral.data.vtab.raw.order import in_order
 from vitral.data.vtab.raw.retinopathy import read_retinopathy
 from vitral.data.vtab.raw.scenes import read_clevr, read_kitti
 from vitral.data.vtab.tasks import VtabTask
@@ -26,14 +26,14 @@ ORDER = "order by TFDS's rule, not compared with TFDS itself"
 
 
 @dataclass(frozen=True)
-class Form:
+class RawForm:
     """How a dataset is given out.
 
     Attributes:
-        title: its name for people.
-        read: its reader.
-        marks: patterns of paths below its folder, of which one at least is there.
-        published: how many images each split has.
+        title: The dataset's name for people.
+        read: The dataset's reader.
+        marks: Patterns of paths below its folder; one of them at least is there.
+        published: The number of images of each split.
     """
 
     title: str
@@ -43,46 +43,42 @@ class Form:
 
 
 FORMS = {
-    "cifar100": Form("CIFAR-100", read_cifar100, ("cifar-100-*", "train.bin"), {"train": 50_000, "test": 10_000}),
-    "dtd": Form("DTD", read_dtd, ("dtd*", "labels/train1.txt"), {"train": 1880, "validation": 1880, "test": 1880}),
-    "oxford_flowers102": Form(
-        "Oxford Flowers 102",
-        read_flowers,
-        ("jpg", "*/jpg", "102flowers.t*", "setid.mat"),
-        {"train": 1020, "validation": 1020, "test": 6149},
+    "cifar100": RawForm("CIFAR-100", read_cifar100, ("cifar-100-*", "train.bin"), cifar.PUBLISHED),
+    "dtd": RawForm("DTD", read_dtd, ("dtd*", "labels/train1.txt"), {"train": 1880, "validation": 1880, "test": 1880}),
+    "oxford_flowers102": RawForm(
+        "Oxford Flowers 102", read_flowers, ("jpg", "*/jpg", "102flowers.t*", "setid.mat"), flowers.PUBLISHED
     ),
-    "oxford_iiit_pet": Form("Oxford-IIIT Pet", read_pets, ("annotations*",), {"train": 3680, "test": 3669}),
-    "sun397": Form(
+    "oxford_iiit_pet": RawForm("Oxford-IIIT Pet", read_pets, ("annotations*",), pets.PUBLISHED),
+    "sun397": RawForm(
         "SUN397",
         read_sun397,
         ("SUN397*", "sun397_tfds_tr.txt"),
         {"train": 76_128, "validation": 10_875, "test": 21_750},
     ),
-    "svhn_cropped": Form("SVHN", read_svhn, ("*_32x32.mat",), {"train": 73_257, "test": 26_032}),
-    "patch_camelyon": Form(
-        "PatchCamelyon",
-        read_camelyon,
-        ("camelyonpatch_*",),
-        {"train": 262_144, "validation": 32_768, "test": 32_768},
+    "svhn_cropped": RawForm("SVHN", read_svhn, ("*_32x32.mat",), {"train": 73_257, "test": 26_032}),
+    "patch_camelyon": RawForm(
+        "PatchCamelyon", read_camelyon, ("camelyonpatch_*",), {"train": 262_144, "validation": 32_768, "test": 32_768}
     ),
-    "eurosat": Form("EuroSAT", read_eurosat, ("2750", "EuroSAT.zip"), {"train": 27_000}),
-    "resisc45": Form("NWPU-RESISC45", read_resisc45, ("NWPU-RESISC45*",), {"train": 31_500}),
-    "diabetic_retinopathy_detection": Form(
+    "eurosat": RawForm("EuroSAT", read_eurosat, ("2750", "EuroSAT.zip"), {"train": 27_000}),
+    "resisc45": RawForm("NWPU-RESISC45", read_resisc45, ("NWPU-RESISC45*",), {"train": 31_500}),
+    "diabetic_retinopathy_detection": RawForm(
         "Diabetic Retinopathy Detection",
         read_retinopathy,
         ("trainLabels.csv", "retinopathy_solution.csv"),
         {"train": 35_126, "validation": 10_906, "test": 42_670},
     ),
-    "clevr": Form("CLEVR", read_clevr, ("CLEVR_v1.0*", "scenes"), {"train": 70_000, "validation": 15_000}),
-    "dmlab": Form("DMLab", read_dmlab, ("dmlab-*.tfrecord*",), {"train": 65_550, "validation": 22_628, "test": 22_735}),
-    "dsprites": Form("dSprites", read_dsprites, ("dsprites_*.hdf5",), {"train": 737_280}),
-    "kitti": Form(
+    "clevr": RawForm("CLEVR", read_clevr, ("CLEVR_v1.0*", "scenes"), {"train": 70_000, "validation": 15_000}),
+    "dmlab": RawForm(
+        "DMLab", read_dmlab, ("dmlab-*.tfrecord*",), {"train": 65_550, "validation": 22_628, "test": 22_735}
+    ),
+    "dsprites": RawForm("dSprites", read_dsprites, ("dsprites_*.hdf5",), {"train": 737_280}),
+    "kitti": RawForm(
         "KITTI",
         read_kitti,
         ("data_object_*", "devkit_object*", "training"),
         {"train": 6347, "validation": 423, "test": 711},
     ),
-    "smallnorb": Form("smallNORB", read_smallnorb, ("smallnorb-*",), {"train": 24_300, "test": 24_300}),
+    "smallnorb": RawForm("smallNORB", read_smallnorb, ("smallnorb-*",), {"train": 24_300, "test": 24_300}),
 }
 CALTECH101 = "caltech101"
 CALTECH101_MARKS = ("101_ObjectCategories*", "caltech-101*", "caltech101/*/*.jpg")
@@ -109,9 +105,9 @@ def whole_split(data: RawDataset, split: str, folder: Path) -> list[int]:
     """Return the numbers of all images of a split, in TFDS's order.
 
     Args:
-        data: as its reader returns it.
-        split: TFDS's name of it.
-        folder: where it is, for messages.
+        data: The dataset as its reader returns it.
+        split: TFDS's name of the split.
+        folder: The dataset's folder, for messages.
 
     Raises:
         DataError: two images have the same key.
@@ -145,30 +141,23 @@ def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
     orders = {split: whole_split(data, split, folder) for split in form.published}
     entries: dict[str, list[Entry]] = {}
     notes = counted(orders, form.published, form.title)
-    for name, part in parts(task).items():
+    for name, part in task.parts.items():
         split = part.partition("[")[0]
         first, last = bounds(part, len(orders[split]), folder)
         numbers = orders[split][first:last]
         if name == "test":
-            notes = (*notes, *size_notes(task, len(numbers)))
+            notes = (*notes, *task.size_notes(len(numbers)))
             numbers = evenly(numbers, most_test)
         entries[name] = [_entry(data, split, number, task, names) for number in numbers]
     source = f"VTAB-1k's images of {task.name}, from the files of {form.title}'s authors; {ORDER}."
-    return Listing(
-        title=task.name,
-        name=task.name,
-        store=images_of(data, task),
-        entries=entries,
-        class_names=names,
-        notes=(source, *notes),
-    )
+    return task.listing(images_of(data, task), entries, names, (source, *notes))
 
 
 def _entry(data: RawDataset, split: str, number: int, task: VtabTask, names: tuple[str, ...]) -> Entry:
     images = data.splits[split]
     index = images.indices[number]
     name = data.store.name(index)
-    label = label_of(task, partial(images.features, number), name, advice="fetch the dataset again")
+    label = task.class_of(partial(images.features, number), name, advice="fetch the dataset again")
     return Entry(index, name, (names[label],), 0)
 
 

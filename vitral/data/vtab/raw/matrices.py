@@ -12,23 +12,22 @@ from jaxtyping import Int32, Shaped
 from vitral.data.published.cifar import CIFAR100, list_cifar
 from vitral.data.published.matlab import read_matlab
 from vitral.data.published.tree import Tree
-from vitral.data.vtab.examples import Example
 from vitral.data.vtab.raw.arrays import ArrayImages, Hdf5Images, MatrixImages, open_hdf5
-from vitral.data.vtab.raw.dataset import RawDataset, by_class, joined, plain
+from vitral.data.vtab.raw.dataset import RawDataset, joined, of_listing, plain
+from vitral.data.vtab.records import Example
 from vitral.errors import DataError
 
 SVHN = "fetch train_32x32.mat and test_32x32.mat"
-NORB = {
-    "train": "smallnorb-5x46789x9x18x6x2x96x96-training",
-    "test": "smallnorb-5x01235x9x18x6x2x96x96-testing",
-}
+NORB = {"train": "smallnorb-5x46789x9x18x6x2x96x96-training", "test": "smallnorb-5x01235x9x18x6x2x96x96-testing"}
 NORB_KINDS: dict[int, np.dtype[Any]] = {
     507333717: np.dtype("<u1"),
     507333716: np.dtype("<i4"),
-}  # by the number that a file begins with
-ELEVATION, AZIMUTH = 1, 2  # columns of the labels
+}  # by the number at the beginning of a file
+ELEVATION = 1  # the column of the labels
+AZIMUTH = 2
 DSPRITES = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.hdf5"
-ORIENTATION, X_POSITION = 3, 4
+ORIENTATION = 3  # the column of the labels
+X_POSITION = 4
 CAMELYON = {"train": "train", "validation": "valid", "test": "test"}
 
 
@@ -38,15 +37,7 @@ def read_cifar100(folder: Path) -> RawDataset:
     Raises:
         DataError: a file is missing or damaged.
     """
-    listing = list_cifar(CIFAR100, folder)
-    names = listing.class_names or ()
-    splits = {
-        split: by_class(
-            range(len(images)), [one.store_index for one in images], [one.classes[0] for one in images], names
-        )
-        for split, images in listing.entries.items()
-    }
-    return RawDataset(store=listing.store, splits=splits, names=names)
+    return of_listing(list_cifar(CIFAR100, folder), lambda number, image: number)
 
 
 def read_svhn(folder: Path) -> RawDataset:
@@ -66,7 +57,7 @@ def read_svhn(folder: Path) -> RawDataset:
         _same_length(path, len(labels), images.shape[-1])
         if labels.min() < 1 or labels.max() > 10:
             raise DataError(f"'{path}' has labels outside of 1 to 10; {SVHN} again.")
-        store = ArrayImages(str(path), np.moveaxis(images, -1, 0))
+        store = ArrayImages(path, np.moveaxis(images, -1, 0))
         parts[split] = (store, range(len(labels)), _columns({"label": labels.astype(np.int64) % 10}))
     return joined(parts)
 

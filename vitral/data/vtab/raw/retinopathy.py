@@ -11,10 +11,10 @@ from vitral.data.published.tree import Tree
 from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, decoded, labelled
 from vitral.errors import DataError, ImageError
 
-RADIUS = 300  # pixels of an eye
-KEPT = 0.9  # of the radius
+RADIUS = 300  # pixels, of an eye
+REACH = 0.9  # the part of the radius that stays
 QUALITY = 72  # of the JPEG files that TFDS makes
-# Of each split its folder, its list, and what the list's column "Usage" says.
+# The folder and the list of each split, and the value of the list's column "Usage".
 SPLITS = {
     "train": ("train", "trainLabels.csv", None),
     "validation": ("test", "retinopathy_solution.csv", "Public"),
@@ -41,7 +41,7 @@ def read_retinopathy(folder: Path) -> RawDataset:
 
 
 def _rows(tree: Tree, file: str, usage: str | None) -> list[tuple[str, int]]:
-    lines = tree.lines(tree.one(file.replace(".", r"\."), named=f"'{file}'", advice=f"put {file} there"))
+    lines = tree.lines(tree.file(file, f"put {file} there"))
     try:
         rows = list(csv.DictReader(lines))
         return [(row["image"], int(row["level"])) for row in rows if usage is None or row["Usage"] == usage]
@@ -62,13 +62,13 @@ def graham(content: bytes) -> bytes:
         raise ImageError("The image is not a readable image.")
     middle = pixels[pixels.shape[0] // 2].sum(axis=1)
     radius = (middle > middle.mean() / 10).sum() / 2
-    factor = RADIUS / (radius if radius >= 1 else pixels.shape[0] / 2)  # a dark image tells no radius
+    factor = RADIUS / (radius if radius >= 1 else pixels.shape[0] / 2)  # the radius cannot be read from a dark image
     scaled = cv2.resize(pixels, dsize=None, fx=factor, fy=factor)
     sharp = cv2.addWeighted(scaled, 4, cv2.GaussianBlur(scaled, (0, 0), RADIUS / 30), -4, 128)
     height, width = sharp.shape[:2]
-    kept = int(RADIUS * KEPT)
-    mask = cv2.circle(np.zeros(sharp.shape), (width // 2, height // 2), kept, (1, 1, 1), thickness=-1)
+    reach = int(RADIUS * REACH)
+    mask = cv2.circle(np.zeros(sharp.shape), (width // 2, height // 2), reach, (1, 1, 1), thickness=-1)
     masked = (sharp * mask + (1 - mask) * 128).astype(np.uint8)
-    top, left = max(height // 2 - kept, 0), max(width // 2 - kept, 0)
-    cut = masked[top : height // 2 + kept, left : width // 2 + kept]
+    top, left = max(height // 2 - reach, 0), max(width // 2 - reach, 0)
+    cut = masked[top : height // 2 + reach, left : width // 2 + reach]
     return cv2.imencode(".jpg", cut, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()

@@ -8,16 +8,17 @@ import numpy as np
 
 from vitral.data.names import some
 from vitral.data.published.tree import Tree
-from vitral.data.vtab.examples import Example
 from vitral.data.vtab.raw.dataset import RawDataset, RawSplit
+from vitral.data.vtab.records import Example
 from vitral.errors import DataError, ImageError, one_line
 
 CLEVR_SPLITS = {"train": "train", "validation": "val"}  # the third has no scenes
 KITTI_TYPES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
 NO_OBJECT = "DontCare"
-FIELDS = 15  # of a line on an object: type, truncation, occlusion, angle, box, size, location, rotation
+FIELDS = 15  # fields of a line on an object: type, truncation, occlusion, angle, box, size, location, rotation
 LOCATION = slice(11, 14)
-SEED, SHARE = 123, 10  # of the draw of videos, and how many of 100 go to the test, and to validation
+SEED = 123  # the seed of the draw of videos
+HELD_OUT = 10  # percent of the videos for the test, and as many for validation
 
 
 def read_clevr(folder: Path) -> RawDataset:
@@ -35,7 +36,7 @@ def _clevr(tree: Tree, name: str) -> RawSplit:
     images = sorted((match[1], index) for index, match in tree.matching(rf"images/{name}/([^/]+\.png)"))
     if not images:
         raise tree.incomplete(f"images in 'images/{name}'", advice)
-    file = tree.one(rf"scenes/CLEVR_{name}_scenes\.json", named=f"'scenes/CLEVR_{name}_scenes.json'", advice=advice)
+    file = tree.file(f"scenes/CLEVR_{name}_scenes.json", advice)
     scenes = _scenes(tree, file)
     if len(scenes) != len(images):
         raise DataError(
@@ -57,7 +58,10 @@ def _scenes(tree: Tree, file: int) -> list[tuple[str | None, list[float]]]:
         content = tree.store.read(file)
         parsed: Any = json.loads(content if isinstance(content, bytes) else content.read_bytes())
         return [
-            (scene.get("image_filename"), _single([value for one in scene["objects"] for value in one["pixel_coords"]]))
+            (
+                scene.get("image_filename"),
+                _single([value for item in scene["objects"] for value in item["pixel_coords"]]),
+            )
             for scene in parsed["scenes"]
         ]
     except (OSError, ImageError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -104,9 +108,7 @@ def read_kitti(folder: Path) -> RawDataset:
 def _videos_shared_out(tree: Tree) -> dict[str, list[int]]:
     """Return the numbers of each split's images: those of some videos, drawn by NumPy with a fixed seed."""
     order, lines = (
-        tree.lines(
-            tree.one(rf"mapping/{name}\.txt", named=f"'mapping/{name}.txt'", advice="put devkit_object.zip there")
-        )
+        tree.lines(tree.file(f"mapping/{name}.txt", "put devkit_object.zip there"))
         for name in ("train_rand", "train_mapping")
     )
     try:
@@ -117,12 +119,12 @@ def _videos_shared_out(tree: Tree) -> dict[str, list[int]]:
         ) from error
     videos = sorted(set(of))
     draw = np.random.RandomState(SEED)
-    count = max(1, SHARE * len(videos) // 100)
+    count = max(1, HELD_OUT * len(videos) // 100)
     test = set(draw.choice(videos, count, replace=False).tolist())
     validation = set(draw.choice([video for video in videos if video not in test], count, replace=False).tolist())
     split = ["test" if video in test else "validation" if video in validation else "train" for video in of]
     return {
-        name: [number for number, one in enumerate(split) if one == name] for name in ("train", "validation", "test")
+        name: [number for number, own in enumerate(split) if own == name] for name in ("train", "validation", "test")
     }
 
 

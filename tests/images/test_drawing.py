@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
-from vitral.images import lettering as module
-from vitral.images.contact_sheet import contact_sheet
-from vitral.images.lettering import lettering, shorten, wrap
+from vitral.images import drawing as module
+from vitral.images.drawing import contact_sheet, lettering, shorten, wrap
 
 
 def test_plain_names_are_drawn_in_the_built_in_font() -> None:

@@ -10,17 +10,16 @@ import pytest
 import torch
 from PIL import Image
 
-from vitral.data import kept
+from vitral.data import image_cache
 from vitral.data.digits import open_digits
-from vitral.data.kept import KeptImages
+from vitral.data.image_cache import CachedImages
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.open import open_data
 from vitral.data.source import Source
 from vitral.errors import ImageError
 from vitral.events import Event, Message
-from vitral.images.augment import Augmentation
+from vitral.images.augment import Augmentation, decoding_factor, kept_shape
 from vitral.images.decode import Pixels, Shrink
-from vitral.images.keep import decoding_factor, kept_shape
 from vitral.training.methods.batches import training_batches
 from vitral.training.settings.recipe import Recipe
 
@@ -153,12 +152,12 @@ def test_each_image_is_decoded_once(photos: Path) -> None:
     for step in range(12):
         made.batch(step)
     assert sorted(images.asked[probed:]) == list(range(COUNT))
-    assert probed <= kept.PROBES
+    assert probed <= image_cache.PROBES
 
 
 @pytest.mark.parametrize("limit", [0, 20_000, 1 << 30])
 def test_the_pixels_do_not_depend_on_the_memory_nor_on_who_asks_first(photos: Path, limit: int) -> None:
-    plenty, images = (KeptImages(source(photos), KEPT, SIZE, limit=size) for size in (1 << 30, limit))
+    plenty, images = (CachedImages(source(photos), KEPT, SIZE, limit=size) for size in (1 << 30, limit))
     expected = [plenty.image(index) for index in range(COUNT)]
     for index in (*reversed(range(COUNT)), *range(COUNT)):
         assert np.array_equal(images.image(index), expected[index])
@@ -174,7 +173,7 @@ def test_an_image_larger_than_those_looked_at_is_decoded_anew() -> None:
             return photo(index, 300, 200 if index % 2 else 300)
 
     images = Odd(open_digits().splits["train"])
-    made = KeptImages(images, dataclasses.replace(KEPT, crop="none"), SIZE, limit=1 << 30)
+    made = CachedImages(images, dataclasses.replace(KEPT, crop="none"), SIZE, limit=1 << 30)
     made.open()  # looks at images 0, 78, 156 ...
     images.asked.clear()
     for _ in range(2):
@@ -190,7 +189,7 @@ def test_where_sizes_differ_there_is_room_for_larger_images() -> None:
             return photo(index, 300, 200 if index == 1 else 250 if index % 2 else 300)
 
     images = Odd(open_digits().splits["validation"])
-    made = KeptImages(images, dataclasses.replace(KEPT, crop="none"), SIZE, limit=1 << 30)
+    made = CachedImages(images, dataclasses.replace(KEPT, crop="none"), SIZE, limit=1 << 30)
     made.open()  # looks at images 0, 11, 22 ...
     images.asked.clear()
     assert all(made.image(index) is not None for index in (1, 2, 1, 2))
@@ -205,12 +204,12 @@ def test_workers_share_what_is_kept_and_change_nothing(photos: Path, workers: in
     for one, other in zip(alone, shared, strict=True):
         assert torch.equal(one.images, other.images)
     (images,) = made._images
-    assert isinstance(images, KeptImages)
+    assert isinstance(images, CachedImages)
     assert images._ready.sum() == COUNT  # what the workers have decoded is here, too
 
 
 def test_a_process_that_is_not_forked_keeps_its_own(photos: Path) -> None:
-    images = KeptImages(source(photos), KEPT, SIZE)
+    images = CachedImages(source(photos), KEPT, SIZE)
     before = images.image(5)
     again = pickle.loads(pickle.dumps(images))
     assert len(again) == 0
@@ -219,13 +218,13 @@ def test_a_process_that_is_not_forked_keeps_its_own(photos: Path) -> None:
 
 
 def test_a_kept_image_cannot_be_written_to(photos: Path) -> None:
-    images = KeptImages(source(photos), KEPT, SIZE)
+    images = CachedImages(source(photos), KEPT, SIZE)
     with pytest.raises(ValueError, match="read-only"):
         images.image(0)[:] = 0
 
 
 def test_too_little_memory_is_said_in_a_line(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_free_bytes", lambda: 60_000)
+    monkeypatch.setattr(image_cache, "_free_bytes", lambda: 60_000)
     said: list[Event] = []
     recipe = Recipe(batch_size=4)
     made = training_batches(source(photos), recipe, image_size=SIZE, augmentation=KEPT, listener=said.append)
@@ -257,7 +256,7 @@ def test_an_image_that_cannot_be_read_is_named_when_it_is_learned_from(tmp_path:
                 raise ImageError("'zero.jpg' is damaged.")
             return super().image(index, shrink)
 
-    images = KeptImages(Damaged(open_digits().splits["train"]), KEPT, (8, 8))
+    images = CachedImages(Damaged(open_digits().splits["train"]), KEPT, (8, 8))
     assert images.open() == []
     assert images.image(1).shape == (8, 8, 3)
     for _ in range(2):
@@ -266,16 +265,16 @@ def test_an_image_that_cannot_be_read_is_named_when_it_is_learned_from(tmp_path:
 
 
 def test_the_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MEMORY", tmp_path / "meminfo")
-    monkeypatch.setattr(kept, "CONTROL_GROUP", tmp_path)
-    assert kept._free_bytes() > 1 << 20
+    monkeypatch.setattr(image_cache, "MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(image_cache, "CONTROL_GROUP", tmp_path)
+    assert image_cache._free_bytes() > 1 << 20
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\n")
-    assert kept._free_bytes() == 400 * 1024
+    assert image_cache._free_bytes() == 400 * 1024
     (tmp_path / "memory.current").write_text("1000\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert kept._free_bytes() == 400 * 1024
+    assert image_cache._free_bytes() == 400 * 1024
     (tmp_path / "memory.max").write_text("5000\n")
-    assert kept._free_bytes() == 4000
+    assert image_cache._free_bytes() == 4000
     (tmp_path / "memory.current").write_text("5000\n")
     (tmp_path / "memory.stat").write_text("anon 800\nfile 4200\ninactive_file 3900\nactive_file 300\n")
-    assert kept._free_bytes() == 3900
+    assert image_cache._free_bytes() == 3900

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vitral.data.assemble import AUGMENTATION, Listing, Opening, assemble
+from vitral.data.assemble import AUGMENTATION, assemble
+from vitral.data.listing import Listing, Opening
 from vitral.data.source import DataSet
 from vitral.data.vtab.lists import LISTS, list_folder
 from vitral.data.vtab.prepared import find
@@ -24,7 +25,7 @@ from vitral.errors import DataError, did_you_mean
 from vitral.paths import from_home, is_folder
 
 PREFIX = "vtab:"
-BOTH = "train800val200"  # after the task: 1,000 images to train on, and none to validate
+BOTH = "train800val200"  # stands after the task: 1,000 images to train on, and none to validate
 READERS: tuple[Callable[[Path, VtabTask, Opening, int | None], Listing | None], ...] = (
     list_prepared,
     list_folder,
@@ -38,9 +39,9 @@ class Spec:
     """What is to be opened.
 
     Attributes:
-        root: the folder with the datasets.
-        task: of the 19.
-        both: whether the validation images are trained on, too.
+        root: The folder with the datasets.
+        task: One of the 19 tasks.
+        both: Whether the validation images are trained on, too.
     """
 
     root: Path
@@ -81,13 +82,19 @@ def read_spec(spec: str) -> Spec:
     return Spec(from_home(root), task_named(name), both)
 
 
+def divide_vtab(spec: str) -> tuple[str, str, str]:
+    """Return "vtab:", the folder in a name such as vtab:ROOT:TASK, and ":TASK"."""
+    root = spec.removeprefix(PREFIX).removesuffix(f":{BOTH}").rpartition(":")[0]
+    return PREFIX, root, spec[len(PREFIX) + len(root) :]
+
+
 def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> DataSet:
     """Open a task.
 
     Args:
-        spec: which.
-        how: how a dataset is opened.
-        most_test: test images to take, evenly spaced among all; None for all.
+        spec: The task, and where its datasets are.
+        how: The way to open a dataset.
+        most_test: The number of test images to take, evenly spaced among all; None for all.
 
     Raises:
         DataError: the folder holds no such dataset, or an incomplete one.

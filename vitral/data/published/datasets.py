@@ -1,26 +1,20 @@
 """The published datasets by name: "cifar10:FOLDER" and so on, as `open_data` takes them."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
-from vitral.data.assemble import Listing, Opening
-from vitral.data.published.cifar import CIFAR10, CIFAR100, CIFAR100_COARSE, Form, list_cifar
+from vitral.data.listing import Listing, Opening
+from vitral.data.published.cifar import CIFAR10, CIFAR100, CIFAR100_COARSE, list_cifar
 from vitral.data.published.flowers import list_flowers
 from vitral.data.published.imagenet import list_imagenet, list_imagenet_real, list_imagenet_v2
 from vitral.data.published.pets import list_pets
 from vitral.errors import DataError
-from vitral.paths import Found, from_home
-
-
-def _cifar(form: Form, path: Path, how: Opening) -> Listing:
-    return list_cifar(form, path)
-
+from vitral.paths import FoundFile, from_home
 
 PUBLISHED: dict[str, Callable[[Path, Opening], Listing]] = {
-    "cifar10": partial(_cifar, CIFAR10),
-    "cifar100": partial(_cifar, CIFAR100),
-    "cifar100-coarse": partial(_cifar, CIFAR100_COARSE),
+    "cifar10": lambda path, how: list_cifar(CIFAR10, path),
+    "cifar100": lambda path, how: list_cifar(CIFAR100, path),
+    "cifar100-coarse": lambda path, how: list_cifar(CIFAR100_COARSE, path),
     "flowers102": lambda path, how: list_flowers(path),
     "imagenet": list_imagenet,
     "imagenet-real": list_imagenet_real,
@@ -28,7 +22,7 @@ PUBLISHED: dict[str, Callable[[Path, Opening], Listing]] = {
     "pets": lambda path, how: list_pets(path),
 }
 
-# Files by which a folder that is named without its dataset is recognised; read as one of class folders it would be nonsense.
+# Files by which a published dataset is recognised where its name is missing, because its folders are not its classes.
 SIGNS = {
     "data_batch_1.bin": "cifar10",
     "data_batch_1": "cifar10",
@@ -38,12 +32,7 @@ SIGNS = {
 }
 
 
-def is_published(spec: str) -> bool:
-    """Tell whether a name is of a published dataset, with or without where it is."""
-    return spec.partition(":")[0] in PUBLISHED
-
-
-def refuse_unnamed(path: Path, files: Iterable[Found]) -> None:
+def refuse_unnamed(path: Path, files: Iterable[FoundFile]) -> None:
     """Refuse a folder that is a published dataset in its authors' form, but was not named as one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Optimizers that update one parameter after another, each by a rule of its own."""
+"""The base of optimizers that update each parameter by itself."""
 
 from abc import abstractmethod
 from typing import Any
@@ -8,12 +8,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 
-class ByParameter(Optimizer):
-    """An optimizer whose update of a parameter depends on that parameter's gradient, state and group alone."""
+class PerParameterOptimizer(Optimizer):
+    """An optimizer that updates a parameter from its gradient, state and group only."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
-        """Make one update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -21,4 +21,4 @@ class ByParameter(Optimizer):
 
     @abstractmethod
     def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        """Change a parameter and its state, which is empty at its first update, in place."""
+        """Change a parameter and its state in place; the state is empty at the first update."""

@@ -4,17 +4,16 @@ Beyer et al., "Are we done with ImageNet?" (arXiv 2006.07159): the share of the 
 which the most probable class is one of the labels.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vitral.errors import DataError
 from vitral.tasks.metrics import SMALLEST_PROBABILITY, wilson_interval
-from vitral.tasks.shown import Table, Tile, fitting_digits, images_of, percent
+from vitral.tasks.shown import Tile, fitting_digits, images_of, percent
 from vitral.tasks.task import (
     Figure,
     Label,
@@ -28,21 +27,20 @@ from vitral.tasks.task import (
     marked,
     several_classes,
     surest_mistakes,
-    with_tuples,
 )
 
 
 @dataclass(frozen=True)
-class AnyLabelEvaluation(Result):
+class AnyRightLabelEvaluation(Result):
     """The scores of a classifier on one split of which images have several right labels.
 
     Attributes:
-        num_examples: images, each counted once; those without a label are none of them.
-        top1: share of images whose most probable class is one of the right ones, 0 to 1.
+        num_examples: The number of images with a label, each counted once.
+        top1: The share of images whose most probable class is one of the right ones, 0 to 1.
         top1_interval: Wilson's 95 % interval of `top1`.
-        labels: right labels of all images together.
-        class_names: the classifier's classes, in order.
-        mistakes: at most 50, the most confident first; the truth names all the right classes.
+        labels: The number of right labels of all images together.
+        class_names: The classifier's classes, in order.
+        mistakes: At most 50 mistakes, the most confident first; the truth names all the right classes.
     """
 
     num_examples: int
@@ -51,10 +49,6 @@ class AnyLabelEvaluation(Result):
     labels: int
     class_names: tuple[str, ...]
     mistakes: tuple[Mistake, ...]
-
-    def headline(self) -> float:
-        """Return the accuracy."""
-        return self.top1
 
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
@@ -72,10 +66,6 @@ class AnyLabelEvaluation(Result):
             f"accuracy, any right label  {self.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})",
         )
 
-    def tables(self) -> tuple[Table, ...]:
-        """Return nothing: an image of several classes belongs into no one class's row."""
-        return ()
-
     def tiles(self, split: str) -> tuple[Tile, ...]:
         """Return the accuracy."""
         digits = fitting_digits(self.num_examples)
@@ -89,12 +79,13 @@ class AnyLabelEvaluation(Result):
 
 
 @dataclass(frozen=True)
-class AnyLabel(Task):
+class AnyRightLabel(Task):
     """An image has one class or more, and any of them is a right answer."""
 
-    name: ClassVar[str] = "any-label"
+    name: ClassVar[str] = "any-right-label"
     labelled: ClassVar[str] = "may have several right labels"
     headline: ClassVar[Figure] = Figure("top1", "accuracy, any right label")
+    result: ClassVar[type[Result]] = AnyRightLabelEvaluation
 
     def label(self, classes: Sequence[int]) -> Label:
         """Return the classes, ascending, each once."""
@@ -115,9 +106,9 @@ class AnyLabel(Task):
             raise DataError("An image has no right label, so that no answer can be right; leave it out.")
         return marked(named, num_classes)
 
-    def probabilities(self, logits: Logits) -> Probabilities:
-        """Return the softmax: one answer is wanted."""
-        return logits.float().softmax(dim=-1)
+    def scoring(self, learned: Task) -> Task:
+        """Return this task for a classifier of one class an image: its answer may be any of the right labels."""
+        return self if learned.exclusive else learned
 
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
         """Return the mean negative logarithm of the probability that the right classes have together."""
@@ -141,12 +132,12 @@ class AnyLabel(Task):
         *,
         class_names: Sequence[str],
         describe: Callable[[int], str],
-    ) -> AnyLabelEvaluation:
+    ) -> AnyRightLabelEvaluation:
         """Score predicted probabilities against all the right classes."""
         check_probabilities(probabilities.numpy())
         right = self.right(probabilities, targets)
         confidences, picked = probabilities.max(dim=1)
-        return AnyLabelEvaluation(
+        return AnyRightLabelEvaluation(
             num_examples=len(right),
             top1=float(right.double().mean()),
             top1_interval=wilson_interval(int(right.sum()), len(right)),
@@ -162,11 +153,5 @@ class AnyLabel(Task):
             ),
         )
 
-    def read(self, values: Mapping[str, Any]) -> AnyLabelEvaluation:
-        """Return the scores that `to_json` gave."""
-        mistakes = tuple(Mistake(**mistake) for mistake in values["mistakes"])
-        fields = {field.name: values[field.name] for field in dataclasses.fields(AnyLabelEvaluation)}
-        return AnyLabelEvaluation(**{**with_tuples(fields), "mistakes": mistakes})
 
-
-ANY_LABEL = AnyLabel()
+ANY_RIGHT_LABEL = AnyRightLabel()

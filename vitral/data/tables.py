@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitral.data.address import address_errors, is_address, open_address
-from vitral.data.assemble import Listing
-from vitral.data.columns import UNREAD, Columns, find_columns, in_order, split_of_row
+from vitral.data.address import is_address, open_anywhere
+from vitral.data.columns import UNREAD, Columns, check_column, find_columns, in_order, split_of_row
+from vitral.data.listing import Listing
 from vitral.data.names import ALL, common_folder, split_named
 from vitral.data.stored import Entry, Strings
-from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
-from vitral.errors import DataError, ImageError, did_you_mean, one_line
-from vitral.paths import Walk, refuse_endless
+from vitral.data.text_table import LIST_SUFFIX, is_list, list_text, text_column
+from vitral.errors import DataError, ImageError, one_line
+from vitral.paths import Walk
 from vitral.tasks.registry import task_of
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
-GROUPS_KEPT = 10  # row groups in each process's memory beyond that: those of a window of shards, and two more
+MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those of a window of shards, and two more
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 LIST_DEPTH = 2  # folder levels that are searched for lists of images
@@ -34,10 +34,10 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, la
     """Return the images of tables.
 
     Args:
-        title: the data's name in messages.
-        name: short, for people and folder names.
-        files: paths or addresses by split, or under "all" where a column may name the split.
-        labelled: whether their classes are read.
+        title: The data's name in messages.
+        name: A short name, for people and folder names.
+        files: Paths or addresses by split, or under "all" where a column may name the split.
+        labelled: Whether the images' classes are read.
 
     Raises:
         DataError: a table cannot be read, a column is missing, or there are no rows.
@@ -53,35 +53,33 @@ class ParquetImages:
     """Images in row groups of Parquet files, bytes or paths, the last few groups kept in memory.
 
     Args:
-        files: paths or addresses.
-        groups: for each row group its file's index, its index in the file, and the index of its first image.
-        column: the images' column.
-        kept: row groups that stay in memory.
-        names: of all images.
+        files: Paths or addresses.
+        groups: The index of each row group's file, its index in the file, and the index of its first image.
+        column: The images' column.
+        most_groups: The number of row groups that stay in memory.
+        names: The names of all images.
     """
 
     def __init__(
-        self, files: Sequence[str], groups: Sequence[tuple[int, int, int]], column: str, kept: int, names: Sequence[str]
+        self,
+        files: Sequence[str],
+        groups: Sequence[tuple[int, int, int]],
+        column: str,
+        most_groups: int,
+        names: Sequence[str],
     ) -> None:
         self._files = list(files)
         self._groups = list(groups)
         self._firsts = np.array([first for _, _, first in groups], dtype=np.int64)
         self._column = column
         self._names = Strings(names)
-        self._kept = kept
-        self._group = functools.lru_cache(maxsize=kept)(self._read_group)
+        self._most_groups = most_groups
+        self._group = functools.lru_cache(maxsize=most_groups)(self._read_group)
 
     def read(self, index: int) -> bytes | Path:
-        """Return an image's bytes, or its path.
-
-        Raises:
-            ImageError: its row is empty or its row group damaged.
-        """
+        """Return an image's bytes, or its path. See `Store`."""
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        value = self._group(number)[index - int(self._firsts[number])].as_py()
-        content = _content(value)
-        if content is None:
-            raise ImageError(f"'{self.name(index)}' is empty; remove the row.")
+        content = content_of(self._group(number)[index - int(self._firsts[number])].as_py(), self.name(index))
         return content if isinstance(content, bytes) else Path(self._files[self._groups[number][0]]).parent / content
 
     def name(self, index: int) -> str:
@@ -94,12 +92,12 @@ class ParquetImages:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._group = functools.lru_cache(maxsize=self._kept)(self._read_group)
+        self._group = functools.lru_cache(maxsize=self._most_groups)(self._read_group)
 
     def _read_group(self, number: int) -> pa.ChunkedArray:
         file, group, _ = self._groups[number]
         try:
-            with _open(self._files[file]) as opened:
+            with open_anywhere(self._files[file]) as opened:
                 return pq.ParquetFile(opened).read_row_group(group, columns=[self._column]).column(0).combine_chunks()
         except Exception as error:  # file systems and damaged files raise many types
             raise ImageError(
@@ -107,18 +105,16 @@ class ParquetImages:
             ) from error
 
 
-def _open(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
-    if is_address(path):
-        with address_errors(path):
-            return open_address(path)
-    refuse_endless(path, DataError)
-    return open(path, "rb")
+def content_of(cell: Any, name: str) -> bytes | str:  # noqa: ANN401  # any cell
+    """Return the bytes of an image, or its path, from its cell in a table.
 
-
-def _content(value: Any) -> bytes | str | None:  # noqa: ANN401  # any cell
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
-    return value if isinstance(value, bytes | str) and value else None
+    Raises:
+        ImageError: there is neither; the message gives the image's name.
+    """
+    value = cell.get("bytes") or cell.get("path") if isinstance(cell, dict) else cell
+    if isinstance(value, bytes | str) and value:
+        return value
+    raise ImageError(f"'{name}' is empty; remove the row.")
 
 
 def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool) -> Listing:
@@ -158,7 +154,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     return Listing(
         title=title,
         name=name,
-        store=ParquetImages(listed, groups, columns.image, len(groups) if random_access else GROUPS_KEPT, names),
+        store=ParquetImages(listed, groups, columns.image, len(groups) if random_access else MOST_GROUPS, names),
         entries=in_order(entries),
         class_names=declared,
         task=task_of(several=several),
@@ -168,25 +164,27 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     )
 
 
-def parquet_cells(path: str, column: str) -> list[tuple[str, object]]:
-    """Return the name of the image of each row of a Parquet file, as `list_tables` has it, and the row's cell of a column.
+def column_of(path: str, column: str) -> list[tuple[str, str]]:
+    """Return the name of the image of each row of a table, as `list_tables` has it, and the row's cell of a column as text.
 
     Raises:
-        DataError: the file cannot be read, or has no such column.
+        DataError: the table cannot be read, or has no such column.
     """
-    cells: list[tuple[str, object]] = []
+    if path.lower().endswith(TEXT_SUFFIXES):
+        return text_column(Path(path), column)
+    cells: list[tuple[str, str]] = []
     with _parquet(path) as opened:
         table = pq.ParquetFile(opened)
         names = table.schema_arrow.names
-        if column not in names:
-            raise DataError(f"'{path}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
+        check_column(path, column, names)
         columns = find_columns(path, names)
         declared = _declared_names(table.schema_arrow, columns.classes)
         for group in range(table.num_row_groups):
             rows = _group_rows(table, group, columns, path, declared)
             values = table.read_row_group(group, columns=[column]).column(0).to_pylist()
+            texts = ("" if value is None else str(value).strip() for value in values)
             named = (_row_name(own, path, row) for row, (own, _, _) in enumerate(rows, len(cells)))
-            cells += zip(named, values, strict=True)
+            cells += zip(named, texts, strict=True)
     return cells
 
 
@@ -212,7 +210,7 @@ def _is_list(kind: pa.DataType) -> bool:
 def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
     opened = None
     try:
-        opened = _open(path)
+        opened = open_anywhere(path)
         pq.ParquetFile(opened)
     except DataError:
         raise
@@ -264,7 +262,7 @@ def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tup
         DataError: a number beyond the declared names.
     """
     if isinstance(value, list):
-        return tuple(name for one in value for name in class_names(one, declared, where))
+        return tuple(name for item in value for name in class_names(item, declared, where))
     if declared is not None and isinstance(value, int):
         if not 0 <= value < len(declared):
             raise DataError(f"'{where}' has the class number {value}, but declares only {len(declared)} names.")

@@ -1,8 +1,13 @@
-"""Text in drawings: a font that has the letters of a name, and a name shortened to fit."""
+"""Drawings: text in a font that has its letters, shortened to fit, and sheets of many small images."""
 
 import functools
+import io
+import math
+from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
+
+from vitral.images.decode import Pixels
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
@@ -12,17 +17,23 @@ FONTS = (
     *("NotoSansHebrew-Regular.ttf", "NotoSansDevanagari-Regular.ttf", "Arial Unicode.ttf", "PingFang.ttc"),
     *("arial.ttf", "msyh.ttc", "msgothic.ttc", "malgun.ttf", "Nirmala.ttf"),
 )
-ABSENT = "\U0010fffe"  # a character that no font has: it is drawn as every missing letter is
+ABSENT = "\U0010fffe"  # no font has this character, so it is drawn as every missing letter is
+CELL = 112  # pixels of an image's longer side
+LABEL_HEIGHT = 18
+LETTERS = 12  # pixels high
+GAP = 8
+BACKGROUND = (250, 249, 246)
+INK = (60, 58, 54)
 
 
 def lettering(text: str, size: int) -> tuple[str, Font]:
     """Return a text on one line as it can be drawn, and the font for it.
 
-    Where no font on the machine has all letters, those that the built-in one lacks become question marks.
+    If no font on the machine has all letters, those that the built-in font lacks become question marks.
 
     Args:
-        text: in any script; control characters become spaces.
-        size: of the letters, pixels.
+        text: The text, in any script; control characters become spaces.
+        size: The letters' size, pixels.
     """
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     built_in = ImageFont.load_default(size)
@@ -36,7 +47,7 @@ def lettering(text: str, size: int) -> tuple[str, Font]:
 
 
 def shorten(text: str, font: Font, *, width: float) -> str:
-    """Shorten a text to fit into `width` pixels, with an ellipsis at its end; at least one letter is kept."""
+    """Shorten a text to fit into `width` pixels, with an ellipsis at its end; at least one letter stays."""
     if font.getlength(text) <= width:
         return text
     fits, too_long = 1, len(text)
@@ -50,7 +61,7 @@ def shorten(text: str, font: Font, *, width: float) -> str:
 
 
 def wrap(text: str, size: int, *, width: float) -> list[str]:
-    """Break a text into lines of at most `width` pixels, between words; a longer word has a line of its own."""
+    """Break a text between words into lines of at most `width` pixels; a longer word has a line of its own."""
     line, font = lettering(text, size)
     lines: list[str] = []
     for word in line.split():
@@ -79,3 +90,29 @@ def _drawn(font: Font, letter: str) -> bytes:
     cell = Image.new("L", (max(1, int(box[2])), max(1, int(box[3]))))
     ImageDraw.Draw(cell).text((0, 0), letter, fill=255, font=font)
     return cell.tobytes()
+
+
+def contact_sheet(images: Sequence[Pixels], labels: Sequence[str], *, columns: int = 8) -> bytes:
+    """Return a PNG of the images in rows, each over its label; small images are enlarged without smoothing."""
+    columns = min(columns, len(images))
+    rows = math.ceil(len(images) / columns)
+    width, height = columns * (CELL + GAP) + GAP, rows * (CELL + LABEL_HEIGHT + GAP) + GAP
+    sheet = Image.new("RGB", (width, height), BACKGROUND)
+    draw = ImageDraw.Draw(sheet)
+    for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+        left = GAP + index % columns * (CELL + GAP)
+        top = GAP + index // columns * (CELL + LABEL_HEIGHT + GAP)
+        cell = _fit(Image.fromarray(image))
+        sheet.paste(cell, (left + (CELL - cell.width) // 2, top + (CELL - cell.height) // 2))
+        line, font = lettering(label, LETTERS)
+        text = shorten(line, font, width=CELL)
+        draw.text((left + CELL // 2, top + CELL + 2), text, fill=INK, font=font, anchor="ma")
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _fit(image: Image.Image) -> Image.Image:
+    factor = CELL / max(image.size)
+    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+    return image.resize(size, Image.Resampling.NEAREST if factor >= 2 else Image.Resampling.LANCZOS)

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from tests.data.written import WRITERS, encode
+from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import is_data_name, open_data, path_in, seen_from_here
 from vitral.data.source import Source
-from vitral.data.unlabelled import list_unlabelled
-from vitral.data.without_labels import MOST_HELD_OUT
+from vitral.data.unlabelled import MOST_HELD_OUT
 from vitral.errors import DataError, ImageError
 from vitral.tasks.unlabelled import UNLABELLED
 

@@ -1,4 +1,4 @@
-"""The head of a network that learned without labels."""
+"""Methods that leave the head to be fitted afterwards, because they learn without labels."""
 
 import math
 
@@ -10,19 +10,36 @@ from vitral.data.source import Source
 from vitral.evaluation.features import extract_features
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener, Message
+from vitral.training.methods.method import Method
+from vitral.training.settings.recipe import Recipe
 
 PROBE_IMAGES = 4000  # of an endless source, to fit a head on
 
 
+class SelfSupervised(Method):
+    """A method that trains no head; a linear probe becomes the head at the end."""
+
+    @classmethod
+    def trains_head(cls, recipe: Recipe) -> bool:
+        """Return False."""
+        return False
+
+    @classmethod
+    def complete(cls, recipe: Recipe, classifier: Classifier, train: Source, listener: Listener) -> None:
+        """Fit the head, unless it was trained."""
+        if not cls.trains_head(recipe):
+            fit_head(classifier, train, listener)
+
+
 def fitted_images(train: Source) -> int:
-    """Return how many training images a head is fitted on, of as many as there are."""
+    """Return the number of training images that a head is fitted on."""
     return PROBE_IMAGES if train.endless else len(train)
 
 
 def fit_head(classifier: Classifier, train: Source, listener: Listener) -> None:
-    """Give a network that learned without labels a head, in closed form on its features, so that it is a classifier.
+    """Give a network that learned without labels a head, in closed form on its features.
 
-    Where the images have no labels it stays without, and is what a fine-tuning may start from.
+    If the images have no labels, the network stays without a head; fine-tuning may start from it.
     """
     if not classifier.task.scored:
         return

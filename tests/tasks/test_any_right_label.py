@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitral.errors import DataError, ModelError
-from vitral.tasks.any_label import ANY_LABEL
+from vitral.tasks.any_right_label import ANY_RIGHT_LABEL
 from vitral.tasks.task import Label, classes_of
 
 NAMES = ("ant", "bee", "cat", "dog", "elk")
@@ -24,7 +24,7 @@ def some(count: int) -> tuple[torch.Tensor, list[Label]]:
 
 def test_any_right_label_counts_once() -> None:
     probabilities, labels = some(200)
-    scores = ANY_LABEL.score(probabilities, ANY_LABEL.encode(labels, 5), class_names=NAMES, describe=str)
+    scores = ANY_RIGHT_LABEL.score(probabilities, ANY_RIGHT_LABEL.encode(labels, 5), class_names=NAMES, describe=str)
     # As the README of the reassessed labels computes it: whether each prediction is in the image's list.
     expected = [int(row.argmax()) in classes_of(right) for row, right in zip(probabilities, labels, strict=True)]
     assert scores.top1 == pytest.approx(np.mean(expected), abs=1e-12)
@@ -41,31 +41,31 @@ def test_any_right_label_counts_once() -> None:
 
 def test_scores_survive_a_file() -> None:
     probabilities, labels = some(20)
-    scores = ANY_LABEL.score(probabilities, ANY_LABEL.encode(labels, 5), class_names=NAMES, describe=str)
-    assert ANY_LABEL.read(json.loads(json.dumps(scores.to_json()))) == scores
+    scores = ANY_RIGHT_LABEL.score(probabilities, ANY_RIGHT_LABEL.encode(labels, 5), class_names=NAMES, describe=str)
+    assert ANY_RIGHT_LABEL.read(json.loads(json.dumps(scores.to_json()))) == scores
 
 
 def test_the_loss_is_of_the_right_classes_together() -> None:
     logits = torch.tensor([[1.0, 2.0, 0.5], [0.0, 0.0, 3.0]])
-    targets = ANY_LABEL.encode([(0, 1), (0,)], 3)
+    targets = ANY_RIGHT_LABEL.encode([(0, 1), (0,)], 3)
     shares = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
     expected = -(torch.log(shares[0, 0] + shares[0, 1]) + torch.log(shares[1, 0])) / 2
-    torch.testing.assert_close(ANY_LABEL.loss(logits, targets), expected)
-    assert ANY_LABEL.right(logits, targets).tolist() == [True, False]
-    figures = ANY_LABEL.validate(shares, targets)
+    torch.testing.assert_close(ANY_RIGHT_LABEL.loss(logits, targets), expected)
+    assert ANY_RIGHT_LABEL.right(logits, targets).tolist() == [True, False]
+    figures = ANY_RIGHT_LABEL.validate(shares, targets)
     assert figures == {"accuracy": 0.5, "loss": pytest.approx(float(expected))}
-    smoothed = ANY_LABEL.loss(logits, targets, label_smoothing=0.3)
+    smoothed = ANY_RIGHT_LABEL.loss(logits, targets, label_smoothing=0.3)
     mixed = 0.7 * targets + 0.1
     torch.testing.assert_close(smoothed, -(shares * mixed).sum(dim=1).log().mean())
 
 
 def test_an_image_without_a_right_label_is_no_question() -> None:
-    assert ANY_LABEL.takes((3, 4))
-    assert not ANY_LABEL.takes(())
-    assert not ANY_LABEL.takes(3)
+    assert ANY_RIGHT_LABEL.takes((3, 4))
+    assert not ANY_RIGHT_LABEL.takes(())
+    assert not ANY_RIGHT_LABEL.takes(3)
     with pytest.raises(DataError, match="no right label"):
-        ANY_LABEL.encode([(1,), ()], 5)
+        ANY_RIGHT_LABEL.encode([(1,), ()], 5)
     with pytest.raises(DataError, match="no images"):
-        ANY_LABEL.score(torch.zeros(0, 5), torch.zeros(0, 5), class_names=NAMES, describe=str)
+        ANY_RIGHT_LABEL.score(torch.zeros(0, 5), torch.zeros(0, 5), class_names=NAMES, describe=str)
     with pytest.raises(ModelError, match="NaN"):
-        ANY_LABEL.score(torch.full((1, 5), torch.nan), torch.ones(1, 5), class_names=NAMES, describe=str)
+        ANY_RIGHT_LABEL.score(torch.full((1, 5), torch.nan), torch.ones(1, 5), class_names=NAMES, describe=str)

@@ -12,32 +12,30 @@ import numpy as np
 from vitral import distributed
 from vitral.data.source import Source
 from vitral.errors import ImageError
-from vitral.images.augment import Augmentation
+from vitral.images.augment import Augmentation, decoding_factor, kept_shape, shrunk
 from vitral.images.decode import Pixels, Shrink
-from vitral.images.keep import decoding_factor, kept_shape, shrunk
 
 SHARE = 0.25  # of the free memory that kept images may take
-PROBES = 16  # images that are looked at for the size of those kept
-ROOM = 1.5  # where these differ, for an image larger than any of them, as a share of the largest
-HEAD, ALIGNED = (
-    16,
-    16,
-)  # bytes before an image, for its kept and its whole height and width; what a slot is a multiple of
-MEMORY, CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+PROBES = 16  # images that are decoded to find the size of the kept ones
+ROOM = 1.5  # room for an image, as a multiple of the largest probed one where they differ
+HEAD = 16  # bytes before an image, for its kept and its whole height and width
+ALIGNED = 16  # bytes that the room of an image is a multiple of
+MEMORY = Path("/proc/meminfo")
+CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
-class KeptImages:
-    """The images of a source as `kept_shape` has them, each decoded when it is first asked for.
+class CachedImages:
+    """The images of a source in the size of `kept_shape`, each decoded when it is first needed.
 
-    What is returned depends on the image alone: one that is not kept, for want of memory or for being larger than those that
-    were looked at, is decoded anew each time, to the same pixels. Forked processes share what any of them has decoded; a
-    process that is started otherwise keeps its own, in its part of the memory.
+    The pixels depend on the image alone: an image that is not kept, because memory is short or because it is larger than the
+    images that were probed, is decoded anew each time, to the same pixels. Forked processes share the images that any of them
+    has decoded; a process that is started otherwise keeps its own, in its part of the memory.
 
     Args:
-        source: the images.
-        augmentation: how views are made of them.
-        size: height and width of the views, pixels.
-        limit: bytes of memory to take; None for a quarter of what is free, shared by the processes of a job.
+        source: The images.
+        augmentation: The views that are made of them.
+        size: The height and width of the views, pixels.
+        limit: The bytes of memory to take; None for a quarter of what is free, shared by the processes of a job.
     """
 
     def __init__(
@@ -52,7 +50,6 @@ class KeptImages:
         return _for_another_process, (self._source, self._augmentation, self._size, self._limit)
 
     def __len__(self) -> int:
-        """Return how many of the images are kept, from the first on."""
         return len(self._ready)
 
     def open(self) -> list[str]:
@@ -64,14 +61,14 @@ class KeptImages:
         sizes = [pixels.nbytes for pixels in self._probed()] or [0]
         largest = max(sizes) if max(sizes) == min(sizes) else int(ROOM * max(sizes))
         slot = -(-(HEAD + largest) // ALIGNED) * ALIGNED
-        kept = min(count, self._limit // (slot + 1))
-        if kept:
-            memory = np.frombuffer(mmap.mmap(-1, kept * (slot + 1)), np.uint8)  # pages not written to take no memory
-            self._slots, self._ready = memory[: kept * slot].reshape(kept, slot), memory[kept * slot :]
-        if kept == count:
+        room = min(count, self._limit // (slot + 1))
+        if room:
+            memory = np.frombuffer(mmap.mmap(-1, room * (slot + 1)), np.uint8)  # pages not written to take no memory
+            self._slots, self._ready = memory[: room * slot].reshape(room, slot), memory[room * slot :]
+        if room == count:
             return []
         return [
-            f"Images: decoded ones may take {self._limit / 2**30:.1f} GiB, which holds {kept:,} of {count:,}; the others are "
+            f"Images: decoded ones may take {self._limit / 2**30:.1f} GiB, which holds {room:,} of {count:,}; the others are "
             "decoded anew each time (augmentation.decode)."
         ]
 
@@ -79,11 +76,11 @@ class KeptImages:
         """Give some images, spread evenly; of a source that is best read in order its first ones."""
         step = 1 if self._source.shards else max(len(self._source) // PROBES, 1)
         for index in range(0, len(self._source), step)[:PROBES]:
-            with contextlib.suppress(ImageError):  # who trains on it hears of it
+            with contextlib.suppress(ImageError):  # reported when it is trained on
                 yield self._decoded(index)[0]
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as it is kept, not to be written to; `shrink` only hears the whole image's height and width.
+        """Return an image as it is kept, read-only; `shrink` is called with the whole image's height and width.
 
         Raises:
             ImageError: it cannot be read.
@@ -102,7 +99,7 @@ class KeptImages:
                 return pixels, whole
             slot[:HEAD].view(np.int32)[:] = (*pixels.shape[:2], *whole)
             slot[HEAD : HEAD + pixels.nbytes] = pixels.reshape(-1)
-            self._ready[index] = 1  # last of all: another process may look at any time
+            self._ready[index] = 1  # last, because another process may read at any time
         rows, columns, height, width = slot[:HEAD].view(np.int32).tolist()
         pixels = slot[HEAD : HEAD + rows * columns * 3].reshape(rows, columns, 3)
         pixels.flags.writeable = False
@@ -121,8 +118,8 @@ class KeptImages:
         return shrunk(pixels, kept_shape(whole, self._augmentation, self._size)), whole
 
 
-def _for_another_process(source: Source, augmentation: Augmentation, size: tuple[int, int], limit: int) -> KeptImages:
-    return KeptImages(source, augmentation, size, limit=limit // (os.cpu_count() or 1))
+def _for_another_process(source: Source, augmentation: Augmentation, size: tuple[int, int], limit: int) -> CachedImages:
+    return CachedImages(source, augmentation, size, limit=limit // (os.cpu_count() or 1))
 
 
 def _given_back() -> int:

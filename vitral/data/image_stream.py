@@ -1,0 +1,120 @@
+"""Images regardless of labels: from any dataset, and from files and folders of images."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from vitral.data.archive import archive_images, is_archive
+from vitral.data.image_files import Arrange, LazyImage, files_in, of_file, read_ahead, require
+from vitral.data.listing import Opening
+from vitral.data.open import is_data_name, is_opened_whole, list_data, open_data
+from vitral.data.source import BadImage, Source
+from vitral.data.stored import Store, StoredImages
+from vitral.errors import DataError, ImageError
+from vitral.events import Listener, ignore
+from vitral.images.decode import Pixels
+from vitral.paths import is_folder, is_regular
+
+
+def list_unlabelled(spec: str, listener: Listener = ignore) -> list[LazyImage]:
+    """Return the images that a user names, none of them read yet; those of a folder in order of path.
+
+    Args:
+        spec: An image file; a folder or archive of images, in whatever sub-folders; or anything else that `open_data`
+            takes, with all its splits: a table, shards, an address, hf:OWNER/NAME, "digits".
+        listener: Receives the progress of listing.
+
+    Raises:
+        DataError: a dataset that cannot be read, or is endless.
+        ImageError: a folder or archive without images.
+    """
+    return list(_stream(spec, listener, sorted))
+
+
+def stream_unlabelled(spec: str, listener: Listener = ignore) -> Iterator[LazyImage]:
+    """Give the images that a user names one by one; of a folder, only the names of one folder in it are in memory.
+
+    The order is always the same; in a folder, files come before what is in further folders. Arguments and errors are those of
+    `list_unlabelled`.
+    """
+    return _stream(spec, listener, iter)
+
+
+def check_named(spec: str) -> None:
+    """Refuse a name that stands for nothing, such as a mistyped path.
+
+    Raises:
+        ImageError: it is neither a file nor a folder nor the name of data.
+    """
+    with contextlib.suppress(OSError, ValueError):  # a name that no path may have
+        if Path(spec).exists():
+            return
+    if not is_data_name(spec):
+        raise ImageError(
+            f"'{spec}' is not there: no file, folder, archive or dataset has this name; check its spelling."
+        )
+
+
+def _stream(spec: str, listener: Listener, arrange: Arrange) -> Iterator[LazyImage]:
+    path = Path(spec)
+    if is_folder(path):
+        yield from require(_of_folder(path, listener, arrange), path)
+    elif is_archive(path) and is_regular(path):
+        store, indices = archive_images(path)
+        yield from require(_of_store(store, indices) if indices else _of_data(spec, listener), path)
+    elif is_data_name(spec):
+        yield from _of_data(spec, listener)
+    else:
+        yield of_file(path, spec)
+
+
+def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[LazyImage]:
+    files = files_in(folder, arrange)
+    first = next(files, None)
+    if first is not None:
+        yield from chain([first], files)
+        return
+    with contextlib.suppress(DataError):
+        yield from _of_data(str(folder), listener)
+
+
+def _of_data(spec: str, listener: Listener) -> Iterator[LazyImage]:
+    if is_opened_whole(spec):
+        data = open_data(spec, skip_bad_images=True, verify=False, listener=listener)
+        if any(source.endless for source in data.splits.values()):
+            raise DataError(f"'{spec}' is endless; name a file or a folder.")
+        for source in data.splits.values():
+            yield from _of_source(source)
+        yield from _bad(data.bad_images)
+        return
+    listing = list_data(spec, Opening(listener=listener, labelled=False))
+    indices = [entry.store_index for entries in listing.entries.values() for entry in entries]
+    yield from _of_store(listing.store, indices)
+    yield from _bad(listing.bad)
+
+
+def _bad(images: Sequence[BadImage]) -> Iterator[LazyImage]:
+    return (LazyImage(image.path, partial(_refuse, image.reason)) for image in images)
+
+
+def _of_store(store: Store, indices: Sequence[int]) -> Iterator[LazyImage]:
+    return _of_source(StoredImages(store, indices, [0] * len(indices)))
+
+
+def _of_source(source: Source) -> Iterator[LazyImage]:
+    for index in range(len(source)):
+        fetch = partial(_fetch, source, index) if isinstance(source, StoredImages) else None
+        yield LazyImage(source.describe(index), partial(source.image, index), fetch)
+
+
+def _fetch(source: StoredImages, index: int) -> Callable[[], Pixels]:
+    content = source.encoded(index)
+    if isinstance(content, Path):
+        read_ahead(content)
+    return partial(source.decoded, index, content)
+
+
+def _refuse(reason: str) -> Pixels:
+    raise ImageError(f"{reason}.")

@@ -1,0 +1,89 @@
+"""The prefixes that a name of data may begin with, a row each: a new one is a file that lists or opens it, and a row here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vitral.data.frequent import list_frequent
+from vitral.data.hub import list_hub, list_stream
+from vitral.data.listing import Listing, Opening
+from vitral.data.part import open_part
+from vitral.data.published.datasets import PUBLISHED, list_published
+from vitral.data.source import DataSet
+from vitral.data.unlabelled import list_without_labels
+from vitral.paths import look_at
+
+Parts = tuple[str, str, str]  # before the path or the name inside, that path or name, and after it
+
+
+def _rest(spec: str) -> Parts:
+    """Divide a name of which all behind the prefix is a path."""
+    prefix, colon, path = spec.partition(":")
+    return f"{prefix}{colon}", path, ""
+
+
+def _second_rest(spec: str) -> Parts:
+    """Divide a name in which a number stands between the prefix and another name: "part:10%:", "photos/"."""
+    prefix, colon, rest = spec.partition(":")
+    before, path, after = _rest(rest)
+    return f"{prefix}{colon}{before}", path, after
+
+
+def _whole(spec: str) -> Parts:
+    """Divide a name that holds no path."""
+    return "", spec, ""
+
+
+def _open_vtab(spec: str, how: Opening, _: Callable[[str, Opening], DataSet]) -> DataSet:
+    from vitral.data.vtab.task_data import open_task, read_spec  # imports all of its readers
+
+    return open_task(read_spec(spec), how)
+
+
+def _divide_vtab(spec: str) -> Parts:
+    from vitral.data.vtab.task_data import divide_vtab
+
+    return divide_vtab(spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefix:
+    """A prefix of names of data.
+
+    Attributes:
+        name: The prefix without its colon, such as "part".
+        images: Lists the images of a name, none of them decoded; other prefixes may select some of them.
+        select: Lists some images of other data, which its last argument lists.
+        open: Opens a name where listed images are not all there is to it; its last argument opens other data.
+        divide: Divides a name into what stands before the path or the name inside, that path or name, and what follows.
+        around: Whether the prefix stands before another name of data.
+        known_alone: Whether the prefix without a colon is recognised, so that a message can say what is missing.
+    """
+
+    name: str
+    images: Callable[[str, Opening], Listing] | None = None
+    select: Callable[[str, Opening, Callable[[str, Opening], Listing]], Listing] | None = None
+    open: Callable[[str, Opening, Callable[[str, Opening], DataSet]], DataSet] | None = None
+    divide: Callable[[str], Parts] = _rest
+    around: bool = False
+    known_alone: bool = False
+
+    def begins(self, spec: str) -> bool:
+        """Tell whether a name of data begins with the prefix."""
+        return spec.startswith(f"{self.name}:") or (self.known_alone and spec == self.name)
+
+
+PREFIXES = (
+    Prefix(name="part", open=open_part, divide=_second_rest, around=True),
+    Prefix(name="unlabelled", select=list_without_labels, around=True),
+    Prefix(name="frequent", select=list_frequent, divide=_second_rest, around=True),
+    Prefix(name="vtab", open=_open_vtab, divide=_divide_vtab),
+    Prefix(name="hf", images=list_hub, divide=_whole),
+    Prefix(name="hf-stream", images=list_stream, divide=_whole),
+    *(Prefix(name=name, images=list_published, known_alone=True) for name in PUBLISHED),
+)
+
+
+def prefix_of(spec: str) -> Prefix | None:
+    """Return the prefix that a name of data begins with; None for any other name, and for what is there by the whole name."""
+    found = next((prefix for prefix in PREFIXES if prefix.begins(spec)), None)
+    return None if found is None or look_at(spec) is not None else found
