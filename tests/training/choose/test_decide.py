@@ -206,9 +206,9 @@ def test_a_recipe_that_names_its_network_gives_the_same_weights_again(tmp_path: 
 
 
 def test_a_plan_in_python_reads_as_its_lines() -> None:
-    planned = vitral.plan("digits", source="vit-mu4", overrides=["steps=3"], listener=ignore)
-    assert repr(planned).splitlines() == planned.lines()
-    assert planned.recipe.steps == 3
+    run = vitral.plan("digits", source="vit-mu4", overrides=["steps=3"], listener=ignore)
+    assert repr(run).splitlines() == run.lines()
+    assert run.recipe.steps == 3
 
 
 def test_a_plan_says_what_goes_without_a_first_classifier_and_what_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
