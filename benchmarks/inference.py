@@ -31,7 +31,7 @@ import torch
 
 import vitral
 from vitral.classifier.bulk.predict_to_file import BATCH_SIZE
-from vitral.evaluation.speed import Bench, Speed
+from vitral.deployment.bench import Bench, Speed
 from vitral.events import ignore
 from vitral.inference.quantization import Quantization, linear_layers
 from vitral.inference.ranges import find_ranges

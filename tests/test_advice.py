@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import vitral
-from vitral.advice import NAMED, argument, call, function, respelled
+from vitral.advice import argument, call, function, in_words
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import main
-from vitral.cli.wording import ARGUMENTS, spoken
+from vitral.cli.wording import ARGUMENTS, WORDS
 from vitral.cli.wording import COMMANDS as SAID
 from vitral.errors import VitralError
 from vitral.training.request import ask
@@ -71,56 +71,66 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
     assert {name for kind, name in every if kind == "argument"} <= parameters | {"classifier"}
 
 
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        (
-            f"choose another {argument('out')}, or say {argument('overwrite', True)}.",
+def test_no_message_is_made_when_a_module_is_imported() -> None:
+    """It would be in the words of whoever imported it first."""
+    made = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in SOURCES
+        for node in outside_functions(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("argument", "function", "call")
+    ]
+    assert not made
+
+
+def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.Lambda):
+            yield child
+            yield from outside_functions(child)
+
+
+def messages() -> list[str]:
+    asked = ask("fine-tune", "my photos", source="b`16.npz", overrides=["steps=9"], baselines=False)
+    return [
+        f"choose another {argument('out')}, or say {argument('overwrite', True)}.",
+        argument("source", "my photos/x.npz"),
+        argument("overrides", ["steps=9", "name=a`b"]),
+        argument("baselines", False),
+        f"{function('list_models')} lists them",
+        f"try {call(asked.call())}",
+        call(ask("pre-train", None, model="vit-b16", time=600, sweep=True).call()),
+        "Do " + call("vitral.study('position', 'my photos', budget='laptop', runs=3)") + ".",
+    ]
+
+
+def test_the_command_line_names_flags_and_commands() -> None:
+    with in_words(WORDS):
+        assert messages() == [
             "choose another --out, or say --overwrite.",
-        ),
-        (argument("source", "my photos/x.npz"), "--from 'my photos/x.npz'"),
-        (argument("overrides", ["steps=9", "name=a`b"]), "--set steps=9 --set 'name=a`b'"),
-        (argument("baselines", False), "--no-baselines"),
-        (f"{function('list_models')} lists them", "'vitral models' lists them"),
-        ("a file `x=1` and `out of order` stay", "a file `x=1` and `out of order` stay"),
-        ("`time=8h`", "`time=8h`"),
-        (
-            f"try {call(ask('fine-tune', 'my photos', source='b`16.npz', overrides=['steps=9'], baselines=False).call())}",
+            "--from 'my photos/x.npz'",
+            "--set steps=9 --set 'name=a`b'",
+            "--no-baselines",
+            "'vitral models' lists them",
             "try vitral finetune --data 'my photos' --from 'b`16.npz' --set steps=9 --no-baselines",
-        ),
-        (
-            call(ask("pre-train", None, model="vit-b16", time=600, sweep=True).call()),
             "vitral pretrain --model vit-b16 --time 10m --sweep",
-        ),
-        ("`vitral.finetune(photos)` and `vitral.unknown(1)`", "`vitral.finetune(photos)` and `vitral.unknown(1)`"),
-        (
-            "Do `vitral.study('position', 'my photos', budget='laptop', runs=3)`.",
             "Do vitral study position --data 'my photos' --budget laptop --runs 3.",
-        ),
-    ],
-)
-def test_the_command_line_says_flags_and_commands(message: str, said: str) -> None:
-    assert spoken(message) == said
+        ]
 
 
-def test_what_is_named_can_be_found_again() -> None:
-    whole = call("vitral.finetune('photos', seed=3)")
-    message = f"{argument('time', '8h')} or {function('check')} or {whole}"
-    said = respelled(
-        message,
-        argument=lambda name, value: f"{name}:{value}",
-        function=str.upper,
-        call=lambda name, data, named: f"{name}{data}{named}",
-    )
-    assert said == "time:8h or CHECK or finetune['photos']{'seed': 3}"
-    nothing = respelled(
-        message,
-        argument=lambda name, value: None,
-        function=lambda name: None,
-        call=lambda name, data, named: None,
-    )
-    assert nothing == message
-    assert len(NAMED.findall(message)) == 3
+def test_python_names_arguments_and_functions_before_and_after() -> None:
+    before = messages()
+    assert before[:5] == [
+        "choose another `out`, or say `overwrite=True`.",
+        "`source='my photos/x.npz'`",
+        "`overrides=['steps=9', 'name=a`b']`",
+        "`baselines=False`",
+        "`list_models()` lists them",
+    ]
+    with pytest.raises(VitralError, match="--out"), in_words(WORDS):
+        raise VitralError(argument("out"))
+    assert messages() == before
 
 
 def test_one_mistake_is_told_to_each_in_own_words(

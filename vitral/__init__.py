@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from vitral.classifier.convert import convert as convert
     from vitral.classifier.load import load as load
     from vitral.classifier.push import push as push
+    from vitral.deployment.bench import bench as bench
+    from vitral.deployment.calibrate import calibrate as calibrate
+    from vitral.deployment.quantize import quantize as quantize
+    from vitral.deployment.tune import tune as tune
     from vitral.errors import VitralError as VitralError
     from vitral.evaluation.aspects import aspects as aspects
-    from vitral.evaluation.calibrate import calibrate as calibrate
     from vitral.evaluation.compare import compare as compare
     from vitral.evaluation.corruptions import robustness as robustness
     from vitral.evaluation.evaluate import evaluate as evaluate
     from vitral.evaluation.frozen import score_frozen as score_frozen
-    from vitral.evaluation.quantize import quantize as quantize
-    from vitral.evaluation.speed import bench as bench
-    from vitral.evaluation.tune import tune as tune
     from vitral.explanation.explain import explain as explain
     from vitral.exporting.export import export as export
     from vitral.models.catalog import list_models as list_models
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from vitral.studies.distill import distill as distill
     from vitral.studies.finetune import finetune as finetune
     from vitral.studies.paper.run import study as study
-    from vitral.studies.table import table as table
-    from vitral.studies.vtab import vtab as vtab
+    from vitral.studies.paper_table import table as table
+    from vitral.studies.vtab_study import vtab as vtab
     from vitral.training.pretrain import pretrain as pretrain
     from vitral.training.preview import plan as plan
 
@@ -59,8 +59,8 @@ _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
     "aspects": "vitral.evaluation.aspects",
-    "bench": "vitral.evaluation.speed",
-    "calibrate": "vitral.evaluation.calibrate",
+    "bench": "vitral.deployment.bench",
+    "calibrate": "vitral.deployment.calibrate",
     "check": "vitral.checks.check_data:check_data",
     "compare": "vitral.evaluation.compare",
     "convert": "vitral.classifier.convert",
@@ -76,16 +76,16 @@ _HOMES = {
     "predict_to_file": "vitral.classifier.bulk.predict_to_file",
     "pretrain": "vitral.training.pretrain",
     "push": "vitral.classifier.push",
-    "quantize": "vitral.evaluation.quantize",
-    "tune": "vitral.evaluation.tune",
+    "quantize": "vitral.deployment.quantize",
+    "tune": "vitral.deployment.tune",
     "load_plugin": "vitral.plugins",
     "register": "vitral.plugins",
     "score_frozen": "vitral.evaluation.frozen",
     "robustness": "vitral.evaluation.corruptions",
     "starts": "vitral.studies.compare_starts:starts",
     "study": "vitral.studies.paper.run",
-    "table": "vitral.studies.table",
-    "vtab": "vitral.studies.vtab",
+    "table": "vitral.studies.paper_table:table",
+    "vtab": "vitral.studies.vtab_study:vtab",
 }
 
 __all__ = [

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from vitral.printable import printable
 
 MOST_POINTS = 120  # of a curve
-WIDTH, HEIGHT = 240, 48  # pixels of a curve
+WIDTH = 240  # pixels of a curve
+HEIGHT = 48
 TABLE = "border-collapse: collapse; text-align: left; font-size: 13px"
 CELL = "padding: 2px 14px 2px 0; text-align: left; vertical-align: top"
 
@@ -17,9 +18,9 @@ def table(title: str, rows: Sequence[tuple[str, str]], *, below: str = "") -> st
     """Return a table as HTML, every text escaped.
 
     Args:
-        title: above the table.
-        rows: name and value of each row; a row without a value is left out.
-        below: trusted HTML, such as `image` and `curve` return.
+        title: The title above the table.
+        rows: The name and the value of each row; a row without a value is left out.
+        below: Trusted HTML below it, such as `image` and `curve` return.
     """
     cells = "".join(
         f'<tr><th style="{CELL}">{_escaped(name)}</th><td style="{CELL}">{_escaped(value)}</td></tr>'

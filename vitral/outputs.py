@@ -15,7 +15,6 @@ from vitral.files import LONGEST_NAME, OUR_PREFIX, foreign_files, kind_of
 from vitral.paths import look_at
 
 SEARCHED = 1 << 16  # bytes at a file's beginning and end that are searched for its mark
-ADVICE = f"choose another name, or add {argument('overwrite', True)}"
 
 
 def check_file(
@@ -43,7 +42,7 @@ def check_file(
     refuse_inputs(target, inputs, ours=ours)
     if status.st_size and not ours and not overwrite:
         whose = ", and this command did not write it" if mark else ""  # without a mark nobody knows
-        raise StorageError(f"'{target}' already exists{whose}; {ADVICE}.")
+        raise StorageError(f"'{target}' already exists{whose}; {_advice()}.")
 
 
 def check_folder(
@@ -75,7 +74,11 @@ def check_folder(
             f"'{target}' holds something else ('{others[0]}'), which would be lost; choose another folder."
         )
     if foreign_files(target, ()) and not (replace or overwrite):
-        raise StorageError(f"'{target}' already exists; {ADVICE}.")
+        raise StorageError(f"'{target}' already exists; {_advice()}.")
+
+
+def _advice() -> str:
+    return f"choose another name, or add {argument('overwrite', True)}"
 
 
 def _standing(target: Path, kind: str, is_kind: Callable[[int], bool]) -> os.stat_result | None:

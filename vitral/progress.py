@@ -20,11 +20,9 @@ FIGURES = {
     "validation/map": "validation {:.1%}",
     "images_per_second": "{:.0f} images/s",
 }
-OFTEN, SELDOM, PATIENCE = (
-    10.0,
-    30.0,
-    60.0,
-)  # seconds between lines at first, later, and the job's age from which it is later
+OFTEN = 10.0  # seconds between lines at first
+SELDOM = 30.0  # seconds between lines of a job that is older than PATIENCE
+PATIENCE = 60.0  # seconds
 BAR = 24  # characters
 REDRAWN = 0.2  # seconds between two redraws of a bar
 TELLING = 2.0  # seconds of a task that must be seen before the rest is estimated
@@ -68,8 +66,8 @@ class PlainLines:
     """Writes messages at once, and a task's progress every 10 seconds at first, every 30 later.
 
     Args:
-        stream: where to write; None for the standard error of that moment.
-        clock: returns seconds.
+        stream: The stream to write to; None for the standard error of that moment.
+        clock: The function that returns the seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,8 +110,8 @@ class NotebookBar:
     """Writes messages as lines, and progress as one line that is overwritten: a notebook shows it as a bar.
 
     Args:
-        stream: where to write; None for the standard output of that moment.
-        clock: returns seconds.
+        stream: The stream to write to; None for the standard output of that moment.
+        clock: The function that returns the seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:

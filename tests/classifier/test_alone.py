@@ -23,8 +23,9 @@ from vitral.classifier.prediction import Prediction
 from vitral.cli.main import main
 from vitral.errors import ImageError, ModelError, PluginError, WeightsError
 from vitral.events import Event, Message, ignore
-from vitral.exporting.onnx_file import write_onnx
+from vitral.exporting.whole import ClassifierPrograms
 from vitral.images.preprocessing import PHOTOS
+from vitral.inference.exported.onnx_format import write_onnx
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 
@@ -50,7 +51,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     model, target = make("deit"), tmp_path_factory.mktemp("exported")
     classifier = Classifier(model, PHOTOS.with_size(model.image_size), NAMES, task=request.param)
     classifier.calibration = Calibration(1.7, 0.45, 0.9, "photos", 50)
-    write_onnx(classifier, described(classifier), target / "model.onnx")
+    write_onnx(ClassifierPrograms(classifier), described(classifier), target / "model.onnx")
     return target
 
 

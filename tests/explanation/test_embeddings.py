@@ -8,8 +8,13 @@ import pytest
 import torch
 
 from vitral.errors import ModelError
-from vitral.explanation.distance import attention_distance, mean_distance, patch_distances
-from vitral.explanation.embeddings import patch_filters, position_similarity
+from vitral.explanation.network import (
+    attention_distance,
+    mean_distance,
+    patch_distances,
+    patch_filters,
+    position_similarity,
+)
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.catalog import variant
 from vitral.models.families import build
@@ -95,5 +100,5 @@ def test_a_hybrids_patches_have_no_colours_and_a_convolutional_network_no_patche
     hybrid = dataclasses.replace(tiny_config, patch_size=(1, 1), image_size=(32, 32), stem=StemConfig(stages=()))
     assert patch_filters(network(hybrid)) is None
     assert position_similarity(network(hybrid)) is not None
-    with pytest.raises(ModelError, match="ResNet has no attention"):
+    with pytest.raises(ModelError, match="^resnet-18 has neither patches"):
         patch_filters(build(variant("resnet-18"), seed=None))

@@ -15,7 +15,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import Provenance
 from vitral.errors import ImageError, ModelError
 from vitral.explanation.explain import explain
-from vitral.explanation.rollout import attention_rollout
+from vitral.explanation.relevance import attention_rollout
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.stem import StemConfig
 from vitral.models.vit import ViT

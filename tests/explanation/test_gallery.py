@@ -19,7 +19,7 @@ from vitral.errors import DataError, ImageError, StorageError
 from vitral.events import Event, Message
 from vitral.explanation import nearest
 from vitral.explanation.explain import explain
-from vitral.explanation.gallery import Asked, explain_all, truth_of
+from vitral.explanation.gallery import GallerySettings, explain_all, truth_of
 from vitral.explanation.nearest import TrainingImages
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.families import build
@@ -54,7 +54,7 @@ def quiet(event: Event) -> None:
 
 def test_the_worst_come_first_by_the_probability_of_their_own_class(classifier: Classifier, folder: Path) -> None:
     listed = list_unlabelled(str(folder))
-    gallery = explain_all(classifier, listed, Asked(), worst_first=True, most=5, listener=quiet)
+    gallery = explain_all(classifier, listed, GallerySettings(), worst_first=True, most=5, listener=quiet)
     expected = {}
     for image in listed:
         prediction = classifier.predict(image.name)[0]
@@ -66,7 +66,7 @@ def test_the_worst_come_first_by_the_probability_of_their_own_class(classifier: 
 
 
 def test_of_many_images_some_are_shown_evenly_spaced(classifier: Classifier, folder: Path) -> None:
-    gallery = explain_all(classifier, list_unlabelled(str(folder)), Asked(), most=3, listener=quiet)
+    gallery = explain_all(classifier, list_unlabelled(str(folder)), GallerySettings(), most=3, listener=quiet)
     names = [str(Path(entry.name).relative_to(folder)) for entry in gallery.entries]
     assert names == ["cat/0.png", "dog/1.png", "else/2.png"]
     assert [entry.truth for entry in gallery.entries] == ["cat", "dog", None]
@@ -79,7 +79,7 @@ def test_an_image_that_cannot_be_read_is_left_out_and_named(
     (folder / "cat" / "1.png").write_text("no image")
     heard: list[Event] = []
     gallery = explain_all(
-        classifier, list_unlabelled(str(folder)), Asked(), worst_first=worst_first, listener=heard.append
+        classifier, list_unlabelled(str(folder)), GallerySettings(), worst_first=worst_first, listener=heard.append
     )
     assert (len(gallery.entries), gallery.unreadable) == (8, (str(folder / "cat" / "1.png"),))
     assert len([event for event in heard if isinstance(event, Message) and event.warning]) == 1
@@ -89,11 +89,11 @@ def test_a_folder_of_nothing_readable_is_one_line(classifier: Classifier, folder
     for path in folder.rglob("*.png"):
         path.write_text("no image")
     with pytest.raises(ImageError, match="None of the images"):
-        explain_all(classifier, list_unlabelled(str(folder)), Asked(), listener=quiet)
+        explain_all(classifier, list_unlabelled(str(folder)), GallerySettings(), listener=quiet)
 
 
 def test_the_page_shows_every_image_with_its_answer(classifier: Classifier, folder: Path, tmp_path: Path) -> None:
-    gallery = explain_all(classifier, list_unlabelled(str(folder)), Asked(label="owl"), listener=quiet)
+    gallery = explain_all(classifier, list_unlabelled(str(folder)), GallerySettings(label="owl"), listener=quiet)
     write_gallery(gallery, tmp_path / "page.html", title="<i>photos</i>", classifier="mine")
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") == 9
@@ -118,7 +118,7 @@ def test_a_map_of_one_value_is_said_to_be_and_stays_out_of_the_mean(
     model.init_weights(0)
     classifier = Classifier(model, Preprocessing(image_size=(16, 16)), ["cat", "dog", "owl"])
     Image.new("RGB", (1, 1), (90, 30, 60)).save(folder / "cat" / "1.png")
-    gallery = explain_all(classifier, list_unlabelled(str(folder)), Asked(), listener=quiet)
+    gallery = explain_all(classifier, list_unlabelled(str(folder)), GallerySettings(), listener=quiet)
     even = [entry for entry in gallery.entries if entry.explanation.faithfulness is None]
     assert [entry.name for entry in even] == [str(folder / "cat" / "1.png")]
     scores = [entry.explanation.faithfulness for entry in gallery.entries if entry not in even]
@@ -214,7 +214,9 @@ def test_nearest_images_are_called_training_images_only_if_they_are(
         (others, "images of photos", "training images"),
         (own, "training images", "of photos"),
     ):
-        gallery = explain_all(classifier, list_unlabelled(str(folder)), Asked(training=training), listener=quiet)
+        gallery = explain_all(
+            classifier, list_unlabelled(str(folder)), GallerySettings(training=training), listener=quiet
+        )
         assert gallery.entries[0].to_json()["nearest_of"] == said
         write_gallery(gallery, tmp_path / "page.html", title="x", classifier="mine")
         page = (tmp_path / "page.html").read_text()

@@ -14,9 +14,7 @@ from PIL import Image
 
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, StorageError
-from vitral.explanation.distance import attention_distance
-from vitral.explanation.embeddings import patch_filters, position_similarity
-from vitral.explanation.network import analyze
+from vitral.explanation.network import analyze, attention_distance, patch_filters, position_similarity
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.families import build

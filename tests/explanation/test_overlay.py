@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from vitral.explanation.overlay import LARGEST, overlay, relevance_field
-from vitral.explanation.scale import colour_scale
+from vitral.explanation.overlay import LARGEST, colour_scale, overlay, relevance_field
 
 
 def lightness(colours: np.ndarray) -> np.ndarray:

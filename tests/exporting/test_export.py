@@ -28,14 +28,13 @@ from vitral.cli.main import main
 from vitral.data.image_files import LazyImage
 from vitral.errors import ModelError, StorageError, WeightsError
 from vitral.events import ignore
-from vitral.exporting.onnx_file import write_onnx
 from vitral.exporting.parity import check_images
-from vitral.exporting.readme import CPP, JAVASCRIPT, PYTHON
+from vitral.exporting.whole import ClassifierPrograms
 from vitral.images.decode import read_image
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import engines
-from vitral.inference.exported.onnx_graph import OnnxGraph
-from vitral.inference.exported.open import open_graph
+from vitral.inference.exported.onnx_format import OnnxFormat, OnnxGraph, write_onnx
+from vitral.inference.exported.open import FORMATS, open_graph
 
 NAMES = ("tulip", "rose & <b>thorn</b>", "日本")
 MAIN = """
@@ -94,7 +93,7 @@ def exported(request: pytest.FixtureRequest, saved: Path, tmp_path_factory: pyte
 def plain(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An ONNX file."""
     classifier, file = vitral.load(saved), tmp_path_factory.mktemp("plain") / "model.onnx"
-    write_onnx(classifier, described(classifier), file)
+    write_onnx(ClassifierPrograms(classifier), described(classifier), file)
     return file
 
 
@@ -124,7 +123,7 @@ def test_the_text_beside_it_shows_a_program_that_runs_without_vitral(exported: P
     text = (exported / "README.md").read_text()
     program = CODE.findall(text)
     assert len(program) == 1
-    assert program[0].strip() in PYTHON.values()
+    assert program[0].strip() in [row.samples[0].code for row in FORMATS.values()]
     script = (
         program[0].replace('"photo.jpg"', repr(str(photos / "flower.jpg")))
         + "\nimport sys; print('vitral' in sys.modules)"
@@ -142,7 +141,7 @@ def test_the_text_beside_it_shows_a_program_that_runs_without_vitral(exported: P
     assert said.startswith(f"{top[0]} ")
     assert float(said.rpartition(" ")[2]) == pytest.approx(top[1], abs=1e-4)
     assert imported == "False"
-    for code in (*PYTHON.values(), *CPP.values(), JAVASCRIPT):
+    for code in (sample.code for row in FORMATS.values() for sample in row.samples):
         assert sum(1 for line in code.splitlines() if line and not line.startswith(("#", "//"))) <= 10
 
 
@@ -245,18 +244,20 @@ def test_what_a_file_cannot_do_is_said_in_a_line(
 def test_a_file_with_other_answers_is_said_and_kept(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def write_damaged(classifier: Classifier, metadata: dict[str, str], path: Path) -> dict[str, str]:
-        weight = classifier.model.get_parameter("encoder.1.mlp.fc2.weight")
+    def write_damaged(
+        self: OnnxFormat, programs: ClassifierPrograms, metadata: dict[str, str], path: Path
+    ) -> dict[str, str]:
+        weight = programs.classifier.model.get_parameter("encoder.1.mlp.fc2.weight")
         before = weight.detach().clone()
         with torch.no_grad():
             weight.mul_(3)
         try:
-            return write_onnx(classifier, metadata, path)
+            return write_onnx(programs, metadata, path)
         finally:
             with torch.no_grad():
                 weight.copy_(before)
 
-    monkeypatch.setattr("vitral.exporting.onnx_file.write_onnx", write_damaged)
+    monkeypatch.setattr(OnnxFormat, "write", write_damaged)
     assert main(["export", str(saved), "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr()
     assert "at most 0.0001 is allowed" in told.out
@@ -304,11 +305,11 @@ class TestTargets:
     def test_a_full_disk_leaves_nothing_half_written(
         self, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def full(classifier: Classifier, metadata: dict[str, str], path: Path) -> None:
+        def full(self: OnnxFormat, programs: ClassifierPrograms, metadata: dict[str, str], path: Path) -> None:
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("vitral.exporting.onnx_file.write_onnx", full)
+        monkeypatch.setattr(OnnxFormat, "write", full)
         with pytest.raises(StorageError, match="the disk is full"):
             vitral.export(saved, tmp_path / "out", listener=ignore)
         assert not list(tmp_path.iterdir())
@@ -316,7 +317,7 @@ class TestTargets:
 
 class TestBadFiles:
     def test_a_runtime_that_is_not_installed(self, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(engines, "is_installed", lambda engine, *, converts: False)
+        monkeypatch.setattr(engines, "_missing", list)
         with pytest.raises(ModelError, match=r"pip install 'vitral\[(onnxruntime|openvino)\]'"):
             vitral.load(exported)
 
@@ -415,8 +416,7 @@ class TestFolders:
 def test_weights_in_a_file_of_their_own(
     saved: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vitral.exporting.onnx_file.MOST_BYTES", 1000)
-    monkeypatch.setattr("vitral.inference.exported.onnx_graph.MOST_BYTES", 1000)
+    monkeypatch.setattr("vitral.inference.exported.onnx_format.MOST_BYTES", 1000)
     result = vitral.export(saved, tmp_path / "out", layers=True, listener=ignore)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", "model.onnx", "model.onnx.data"]
     assert result.holds

@@ -13,10 +13,10 @@ from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import described
 from vitral.errors import ModelError
-from vitral.exporting.onnx_file import write_onnx
+from vitral.exporting.whole import ClassifierPrograms
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.engines import openvino_core, openvino_hints
-from vitral.inference.exported.onnx_graph import OnnxGraph
+from vitral.inference.exported.onnx_format import OnnxGraph, write_onnx
 from vitral.tasks.multi_label import MULTI_LABEL
 
 pytestmark = pytest.mark.long
@@ -56,7 +56,7 @@ def batches() -> Iterator[np.ndarray]:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_both_runtimes_give_the_networks_answers(name: str, tmp_path: Path) -> None:
     classifier, file = classifier_of(name), tmp_path / "model.onnx"
-    write_onnx(classifier, described(classifier), file)
+    write_onnx(ClassifierPrograms(classifier), described(classifier), file)
     graph = OnnxGraph(file, "fp32")
     hints = openvino_hints("fp32", 1)
     openvino = openvino_core().compile_model(openvino_core().read_model(file), "CPU", hints)
@@ -76,7 +76,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Classifier, Path]
     classifier = classifier_of("deit")
     classifier.calibration = Calibration(2.5, 0.7, 0.95, "photos", 100)
     file = tmp_path_factory.mktemp("written") / "model.onnx"
-    write_onnx(classifier, described(classifier), file)
+    write_onnx(ClassifierPrograms(classifier), described(classifier), file)
     return classifier, file
 
 
@@ -110,7 +110,7 @@ def test_the_temperature_is_in_the_file(written: tuple[Classifier, Path]) -> Non
 def test_several_labels_are_probabilities_of_their_own(tmp_path: Path) -> None:
     model = make("deit")
     classifier = Classifier(model, PHOTOS.with_size(model.image_size), task=MULTI_LABEL)
-    write_onnx(classifier, described(classifier), tmp_path / "model.onnx")
+    write_onnx(ClassifierPrograms(classifier), described(classifier), tmp_path / "model.onnx")
     images = next(batches())
     logits = model.eval()(torch.stack([classifier.preprocessing(image) for image in images])).detach()
     found = OnnxGraph(tmp_path / "model.onnx", "fp32").whole(images)
@@ -120,5 +120,5 @@ def test_several_labels_are_probabilities_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", WITH_EXPERTS)
 def test_experts_are_refused_by_name(name: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"sends each token to experts of its own"):
-        write_onnx(classifier_of(name), {}, tmp_path / "model.onnx")
+        write_onnx(ClassifierPrograms(classifier_of(name)), {}, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())

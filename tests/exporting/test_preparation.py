@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitral.errors import ModelError
-from vitral.exporting.preparation import Preparation
+from vitral.exporting.preparation import PreparationGraph
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
 
@@ -42,7 +42,7 @@ def furthest(preprocessing: Preprocessing, height: int, width: int) -> float:
     """Return the largest difference of a pixel, in levels."""
     image = noise(height, width)
     own = preprocessing(image)
-    found = Preparation(preprocessing)(torch.from_numpy(image)[None])[0]
+    found = PreparationGraph(preprocessing)(torch.from_numpy(image)[None])[0]
     return float((found - own).abs().max()) / LEVEL
 
 
@@ -82,7 +82,7 @@ def test_torchs_nearest_pixel_is_the_same_one() -> None:
 def test_shrinking_by_forty_times_may_move_a_value_by_one_level() -> None:
     preprocessing = Preprocessing(image_size=(24, 40), interpolation="bicubic", resampler="torch")
     image = noise(1001, 70)
-    own, found = preprocessing(image), Preparation(preprocessing)(torch.from_numpy(image)[None])[0]
+    own, found = preprocessing(image), PreparationGraph(preprocessing)(torch.from_numpy(image)[None])[0]
     apart = (found - own).abs() / LEVEL
     assert float(apart.max()) < 1.01
     assert float((apart > 0.5).float().mean()) < 0.01
@@ -91,7 +91,7 @@ def test_shrinking_by_forty_times_may_move_a_value_by_one_level() -> None:
 def test_images_of_a_batch_do_not_meet() -> None:
     preprocessing = Preprocessing(image_size=(32, 32), resampler="torch")
     images = np.stack([noise(51, 37, seed) for seed in range(3)])
-    found = Preparation(preprocessing)(torch.from_numpy(images))
+    found = PreparationGraph(preprocessing)(torch.from_numpy(images))
     torch.testing.assert_close(found, torch.stack([preprocessing(image) for image in images]), rtol=0, atol=0)
 
 
@@ -101,4 +101,4 @@ def test_a_crop_of_a_sixteenth_is_the_same() -> None:
 
 def test_pillows_nearest_pixels_are_refused_by_name() -> None:
     with pytest.raises(ModelError, match="nearest pixels cannot be written as a graph"):
-        Preparation(Preprocessing(interpolation="nearest", resampler="pillow"))
+        PreparationGraph(Preprocessing(interpolation="nearest", resampler="pillow"))

@@ -20,10 +20,11 @@ from vitral.classifier.setting import Setting
 from vitral.cli.main import main
 from vitral.errors import ModelError
 from vitral.events import ignore
-from vitral.exporting import integers, parity
-from vitral.exporting.integers import IntegerLinear, integer_linear
+from vitral.exporting import parity
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.choice import INTEGERS, predictor_in
+from vitral.inference.exported import onnx_format
+from vitral.inference.integers import IntegerLinear, integer_linear
 from vitral.inference.quantization import LayerRange, Quantization, linear_layers, written_factors
 from vitral.inference.ranges import find_ranges
 from vitral.machine import has_int8
@@ -126,13 +127,13 @@ def test_a_layer_of_integers_is_the_formula() -> None:
 
 @needs_int8
 def test_wrong_scales_are_found_by_the_check(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = integers.translations
+    made = onnx_format._translations
 
     def wrong() -> dict:  # type: ignore[type-arg]
         ((operator, right),) = made().items()
         return {operator: lambda values, weight, _, bias, *rest: right(values, weight, bias, bias, *rest)}
 
-    monkeypatch.setattr("vitral.exporting.onnx_file.translations", wrong)
+    monkeypatch.setattr(onnx_format, "_translations", wrong)
     written = vitral.export(saved, tmp_path / "out", precision="int8", listener=ignore)
     assert not written.holds
     assert written.cosines  # which show where

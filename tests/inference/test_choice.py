@@ -14,25 +14,25 @@ from tests.models.test_contract import images, make
 from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
 from vitral.inference import choice
-from vitral.inference.choice import Way, fastest, predictor_of
+from vitral.inference.choice import Computation, fastest, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import EXTRAS, Engine, EngineChoice, Precision, PrecisionChoice
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.models.model import Model
 
-EXACT, FAST = Way("torch", "fp32"), Way("packed", "bf16")
+EXACT, FAST = Computation("torch", "fp32"), Computation("packed", "bf16")
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Way]:
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Computation]:
     """An empty cache, hardware with bf16 and without extras, and the list of what is measured, at given speeds."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(choice, "has_native_bf16", lambda device: True)
     monkeypatch.setattr(choice, "is_installed", lambda engine: engine not in EXTRAS)
-    seen: list[Way] = []
+    seen: list[Computation] = []
 
-    def speed(model: Model, way: Way) -> float:
+    def speed(model: Model, way: Computation) -> float:
         seen.append(way)
         return {EXACT: 4.0, FAST: 16.0}.get(way, 12.0)
 
@@ -40,7 +40,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Way]:
     return seen
 
 
-def test_fp32_is_the_network_itself_and_nothing_is_measured_or_said(measured: list[Way]) -> None:
+def test_fp32_is_the_network_itself_and_nothing_is_measured_or_said(measured: list[Computation]) -> None:
     model, said = make("deit"), list[Event]()
     assert type(predictor_of(model, None, "fp32", said.append)) is TorchPredictor
     assert type(predictor_of(model, "torch", "fp32", said.append)) is TorchPredictor
@@ -50,12 +50,12 @@ def test_fp32_is_the_network_itself_and_nothing_is_measured_or_said(measured: li
     assert not measured
 
 
-def test_auto_measures_once_and_says_what_it_took_every_time(measured: list[Way]) -> None:
+def test_auto_measures_once_and_says_what_it_took_every_time(measured: list[Computation]) -> None:
     model, said = make("deit"), list[Event]()
     for _ in range(2):
         taken = predictor_of(model, None, "auto", said.append)
         assert taken.computed_by == "packed in bf16"
-    assert measured == [EXACT, Way("packed", "fp32"), Way("torch", "bf16"), FAST]
+    assert measured == [EXACT, Computation("packed", "fp32"), Computation("torch", "bf16"), FAST]
     assert len(said) == 2
     assert isinstance(said[0], Message)
     assert said[0].text.startswith("Computes by packed in bf16: 16 images/s in a short measurement (torch in fp32 4")
@@ -65,7 +65,7 @@ def test_auto_measures_once_and_says_what_it_took_every_time(measured: list[Way]
     assert len(measured) == 8, "another size is another question"
 
 
-def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Way]) -> None:
+def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Computation]) -> None:
     model = make("deit")
     for text in ("{", "[]", "{}", '{"torch in fp32": "fast"}'):
         predictor_of(model, None, "auto", ignore)
@@ -76,7 +76,9 @@ def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Way]) -> Non
         assert len(measured) == before + 4
 
 
-def test_a_cache_that_cannot_be_written_stops_nothing(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_stops_nothing(
+    measured: list[Computation], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
     assert predictor_of(make("deit"), None, "auto", ignore).computed_by == "packed in bf16"
 
@@ -84,18 +86,18 @@ def test_a_cache_that_cannot_be_written_stops_nothing(measured: list[Way], monke
 def test_bf16_that_is_hardly_faster_is_not_taken() -> None:
     assert fastest({EXACT: 10.0, FAST: 11.0}) == EXACT
     assert fastest({EXACT: 10.0, FAST: 13.0}) == FAST
-    assert fastest({Way("torch", "bf16"): 1.0, FAST: 2.0}) == FAST
+    assert fastest({Computation("torch", "bf16"): 1.0, FAST: 2.0}) == FAST
 
 
 def test_hardware_whose_bf16_is_slow_computes_in_fp32_by_the_fastest_engine(
-    measured: list[Way], monkeypatch: pytest.MonkeyPatch
+    measured: list[Computation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speeds = {EXACT: 6.4, Way("packed", "fp32"): 6.8, Way("torch", "bf16"): 3.8, FAST: 4.0}
+    speeds = {EXACT: 6.4, Computation("packed", "fp32"): 6.8, Computation("torch", "bf16"): 3.8, FAST: 4.0}
     monkeypatch.setattr(choice, "measured", lambda model, way: speeds[way])
     assert predictor_of(make("deit"), None, "auto", ignore).computed_by == "packed in fp32"
 
 
-def test_hardware_without_bf16_computes_in_fp32(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hardware_without_bf16_computes_in_fp32(measured: list[Computation], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "has_native_bf16", lambda device: False)
     taken = predictor_of(make("deit"), None, "auto", ignore)
     assert {way.precision for way in measured} == {"fp32"}
@@ -167,14 +169,14 @@ def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch: pytest.Mon
         predictor_of(make("deit"), engine, "auto", ignore)
 
 
-def test_what_has_no_bf16_is_compared_in_fp32(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_bf16_is_compared_in_fp32(measured: list[Computation], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "is_installed", lambda engine: engine == "onnxruntime")
     monkeypatch.setattr(choice, "_version", lambda name: "1")
     model = make("deit")
     predictor_of(model, "auto", "fp32", ignore)
-    assert measured == [EXACT, Way("packed", "fp32"), Way("onnxruntime", "fp32")]
+    assert measured == [EXACT, Computation("packed", "fp32"), Computation("onnxruntime", "fp32")]
     predictor_of(model, "auto", "bf16", ignore)
-    assert measured[3:] == [Way("torch", "bf16"), FAST]
+    assert measured[3:] == [Computation("torch", "bf16"), FAST]
     measured.clear()
     assert predictor_of(model, "onnxruntime", "auto", ignore).computed_by == "onnxruntime in fp32"
     assert not measured, "there is nothing to choose"
@@ -188,10 +190,10 @@ def test_a_module_of_another_distribution_has_a_version_too(monkeypatch: pytest.
     assert choice._version("torch") == torch.__version__
 
 
-def test_a_named_engine_is_compared_in_both_precisions(measured: list[Way]) -> None:
+def test_a_named_engine_is_compared_in_both_precisions(measured: list[Computation]) -> None:
     model = make("deit")
     assert predictor_of(model, "packed", "auto", ignore).computed_by == "packed in bf16"
-    assert measured == [Way("packed", "fp32"), FAST]
+    assert measured == [Computation("packed", "fp32"), FAST]
     torch.testing.assert_close(
         predictor_of(model, "auto", "fp32", ignore).logits(images(model)), TorchPredictor(model).logits(images(model))
     )
@@ -204,5 +206,5 @@ def test_a_way_that_was_kept_on_another_cpu_cannot_be_computed_without_its_instr
     assert choice.can_compute(FAST, None)
     monkeypatch.setattr(choice, "HAS_FUSED_BF16", False)
     assert not choice.can_compute(FAST, None)
-    assert choice.can_compute(Way("packed", "fp32"), None)
-    assert choice.can_compute(Way("torch", "bf16"), None)
+    assert choice.can_compute(Computation("packed", "fp32"), None)
+    assert choice.can_compute(Computation("torch", "bf16"), None)

@@ -23,7 +23,7 @@ from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import Engine
 from vitral.inference.packed import PackedLinear, pack
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.models.kernels.linear import HAS_FUSED_BF16
+from vitral.models.kernels import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 NEEDS = {
@@ -93,7 +93,7 @@ def test_onnx_runtime_refuses_bf16_in_one_line() -> None:
 @of_extras
 def test_another_runtime_refuses_experts_in_one_line(engine: Engine) -> None:
     model = make("experts")
-    with pytest.raises(ModelError, match=r"not a mixture of experts; take another engine\.$"):
+    with pytest.raises(ModelError, match=r"it sends each token to experts of its own; take another engine\.$"):
         EnginePredictor(model, engine, "fp32").logits(images(model))
 
 
@@ -215,7 +215,7 @@ def test_explanations_and_features_are_the_networks_own() -> None:
     assert torch.equal(fast.features(batch), own.features(batch))
     assert torch.equal(fast.attention(batch).logits, own.attention(batch).logits)
     assert fast.exact.describe() == own.describe() == fast.describe()
-    assert (fast.has_attention, fast.no_rollout, fast.is_linear) == (own.has_attention, own.no_rollout, own.is_linear)
+    assert (fast.has_attention, fast.no_rollout) == (own.has_attention, own.no_rollout)
     assert (own.exact, own.computed_by, fast.computed_by) == (own, "torch in fp32", "packed in bf16")
 
 

@@ -348,7 +348,7 @@ def test_what_is_taken_is_said_and_measured_once(tmp_path: Path, monkeypatch: py
     form = quantization_of(model)
     asked: list[str] = []
 
-    def measured(model: Model, way: choice.Way, form: Quantization | None = None) -> float:
+    def measured(model: Model, way: choice.Computation, form: Quantization | None = None) -> float:
         asked.append(str(way))
         return 30.0 if way.precision == "int8" else 10.0
 

@@ -16,7 +16,7 @@ from vitral.cli.main import main
 from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
 from vitral.inference import choice
-from vitral.inference.choice import Way, predictor_in, predictor_of
+from vitral.inference.choice import Computation, predictor_in, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import Engine, Precision
 from vitral.inference.merging import merged
@@ -141,8 +141,8 @@ def test_other_precisions_merge_the_same_way(kind: tuple[Engine, Precision]) -> 
         layers = {name: found.inputs for name, found in find_ranges(model, iter([batch])).items()}
         form = Quantization(layers, (), model.image_size, "photos", 3, 1.0, 1.0, 1.0)
     exact = EnginePredictor(model, "torch", "fp32", merge=3).logits(batch)
-    found = predictor_in(model, Way(*kind, 3), form).logits(batch)
-    plain = predictor_in(model, Way(*kind), form).logits(batch)
+    found = predictor_in(model, Computation(*kind, 3), form).logits(batch)
+    plain = predictor_in(model, Computation(*kind), form).logits(batch)
     assert 1e-5 < (found - exact).abs().max() < 0.15 * exact.std()  # it is rounded, and merged
     assert (found - plain).abs().max() > (found - exact).abs().max()
 
@@ -160,7 +160,9 @@ def test_int8_that_is_asked_for_merges_and_says_what_its_score_is_of(
     form = Quantization(layers, (), model.image_size, "photos", 3, 1.0, 1.0, 1.0)
     said: list[Event] = []
     predictor = predictor_of(model, "auto", "int8", said.append, form, 3)
-    assert torch.equal(predictor.logits(batch), predictor_in(model, Way("packed", "int8", 3), form).logits(batch))
+    assert torch.equal(
+        predictor.logits(batch), predictor_in(model, Computation("packed", "int8", 3), form).logits(batch)
+    )
     assert any("That is without merging." in event.text for event in said if isinstance(event, Message))
 
 

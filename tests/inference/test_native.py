@@ -20,7 +20,6 @@ from vitral.events import ignore
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.inference import native
 from vitral.inference.native import NativeAspect
-from vitral.inference.sizes import grain
 from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.vit import ViT
@@ -58,7 +57,7 @@ def able() -> list[str]:
 @pytest.mark.parametrize("name", able())
 def test_logits_are_those_of_one_by_one(name: str) -> None:
     model = make(name)
-    step = grain(model)
+    step = model.config.size_step
     images = sized(
         *((step * rows, step * columns) for rows, columns in [(4, 4), (2, 6), (5, 3), (1, 9), (4, 4), (3, 5)])
     )
@@ -93,7 +92,7 @@ def test_whatever_the_pooling_and_the_positions(pooling: str, position: str) -> 
 
 def test_an_image_does_not_see_its_neighbours() -> None:
     model = NativeAspect(make("hybrid"))
-    step = grain(model.model)
+    step = model.model.config.size_step
     images = sized((step, 3 * step), (2 * step, 2 * step), (4 * step, step))
     before = model.logits(images)
     images[1] = images[1] * 5 + 1

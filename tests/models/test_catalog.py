@@ -13,8 +13,8 @@ from vitral.models.cost import count_macs, count_parameters
 from vitral.models.costs import COSTS
 from vitral.models.create import configure
 from vitral.models.families import build
+from vitral.models.foundations import WIDTHS
 from vitral.models.naming import describe, variant_name
-from vitral.models.widths import WIDTHS
 from vitral.training.network import network_config
 from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe
 from vitral.weights.published import PUBLISHED, published_formats

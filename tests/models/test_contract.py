@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -17,12 +17,13 @@ from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, family
-from vitral.models.model import Model, ModelConfig
+from vitral.models.model import Model, ModelConfig, TokenModel, Use
 from vitral.models.pixels import PixelsConfig
 from vitral.models.record import record
 from vitral.models.resnet import ResNetConfig
 from vitral.models.stem import StemConfig
 from vitral.models.t2t import T2TConfig
+from vitral.models.tokens import TokenGrid
 from vitral.models.vit_config import ViTConfig
 from vitral.models.whitened_stem import WhitenedStemConfig
 
@@ -138,6 +139,35 @@ class TestContract:
         assert features.shape == (2, model.num_features)
         torch.testing.assert_close(model.head(features), model.outputs(images(model)).logits)
         assert model(images(model)).shape == (2, 3)
+
+    def test_what_it_says_of_its_tokens_holds(self, name: str) -> None:
+        model = make(name)
+        grid = model.config.patch_grid
+        with record(model, "*") as recorded, torch.no_grad():
+            encoded = model.encode(images(model))
+        if grid is not None and isinstance(encoded, TokenGrid):
+            assert encoded.tokens.shape[1] == grid.prefix + math.prod(grid.sides)
+            shares = model.token_shares(encoded.tokens, encoded.tokens.shape[1])
+            torch.testing.assert_close(shares.sum(dim=1), torch.ones(2))
+        for index, block in enumerate(model.blocks()):
+            if hasattr(block, "attention"):
+                grids = model.attention_grids(index, model.image_size)
+                assert grids is not None
+                found = recorded[f"blocks.{index}.attention"].shape[2:]
+                prefix = found[0] - math.prod(grids[0])
+                assert prefix == (grid.prefix if grid is not None else int(found[0] != math.prod(grids[0])))
+                assert found[1] == prefix + math.prod(grids[1])
+        if model.maps_at is not None and recorded[model.maps_at].ndim == 3:
+            grids = model.attention_grids(len(model.blocks()) - 1, model.image_size)
+            assert grids is not None
+            assert recorded[model.maps_at].shape[1] == 1 + math.prod(grids[0])
+
+    def test_what_it_says_that_it_can_is_done(self, name: str) -> None:
+        config = CONFIGS[name]
+        if not config.obstacle_to("rollout"):
+            assert config.patch_grid is not None
+        for use in get_args(Use):
+            assert isinstance(build(config), TokenModel) or use in ("rollout", "export") or config.obstacle_to(use)
 
     def test_every_parameter_gets_a_gradient(self, name: str) -> None:
         model = make(name).train()

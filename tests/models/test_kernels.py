@@ -5,12 +5,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vitral.models import kernels
 from vitral.models.attention import Attention, Mask, attend, attention_scores
 from vitral.models.create import create_model
-from vitral.models.kernels import condition
-from vitral.models.kernels.gelu import TanhGelu
-from vitral.models.kernels.linear import HAS_FUSED_BF16, HAS_FUSED_LINEAR, Linear, fused_linear
-from vitral.models.kernels.packed_attention import packed_attention, plain_attention
+from vitral.models.kernels import (
+    HAS_FUSED_BF16,
+    HAS_FUSED_LINEAR,
+    Linear,
+    TanhGelu,
+    fused_linear,
+    packed_attention,
+    plain_attention,
+)
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -147,7 +153,7 @@ def test_bf16_training_kernels_give_the_gradients_of_plain_ones(monkeypatch: pyt
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
     exact, ours = gradients(None), gradients(torch.bfloat16)
-    monkeypatch.setattr(condition, "trains_in_bf16_on_cpu", lambda values: False)
+    monkeypatch.setattr(kernels, "trains_in_bf16_on_cpu", lambda values: False)
     plain = gradients(torch.bfloat16)
     assert not torch.equal(ours, plain)
     errors = [float((found - exact).norm() / exact.norm()) for found in (ours, plain)]

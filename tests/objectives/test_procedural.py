@@ -86,7 +86,7 @@ def test_the_table_never_learns_and_the_blocks_do() -> None:
 
 def test_only_a_vision_transformer_reads() -> None:
     network = build(replace(VARIANTS["resnet-10"], image_size=(32, 32), num_classes=3), seed=0)
-    with pytest.raises(ModelError, match=r"^The procedural warm-up needs a Vision Transformer\.$"):
+    with pytest.raises(ModelError, match=r"^The procedural warm-up needs a Vision Transformer"):
         ProceduralWarmup(network, kinds=5, share=0.5, seed=0)
 
 

@@ -6,7 +6,7 @@ import torch
 import vitral
 from tests.models.test_contract import images, make
 from tests.peers.compare import gap
-from vitral.evaluation.peers import peers
+from vitral.deployment.peers import peers
 from vitral.events import ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.torch_predictor import TorchPredictor

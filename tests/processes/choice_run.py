@@ -10,7 +10,7 @@ from vitral import distributed
 from vitral.errors import ModelError
 from vitral.events import ignore
 from vitral.inference import choice
-from vitral.inference.choice import Way
+from vitral.inference.choice import Computation
 from vitral.models.model import Model
 
 
@@ -19,12 +19,12 @@ def main(folder: Path) -> int:
     distributed.join()
     rank, patch = distributed.rank(), pytest.MonkeyPatch()
     os.environ["XDG_CACHE_HOME"] = str(folder / f"cache-{rank}")
-    fastest = (Way("packed", "bf16"), Way("torch", "fp32"))[rank]
+    fastest = (Computation("packed", "bf16"), Computation("torch", "fp32"))[rank]
 
-    def speed(model: Model, way: Way) -> float:
+    def speed(model: Model, way: Computation) -> float:
         return 10.0 if way == fastest else 1.0
 
-    def broken(model: Model, way: Way) -> float:
+    def broken(model: Model, way: Computation) -> float:
         raise ModelError(f"process {rank} cannot")
 
     patch.setattr(choice, "has_native_bf16", lambda device: rank == 0)

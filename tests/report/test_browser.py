@@ -11,18 +11,17 @@ import torch
 
 from tests.report.compared import compared
 from tests.report.experiments import experiment
-from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.explanation.faithfulness import Faithfulness
-from vitral.explanation.gallery import Entry, Gallery
+from vitral.explanation.gallery import Gallery, GalleryEntry
 from vitral.explanation.nearest import Neighbour
-from vitral.explanation.network import NetworkAnalysis
+from vitral.explanation.network import AttentionDistance, NetworkAnalysis
 from vitral.images.drawing import contact_sheet
 from vitral.report.experiment_page import write_experiment
 from vitral.report.gallery import write_gallery
 from vitral.report.network_page import write_network
 from vitral.report.page import render_report
-from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.tasks.metrics import evaluate_probabilities
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -63,7 +62,7 @@ def report() -> RunReport:
                 "Run", (Curve("run", [{"step": step, "loss": 1.0, "learning_rate": 1e-5} for step in range(9)]),)
             ),
         ),
-        images=(Figure(contact_sheet([pixels] * 9, names[:9]), "Training images"),),
+        images=(CaptionedImage(contact_sheet([pixels] * 9, names[:9]), "Training images"),),
         verdict=(Verdict("No better than chance.", "with-a-long-word-" * 12, "vitral " + "--set a=b " * 30),),
         evaluation=scores,
         example_images={index: pixels for pair in scores.confused for index in pair.examples},
@@ -118,7 +117,7 @@ def test_a_gallery_in_a_narrow_window(tmp_path: Path) -> None:
         faithfulness=Faithfulness(0.1, 0.9, (), ()),
         nearest=tuple(Neighbour("a/b.jpg", labels[index % 2], 0.5, pixels) for index in range(5)),
     )
-    entries = tuple(Entry("very-long-folder-name/" * 9, explanation, pixels, truth) for truth in (None, *labels))
+    entries = tuple(GalleryEntry("very-long-folder-name/" * 9, explanation, pixels, truth) for truth in (None, *labels))
     gallery = Gallery(entries, 9, worst_first=True, unreadable=("x",), warning="No better than chance.")
     write_gallery(gallery, tmp_path / "gallery.html", title="photos/" * 40, classifier="runs/" * 40)
     assert seen((tmp_path / "gallery.html").read_text(), tmp_path) == whole(3 * 7)

@@ -12,10 +12,10 @@ from tests.report.compared import compared
 from vitral.data.source import BadImage
 from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines
-from vitral.explanation.distance import AttentionDistance
+from vitral.explanation.network import AttentionDistance
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.page import render_report, write_report
-from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
 from vitral.tasks.shown import MOST_ROWS, ConfusionMatrix, percent, worst_first
 
@@ -53,7 +53,7 @@ def full_report() -> RunReport:
         command=f"vitral finetune --data '{EVIL}'",
         notes=(EVIL,),
         bad_images=tuple(BadImage(f"{index}{EVIL}", EVIL) for index in range(30)),
-        images=(Figure(pixels, EVIL),),
+        images=(CaptionedImage(pixels, EVIL),),
         curves=(
             CurveGroup(EVIL, (Curve(EVIL, rows),)),
             CurveGroup("Arms", (Curve("a", rows), Curve("a", rows), Curve(EVIL, rows[:1]))),
@@ -151,7 +151,7 @@ def test_a_perfect_run_has_no_mistakes_to_show() -> None:
 def test_photos_are_made_small(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), dtype=np.uint8)
     shown = AttentionImage(noise, noise, "a", "b", 0.9, "x.jpg")
-    report = RunReport(title="Photos", facts=(), images=(Figure(noise, "noise"),), mistakes=(shown,) * 24)
+    report = RunReport(title="Photos", facts=(), images=(CaptionedImage(noise, "noise"),), mistakes=(shown,) * 24)
     write_report(report, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from vitral.events import Listener, ignore
 from vitral.studies.design import Arm, Cell, Design
-from vitral.studies.study import run_study
+from vitral.studies.run_study import run_study
 from vitral.tasks.task import Figure
 
 SEEDS = (0, 1, 2, 3)

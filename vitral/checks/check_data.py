@@ -2,21 +2,22 @@
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vitral.checks.duplicates import duplicates
 from vitral.checks.findings import DataCheck, Duplicates, Suspect
-from vitral.checks.looks import Look, label_names, look_at, oddities
-from vitral.checks.suspects import suspects
+from vitral.checks.inspection import InspectedImage, inspect, label_names, oddities
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.names import unread_classes
 from vitral.data.open import open_data
 from vitral.data.source import BadImage, DataSet
+from vitral.data.subset import Subset
+from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Progress
 from vitral.images.decode import Pixels
 from vitral.images.drawing import contact_sheet
@@ -27,6 +28,9 @@ from vitral.seeds import generator
 SHEET = 48  # images on the contact sheet
 SHOWN = 40  # groups of duplicates and doubtful labels with thumbnails
 SHOWN_OF_GROUP = 6  # images of a group
+# A label is doubtful where the classifier gives another class, and its own class, such probabilities.
+SURE = 0.9
+DOUBTED = 0.05
 
 
 def check_data(
@@ -39,42 +43,80 @@ def check_data(
     """Look at every image of a dataset; nothing of it is changed.
 
     Args:
-        data: what `open_data` takes; an endless source is not looked at as a whole, only its validation split.
-        classes: of nested folders, which one names the class; see `open_data`.
-        classifier: doubts labels, if there is one; itself, or whatever `load` takes.
-        listener: receives progress.
+        data: What `open_data` takes; an endless source is not looked at as a whole, only its validation split.
+        classes: The folder that names the class where folders are nested; see `open_data`.
+        classifier: The classifier that doubts labels, or whatever `load` takes; None for no doubts.
+        listener: The receiver of progress.
 
     Raises:
-        DataError: there is no such dataset.
-        WeightsError: there is no such classifier.
+        DataError: There is no such dataset.
+        WeightsError: There is no such classifier.
     """
     judge = None if classifier is None else as_classifier(classifier, listener)
     dataset = open_data(data, classes=classes, skip_bad_images=True, verify=False, listener=listener)
-    looks, bad = _look_at_all(dataset, listener)
-    groups = duplicates(looks)
-    doubtful = [] if judge is None else suspects(judge, dataset, looks, listener)
-    median_side = float(np.median([min(look.height, look.width) for look in looks])) if looks else 0.0
-    mean, std = _channels(looks)
+    inspected, bad = _inspect_all(dataset, listener)
+    groups = duplicates(inspected)
+    doubtful = [] if judge is None else _suspects(judge, dataset, inspected, listener)
+    median_side = float(np.median([min(image.height, image.width) for image in inspected])) if inspected else 0.0
+    mean, std = _channels(inspected)
     return DataCheck(
         name=dataset.name,
         fingerprint=dataset.fingerprint,
         class_names=dataset.class_names,
-        counts=_counts(dataset, looks),
+        counts=_counts(dataset, inspected),
         bad=(*dataset.bad_images, *bad),
-        suspicious=tuple(itertools.chain.from_iterable(oddities(look, median_side) for look in looks)),
+        suspicious=tuple(itertools.chain.from_iterable(oddities(image, median_side) for image in inspected)),
         duplicates=tuple(groups),
         suspects=tuple(doubtful),
-        widths=_spread([look.width for look in looks]),
-        heights=_spread([look.height for look in looks]),
-        formats=dict(Counter(look.format for look in looks).most_common()),
-        size=sum(look.size for look in looks),
+        widths=_spread([image.width for image in inspected]),
+        heights=_spread([image.height for image in inspected]),
+        formats=dict(Counter(image.format for image in inspected).most_common()),
+        size=sum(image.size for image in inspected),
         mean=mean,
         std=std,
-        notes=(*dataset.notes, *_unread(dataset, looks)),
-        sheet=_sheet(dataset, looks),
+        notes=(*dataset.notes, *_unread(dataset, inspected)),
+        sheet=_sheet(dataset, inspected),
         shared_out=dataset.shared_out,
-        thumbnails=_thumbnails(dataset, looks, groups, doubtful),
+        thumbnails=_thumbnails(dataset, inspected, groups, doubtful),
     )
+
+
+def _suspects(
+    classifier: Classifier, data: DataSet, inspected: Sequence[InspectedImage], listener: Listener
+) -> list[Suspect]:
+    """Return the labels of readable images that a classifier doubts, the most doubtful first.
+
+    There are none where labels cannot be compared: images that need not have exactly one, or classes that the classifier does
+    not know.
+    """
+    exclusive = data.task.exclusive and classifier.task.exclusive
+    if not exclusive or not set(data.class_names) <= set(classifier.class_names):
+        return []
+    found = itertools.chain.from_iterable(
+        _in_split(classifier, data, split, [image.index for image in inspected if image.split == split], listener)
+        for split in dict.fromkeys(image.split for image in inspected)
+    )
+    return sorted(found, key=lambda suspect: suspect.own_probability - suspect.probability)
+
+
+def _in_split(
+    classifier: Classifier, data: DataSet, split: str, indices: Sequence[int], listener: Listener
+) -> Iterator[Suspect]:
+    columns = np.array([classifier.class_names.index(name) for name in data.class_names])
+    readable = Subset(data.splits[split], indices)
+    values, _ = predict_probabilities(classifier, readable, listener=listener)
+    probabilities, truth = values.numpy(), columns[readable.labels()]
+    own = probabilities[np.arange(len(truth)), truth]
+    surest = probabilities.argmax(axis=1)
+    for row in np.flatnonzero((own < DOUBTED) & (probabilities.max(axis=1) > SURE)).tolist():
+        yield Suspect(
+            name=readable.describe(row),
+            split=split,
+            label=classifier.class_names[truth[row]],
+            predicted=classifier.class_names[surest[row]],
+            probability=float(probabilities[row].max()),
+            own_probability=float(own[row]),
+        )
 
 
 def _finite(data: DataSet) -> dict[str, int]:
@@ -82,31 +124,33 @@ def _finite(data: DataSet) -> dict[str, int]:
     return {split: len(source) for split, source in data.splits.items() if not source.endless}
 
 
-def _look_at_all(data: DataSet, listener: Listener) -> tuple[list[Look], list[BadImage]]:
+def _inspect_all(data: DataSet, listener: Listener) -> tuple[list[InspectedImage], list[BadImage]]:
     """Look at every image of every finite split; return the looks and the images that cannot be read."""
-    looks: list[Look] = []
+    inspected: list[InspectedImage] = []
     bad: list[BadImage] = []
     before = len(data.bad_images)  # those that are in no split any more
     total = before + sum(_finite(data).values())
-    for seen in itertools.chain.from_iterable(look_at(data, split) for split in _finite(data)):
-        if isinstance(seen, Look):
-            looks.append(seen)
+    for seen in itertools.chain.from_iterable(inspect(data, split) for split in _finite(data)):
+        if isinstance(seen, InspectedImage):
+            inspected.append(seen)
         else:
             bad.append(seen)
-        listener(Progress("check", before + len(looks) + len(bad), total))
-    return looks, bad
+        listener(Progress("check", before + len(inspected) + len(bad), total))
+    return inspected, bad
 
 
-def _unread(data: DataSet, looks: Sequence[Look]) -> list[str]:
+def _unread(data: DataSet, inspected: Sequence[InspectedImage]) -> list[str]:
     every = (label_names(data, split, index) for split, size in _finite(data).items() for index in range(size))
-    return unread_classes(set(itertools.chain.from_iterable(every)), {name for look in looks for name in look.classes})
+    return unread_classes(
+        set(itertools.chain.from_iterable(every)), {name for image in inspected for name in image.classes}
+    )
 
 
-def _counts(data: DataSet, looks: Sequence[Look]) -> dict[str, dict[str, int]]:
+def _counts(data: DataSet, inspected: Sequence[InspectedImage]) -> dict[str, dict[str, int]]:
     counts = {split: dict.fromkeys(data.class_names, 0) for split in data.splits}
-    for look in looks:
-        for name in look.classes:
-            counts[look.split][name] += 1
+    for image in inspected:
+        for name in image.classes:
+            counts[image.split][name] += 1
     return counts
 
 
@@ -114,37 +158,37 @@ def _spread(values: Sequence[int]) -> tuple[int, int, int]:
     return (min(values), int(np.median(values)), max(values)) if values else (0, 0, 0)
 
 
-def _channels(looks: Sequence[Look]) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-    if not looks:
+def _channels(inspected: Sequence[InspectedImage]) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    if not inspected:
         return (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
-    mean = np.mean([look.mean for look in looks], axis=0)
-    std = np.sqrt(np.maximum(np.mean([look.square for look in looks], axis=0) - mean**2, 0))
+    mean = np.mean([image.mean for image in inspected], axis=0)
+    std = np.sqrt(np.maximum(np.mean([image.square for image in inspected], axis=0) - mean**2, 0))
     return (float(mean[0]), float(mean[1]), float(mean[2])), (float(std[0]), float(std[1]), float(std[2]))
 
 
 def _thumbnails(
-    data: DataSet, looks: Sequence[Look], groups: Sequence[Duplicates], doubtful: Sequence[Suspect]
+    data: DataSet, inspected: Sequence[InspectedImage], groups: Sequence[Duplicates], doubtful: Sequence[Suspect]
 ) -> dict[tuple[str, str], Pixels]:
     """Return, by split and name, the images that a page shows small: those of the first groups and doubtful labels."""
     wanted = {(suspect.split, suspect.name) for suspect in doubtful[:SHOWN]}
     for group in groups[:SHOWN]:
         wanted.update(list(zip(group.splits, group.names, strict=True))[:SHOWN_OF_GROUP])
-    shown = (look for look in looks if (look.split, look.name) in wanted)
-    return {(look.split, look.name): thumbnail(data.splits[look.split].image(look.index)) for look in shown}
+    chosen = (image for image in inspected if (image.split, image.name) in wanted)
+    return {(image.split, image.name): thumbnail(data.splits[image.split].image(image.index)) for image in chosen}
 
 
-def _sheet(data: DataSet, looks: Sequence[Look]) -> bytes:
+def _sheet(data: DataSet, inspected: Sequence[InspectedImage]) -> bytes:
     """Draw some images of as many classes as there is room for, chosen by a fixed seed."""
-    if not looks:
+    if not inspected:
         return b""
-    order = generator(0, "contact sheet").permutation(len(looks))
-    by_class: dict[tuple[str, ...], list[Look]] = defaultdict(list)
+    order = generator(0, "contact sheet").permutation(len(inspected))
+    by_class: dict[tuple[str, ...], list[InspectedImage]] = defaultdict(list)
     for index in order.tolist():
-        by_class[looks[index].classes].append(looks[index])
+        by_class[inspected[index].classes].append(inspected[index])
     rounds = itertools.chain.from_iterable(itertools.zip_longest(*by_class.values()))
     chosen = sorted(
-        itertools.islice((look for look in rounds if look is not None), SHEET),
-        key=lambda look: [data.class_names.index(name) for name in look.classes],
+        itertools.islice((image for image in rounds if image is not None), SHEET),
+        key=lambda image: [data.class_names.index(name) for name in image.classes],
     )
-    images = [thumbnail(data.splits[look.split].image(look.index)) for look in chosen]
-    return contact_sheet(images, [", ".join(look.classes) or "none" for look in chosen])
+    images = [thumbnail(data.splits[image.split].image(image.index)) for image in chosen]
+    return contact_sheet(images, [", ".join(image.classes) or "none" for image in chosen])

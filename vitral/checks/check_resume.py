@@ -1,4 +1,8 @@
-"""The proof, on the user's own machine and data, that a killed run ends as one that was not: in the same bits."""
+"""The proof, on the user's own machine and data, that a killed run ends as one that was not: in the same bits.
+
+`python -m vitral.checks.check_resume OPTIONS` is one of its runs, a process of its own, which may be killed. The options are
+the fields of a `Request`, as JSON.
+"""
 
 import hashlib
 import json
@@ -9,37 +13,40 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from vitral.checks import one_run
-from vitral.errors import TrainingError
+from vitral.errors import TrainingError, VitralError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
 from vitral.layout import CHECKPOINTS
 from vitral.seeds import generator
+from vitral.tasks.presentable import Presentable
 from vitral.training.records.checkpoints import PATTERN
 from vitral.training.records.run_folder import holds_run
 
-STEPS, EVERY = 24, 4
+MODULE = "vitral.checks.check_resume"  # `__name__` is another where a process runs it
+STEPS = 24
+EVERY = 4  # steps between two checkpoints
 KILLS = 3
 TRIES = 6  # to kill a run that may be done before
 PATIENCE = 600.0  # seconds for one run
-SMALL_NETWORK, SMALL_SIZE = "vit-mu4", 32  # what is proved is the loop, the data and the disk, whatever the network
+# The proof is of the loop, the data and the disk, whatever the network.
+SMALL_NETWORK = "vit-mu4"
+SMALL_SIZE = 32
 
 
 @dataclass(frozen=True)
-class ResumeCheck:
+class ResumeCheck(Presentable):
     """What came of the proof.
 
     Attributes:
-        equal: whether the two runs ended in the same bits.
-        kills: after how many seconds of a process's life it was killed, in turn.
-        files: what was compared, and whether it was equal.
-        steps: updates of each run.
-        seconds: the whole proof's time.
-        folder: where the runs are, kept if they differ.
+        equal: Whether the two runs ended in the same bits.
+        kills: The seconds after which each process was killed, in turn.
+        files: The parts that were compared, and whether they are equal.
+        steps: The number of updates of each run.
+        seconds: The whole proof's time.
+        folder: The folder of the runs, which stays if they differ.
     """
 
     equal: bool
@@ -48,10 +55,6 @@ class ResumeCheck:
     steps: int
     seconds: float
     folder: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the outcome as JSON values."""
-        return asdict(self)
 
 
 def check_resume(
@@ -62,13 +65,13 @@ def check_resume(
     Each run is a process of its own that trains as `vitral.finetune` does, with dropout, MixUp, averaging and workers.
 
     Args:
-        data: what to train on; what `open_data` takes.
-        source: the network or weights to start from; None for a small network.
-        seed: of the moments of the kills.
-        listener: receives what is going on.
+        data: The data to train on, as `open_data` takes them.
+        source: The network or weights to start from; None for a small network.
+        seed: The seed of the moments of the kills.
+        listener: The receiver of progress.
 
     Raises:
-        TrainingError: a run failed by itself.
+        TrainingError: A run failed by itself.
     """
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="vitral-check-resume-"))
@@ -118,7 +121,7 @@ def _command(folder: Path, data: str, source: str | None) -> list[str]:
         "baselines": False,  # how many images those look at depends on the time
         "resume": holds_run(folder),
     }
-    return [sys.executable, "-m", one_run.__name__, json.dumps(options)]
+    return [sys.executable, "-m", MODULE, json.dumps(options)]
 
 
 def _start(folder: Path, data: str, source: str | None) -> subprocess.Popen[bytes]:
@@ -148,20 +151,37 @@ def _killed(folder: Path, data: str, source: str | None, moment: float) -> bool:
         return True
 
 
-def _compare(one: Path, other: Path) -> dict[str, bool]:
-    last = [sorted((folder / CHECKPOINTS).glob(PATTERN))[-1] for folder in (one, other)]
+def _compare(first: Path, second: Path) -> dict[str, bool]:
+    last = [sorted((folder / CHECKPOINTS).glob(PATTERN))[-1] for folder in (first, second)]
     return {
-        "weights": _same(one / "classifier" / "weights.safetensors", other / "classifier" / "weights.safetensors"),
+        "weights": _same(first / "classifier" / "weights.safetensors", second / "classifier" / "weights.safetensors"),
         "weights, average and optimizer at the end": _tensors(last[0]) == _tensors(last[1]),
-        "metrics log": _same(one / "metrics.jsonl", other / "metrics.jsonl"),
-        "scores": _same(one / "evaluation.json", other / "evaluation.json"),
+        "metrics log": _same(first / "metrics.jsonl", second / "metrics.jsonl"),
+        "scores": _same(first / "evaluation.json", second / "evaluation.json"),
     }
 
 
-def _same(one: Path, other: Path) -> bool:
-    return sha256(one) == sha256(other)
+def _same(first: Path, second: Path) -> bool:
+    return sha256(first) == sha256(second)
 
 
 def _tensors(checkpoint: Path) -> str:
     state = json.loads((checkpoint / "state.json").read_text())
     return hashlib.sha256(json.dumps(state["files"], sort_keys=True).encode()).hexdigest()
+
+
+def main(options: str) -> int:
+    """Train as JSON options say, and return the process's exit status; an error of the user's is one line and status 1."""
+    from vitral.training.request import Request  # seconds of start-up for a check of data
+    from vitral.training.run import run_request
+
+    try:
+        run_request(Request("fine-tune", **json.loads(options)), listener=ignore)
+    except VitralError as error:
+        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

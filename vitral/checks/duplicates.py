@@ -8,32 +8,32 @@ import numpy as np
 from jaxtyping import UInt64
 
 from vitral.checks.findings import Duplicates
-from vitral.checks.looks import FLAT, Look
+from vitral.checks.inspection import FLAT, InspectedImage
 
 NEAR = 4  # bits of 64 in which the perceptual hashes of two near duplicates may differ
 
 
-def duplicates(looks: Sequence[Look]) -> list[Duplicates]:
+def duplicates(inspected: Sequence[InspectedImage]) -> list[Duplicates]:
     """Return the groups of duplicates: those across splits first, then those with contradictory classes."""
-    groups = [*_exact(looks), *_near(looks)]
+    groups = [*_exact(inspected), *_near(inspected)]
     return sorted(groups, key=lambda group: (not group.leaks, not group.contradicts))
 
 
-def _exact(looks: Sequence[Look]) -> Iterator[Duplicates]:
-    groups: dict[tuple[str, int, int], list[Look]] = defaultdict(list)
-    for look in looks:
-        groups[look.digest, look.height, look.width].append(look)
+def _exact(inspected: Sequence[InspectedImage]) -> Iterator[Duplicates]:
+    groups: dict[tuple[str, int, int], list[InspectedImage]] = defaultdict(list)
+    for image in inspected:
+        groups[image.digest, image.height, image.width].append(image)
     yield from (_group("exact", group) for group in groups.values() if len(group) > 1)
 
 
-def _near(looks: Sequence[Look]) -> Iterator[Duplicates]:
+def _near(inspected: Sequence[InspectedImage]) -> Iterator[Duplicates]:
     """Give groups that are linked by pairs whose hashes differ in few bits; equal pixels are left to `_exact`."""
-    varied = [look for look in looks if look.deviation >= FLAT]
-    distinct = list({look.digest: look for look in reversed(varied)}.values())[::-1]  # the first of equal ones
-    hashes = np.array([look.perceptual for look in distinct], dtype=np.uint64)
-    groups: dict[int, list[Look]] = defaultdict(list)
-    for look, root in zip(distinct, _linked(len(distinct), near_pairs(hashes, NEAR)), strict=True):
-        groups[root].append(look)
+    varied = [image for image in inspected if image.deviation >= FLAT]
+    distinct = list({image.digest: image for image in reversed(varied)}.values())[::-1]  # the first of equal ones
+    hashes = np.array([image.perceptual for image in distinct], dtype=np.uint64)
+    groups: dict[int, list[InspectedImage]] = defaultdict(list)
+    for image, root in zip(distinct, _linked(len(distinct), near_pairs(hashes, NEAR)), strict=True):
+        groups[root].append(image)
     yield from (_group("near", group) for group in groups.values() if len(group) > 1)
 
 
@@ -47,17 +47,17 @@ def _linked(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
             item = parent[item]
         return item
 
-    for one, other in pairs:
-        parent[root(one)] = root(other)
+    for first, second in pairs:
+        parent[root(first)] = root(second)
     return [root(item) for item in range(count)]
 
 
-def _group(kind: str, looks: Sequence[Look]) -> Duplicates:
+def _group(kind: str, inspected: Sequence[InspectedImage]) -> Duplicates:
     return Duplicates(
         kind,
-        tuple(look.name for look in looks),
-        tuple(look.split for look in looks),
-        tuple(", ".join(look.classes) for look in looks),
+        tuple(image.name for image in inspected),
+        tuple(image.split for image in inspected),
+        tuple(", ".join(image.classes) for image in inspected),
     )
 
 
@@ -73,7 +73,7 @@ def near_pairs(hashes: UInt64[np.ndarray, " images"], distance: int) -> Iterator
         order = np.argsort(keys, kind="stable")
         cuts = np.flatnonzero(np.diff(keys[order])) + 1
         for bucket in np.split(order, cuts):
-            for position, one in enumerate(bucket[:-1].tolist()):
+            for position, first in enumerate(bucket[:-1].tolist()):
                 rest = bucket[position + 1 :]
-                close = np.bitwise_count(hashes[rest] ^ hashes[one]) <= distance
-                yield from ((one, int(other)) for other in rest[close])
+                close = np.bitwise_count(hashes[rest] ^ hashes[first]) <= distance
+                yield from ((first, int(second)) for second in rest[close])

@@ -26,9 +26,9 @@ class Duplicates:
 
     Attributes:
         kind: "exact", of the same pixels or bytes, or "near", which look alike.
-        names: of the images.
-        splits: in which they are, in the names' order.
-        classes: of each, in the names' order.
+        names: The names of the images.
+        splits: The splits of the images, in the names' order.
+        classes: The classes of each image, in the names' order.
     """
 
     kind: str
@@ -64,24 +64,24 @@ class DataCheck:
     """What was found in a dataset.
 
     Attributes:
-        name: of the dataset.
-        fingerprint: of its names, sizes, classes and splits.
-        class_names: in order.
-        counts: images by split and class.
-        bad: images that cannot be read.
-        suspicious: images that can, but look like mistakes.
-        duplicates: those across splits first, then those with contradictory classes.
-        suspects: labels that a classifier doubts, the most doubtful first; empty without a classifier.
-        widths: least, middle and greatest, pixels.
-        heights: likewise.
-        formats: images by format.
-        size: of all images, bytes.
-        mean: of the channels red, green, blue, 0 to 1.
-        std: likewise.
-        notes: what opening the data had to say.
-        sheet: some images of every class, as a PNG.
-        shared_out: the splits that Vitral made, and that are not the data's own.
-        thumbnails: small images of the first duplicates and doubtful labels, by split and name.
+        name: The dataset's name.
+        fingerprint: The fingerprint of its names, sizes, classes and splits.
+        class_names: The names of the classes, in order.
+        counts: Images by split and class.
+        bad: Images that cannot be read.
+        suspicious: Images that can be read but look like mistakes.
+        duplicates: The groups of duplicates: those across splits first, then those with contradictory classes.
+        suspects: Labels that a classifier doubts, the most doubtful first; empty without a classifier.
+        widths: The least, the median and the greatest width, pixels.
+        heights: The heights, likewise.
+        formats: Images by format.
+        size: The size of all images, bytes.
+        mean: The mean of the channels red, green, blue, 0 to 1.
+        std: The standard deviation of the channels, likewise.
+        notes: The notes of opening the data.
+        sheet: Some images of every class, as a PNG.
+        shared_out: The splits that Vitral made, and that are not the data's own.
+        thumbnails: Small images of the first duplicates and doubtful labels, by split and name.
     """
 
     name: str
@@ -131,19 +131,21 @@ class DataCheck:
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )
-        return [f"{count} {one if count == 1 else several} {what}" for count, one, several, what in found if count]
+        return [
+            f"{count} {singular if count == 1 else plural} {what}" for count, singular, plural, what in found if count
+        ]
 
     def _ours(self, group: Duplicates) -> bool:
         """Tell whether only the split that Vitral made parts a group."""
         return set(group.splits) <= set(self.shared_out)
 
     def _grouped(
-        self, one: str, several: str, chosen: Callable[[Duplicates], bool], what: str
+        self, singular: str, plural: str, chosen: Callable[[Duplicates], bool], what: str
     ) -> Iterator[tuple[int, str, str, str]]:
         """Count the chosen groups of duplicates, those of equal images apart from those of images that look alike."""
         for kind, images in (("exact", "equal images"), ("near", "images that look alike")):
             count = sum(chosen(group) for group in self.duplicates if group.kind == kind)
-            yield count, f"group of {images} {one}", f"groups of {images} {several}", what
+            yield count, f"group of {images} {singular}", f"groups of {images} {plural}", what
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the images as JSON values."""

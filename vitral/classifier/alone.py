@@ -15,7 +15,7 @@ from vitral.events import Listener, Message, Progress
 from vitral.images.decode import Pixels
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.inference.exported.graph import Graph
-from vitral.inference.exported.open import OWN, exported_in, is_exported, open_graph
+from vitral.inference.exported.open import exported_in, is_exported, open_graph, own_files
 from vitral.inference.ranking import check_finite, rank
 from vitral.paths import is_folder
 
@@ -94,7 +94,7 @@ def exported_file(
         PluginError: it needs a plugin that was not loaded.
     """
     path = Path(name)
-    file = exported_in(path) if is_folder(path) and set(os.listdir(path)) <= OWN else path
+    file = exported_in(path) if is_folder(path) and set(os.listdir(path)) <= own_files() else path
     if file is None or not is_exported(file):
         return None
     graph = open_graph(file, engine, precision)

@@ -17,7 +17,7 @@ from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.choice import can_compute, predictor_in, predictor_of
 from vitral.inference.engines import EngineChoice, PrecisionChoice
-from vitral.inference.exported.open import SUFFIXES, exported_in, is_exported
+from vitral.inference.exported.open import exported_in, format_of, is_exported
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
 from vitral.machine import processor_name
 from vitral.models.catalog import instead_of, list_models
@@ -32,7 +32,7 @@ from vitral.weights.named.find import find, is_named, offer
 from vitral.weights.recognize import weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
-WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin", *SUFFIXES)
+WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")
 
 
 def load(
@@ -253,7 +253,7 @@ def _is_path(name: str) -> bool:
     """Tell whether a name is meant as a path: by its form, or because the folder that it would lie in is there."""
     if name.startswith("hf:"):
         return False
-    if name.endswith((*WEIGHT_SUFFIXES, "/")) or name.startswith((".", "/", "~")):
+    if name.endswith((*WEIGHT_SUFFIXES, "/")) or name.startswith((".", "/", "~")) or format_of(Path(name)):
         return True
     start = name.partition("/")[0]
     return start == str(RUNS) or is_folder(start)

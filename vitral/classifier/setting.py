@@ -6,7 +6,7 @@ from typing import Any
 
 from vitral.described import read_described
 from vitral.errors import VitralError
-from vitral.inference.choice import Way
+from vitral.inference.choice import Computation
 from vitral.inference.engines import Engine, Precision
 
 
@@ -47,9 +47,9 @@ class Setting:
             raise VitralError("A setting has times above 0, and merges 0 tokens or more.")
 
     @property
-    def way(self) -> Way:
+    def way(self) -> Computation:
         """What computes, in which precision, and with how many tokens merged."""
-        return Way(self.engine, self.precision, self.merge)
+        return Computation(self.engine, self.precision, self.merge)
 
     def sentence(self) -> str:
         """Return what it says, in one sentence."""

@@ -1,19 +1,15 @@
 """`vitral bench`: how fast does a classifier's network compute here?"""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from vitral.classifier.load import load
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.cli.options import Count, Positive
+from vitral.deployment.bench import BATCH_SIZES, ROUNDS
+from vitral.deployment.bench import bench as measure
 from vitral.errors import VitralError
-from vitral.evaluation.speed import BATCH_SIZES, ROUNDS, Bench
-from vitral.evaluation.speed import bench as measure
-from vitral.outputs import check_file
-from vitral.report.speed_plot import MARK, write_speeds
+from vitral.report.speed_charts import BENCH_MARK, check_drawing, speed_chart, write_chart
 
 
 def bench(
@@ -21,63 +17,51 @@ def bench(
     /,
     *,
     batch_sizes: str = ",".join(map(str, BATCH_SIZES)),
-    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
-    merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
-    compile: Annotated[bool, Parameter(negative="")] = False,
+    image_size: Positive | None = None,
+    merge: Count | None = None,
+    compile: bool = False,
     zentorch: Path | None = None,
-    rounds: Annotated[int, Parameter(validator=Number(gte=1))] = ROUNDS,
+    rounds: Positive = ROUNDS,
     plot: Path | None = None,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Measure how fast a classifier's network computes here, beside every peer that is installed.
 
     Args:
-        classifier: a classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
-        batch_sizes: images computed at once, several with commas.
-        image_size: pixels; the network's own if left out, or what 'tune' has set.
-        merge: measure a Vision Transformer that merges so many tokens in each block (ToMe), too; as 'tune' has set it if left
-            out.
-        compile: measure what torch.compile makes, too; to make it takes minutes.
-        zentorch: a Python interpreter that has zentorch and timm, such as zen/bin/python; they are measured in it, too.
-        rounds: turns that each contender has.
-        plot: an SVG file for images/s by batch size.
-        overwrite: replace any file that is there.
-        json: print JSON for programs.
+        classifier: A classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
+        batch_sizes: The numbers of images computed at once, with commas.
+        image_size: The pixels of an image's side; the network's own if left out, or what 'tune' has set.
+        merge: The tokens that each block of a Vision Transformer merges (ToMe), to measure this too; if left out, as 'tune'
+            has set it.
+        compile: Measure what torch.compile makes, too, which takes minutes to make.
+        zentorch: A Python interpreter that has zentorch and timm, such as zen/bin/python, to measure these in it, too.
+        rounds: The turns that each contender has.
+        plot: An SVG file for images/s by batch size.
+        overwrite: Replace any file that is there.
+        json: Print JSON for programs.
     """
     sizes = _sizes(batch_sizes)
     if plot is not None:
-        if plot.suffix.lower() != ".svg":
-            raise VitralError(f"'{plot}' is no name for a drawing; let it end in .svg.")
-        check_file(plot, inputs=[] if classifier is None else [classifier], mark=MARK, overwrite=overwrite)
+        check_drawing(plot, BENCH_MARK, inputs=[] if classifier is None else [classifier], overwrite=overwrite)
     with ConsoleListener() as listener:
         source = load(name_of(classifier, listener), image_size=image_size, listener=listener)
         if merge is None:
             merge = source.setting.merge if source.setting is not None else 0
         found = measure(
-            source,
-            batch_sizes=sizes,
-            merge=merge,
-            compile=compile,
-            zentorch=zentorch,
-            rounds=rounds,
-            listener=listener,
+            source, batch_sizes=sizes, merge=merge, compile=compile, zentorch=zentorch, rounds=rounds, listener=listener
         )
     if json:
         print_json(found.to_json())
     else:
-        _show(found)
+        for line in found.lines():
+            print_line(line)
+        headers, rows = found.table()
+        print_table(headers, rows, texts=("dtype",))
     if plot is not None:  # last: a full disk must not cost the figures
-        write_speeds(found, plot)
+        write_chart(speed_chart(found), plot, BENCH_MARK)
         if not json:
             print_line(f"Plot  {plot}")
-
-
-def _show(found: Bench) -> None:
-    for line in found.lines():
-        print_line(line)
-    headers, rows = found.table()
-    print_table(headers, rows, texts=("dtype",))
 
 
 def _sizes(text: str) -> list[int]:

@@ -1,7 +1,6 @@
 """`vitral check`: what is in a dataset, or the proof that a killed run resumes to the same bits."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,6 @@ from vitral.checks.check_resume import check_resume
 from vitral.checks.duplicates import NEAR
 from vitral.checks.findings import DataCheck
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
-from vitral.cli.wording import spoken
 from vitral.data.classes import Reading
 from vitral.data.open import path_in
 from vitral.errors import DataError, VitralError
@@ -33,18 +31,18 @@ def check(
     classifier: str | None = None,
     classes: Reading | None = None,
     report: Path | None = None,
-    strict: Annotated[bool, Parameter(negative="")] = False,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    strict: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Check every image of a dataset, or prove that a killed run resumes to the same bits.
 
     Args:
         what: the data, as --data of 'finetune'; or the word "resume" (a folder of that name is ./resume).
-        data: with "resume", what to train on.
-        source: with "resume", the model or weights to start from.
-        classifier: to find doubtful labels: a classifier or run folder, a weights file or name, a Hub id.
-        classes: in nested folders, whether the innermost, the outermost or the whole path names the class.
+        data: the data to train on, with "resume".
+        source: the model or weights to start from, with "resume".
+        classifier: the classifier that finds doubtful labels: a classifier or run folder, a weights file or name, a Hub id.
+        classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path.
         report: write the findings to this HTML page.
         strict: exit with status 1 if there is something to fix.
         overwrite: let --report replace a file that is not such a page.
@@ -54,17 +52,12 @@ def check(
         _resume(data, source, json=json)
         return
     if report is not None:
-        check_file(
-            report,
-            inputs=[path_in(what), *([classifier] if classifier else [])],
-            mark=mark("check"),
-            overwrite=overwrite,
-        )
+        inputs = [path_in(what), *([classifier] if classifier else [])]
+        check_file(report, inputs=inputs, mark=mark("check"), overwrite=overwrite)
     with ConsoleListener() as listener:
         found = check_data(what, classes=classes, classifier=classifier, listener=listener)
     if report is not None:
-        said = replace(found, notes=tuple(map(spoken, found.notes)))
-        write_check_page(said, facts(found), report, near=NEAR, overwrite=overwrite)
+        write_check_page(found, facts(found), report, near=NEAR, overwrite=overwrite)
     if json:
         print_json(found.to_json())
     else:

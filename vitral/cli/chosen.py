@@ -22,16 +22,16 @@ def choose(
     """Return the classifier's name and the classifier, after reporting what a user should know about it.
 
     Args:
-        classifier: what `--classifier` says; None for the newest run.
-        listener: receives which run is used, and a warning if its own scores are poor.
-        engine: see `load`.
-        precision: see `load`.
-        merge: see `load`.
-        otherwise: the precision where none is asked for, and the classifier has no setting of its own.
+        classifier: The value of `--classifier`; None for the newest run.
+        listener: The receiver of which run is used, and of a warning if its own scores are poor.
+        engine: The engine, as `load` takes it.
+        precision: The precision, as `load` takes it.
+        merge: The tokens to merge, as `load` takes them.
+        otherwise: The precision where none is given and the classifier has no setting of its own.
 
     Raises:
-        WeightsError: there is no such classifier, or no run yet.
-        ModelError: there is no such engine.
+        WeightsError: There is no such classifier, or no run yet.
+        ModelError: There is no such engine.
     """
     name = classifier or _newest()
     if precision is None and setting_of(name) is None:
@@ -47,7 +47,7 @@ def name_of(classifier: str | None, listener: ConsoleListener) -> str:
     """Return what `--classifier` says, or the newest run, which is then told to the listener.
 
     Raises:
-        WeightsError: there is no run yet.
+        WeightsError: There is no run yet.
     """
     if classifier is None:
         classifier = _newest()

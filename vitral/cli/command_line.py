@@ -1,11 +1,11 @@
-"""Command lines: those behind a request, and those that a user would want next."""
+"""Command lines: of a request, and those that a user would want next."""
 
 import dataclasses
 import shlex
 from pathlib import Path
 
 from vitral.cli.commands import PLUGIN
-from vitral.cli.wording import flag, spoken
+from vitral.cli.wording import flag
 from vitral.studies.speech import Speech
 from vitral.training.durations import written
 from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks
@@ -43,9 +43,9 @@ def command_of(request: Request, *, recipe: str | None = None) -> str:
 
 
 def commands_of(result: RunResult) -> str:
-    """Return the last request's command, and the one that runs its recipe again with what that gives, one line each.
+    """Return the command of the last request, and the one that runs its recipe again with what that gives, one line each.
 
-    Where the run delivers a classifier that no recipe trained, the first alone.
+    If the run delivers a classifier that no recipe trained, return the first alone.
     """
     run = result.run
     command = run.session.command
@@ -59,7 +59,7 @@ def commands_of(result: RunResult) -> str:
     return f"{command_of(request)}\n{command_of(again, recipe=str(run.folder / RECIPE_FILE))}  # {gives}"
 
 
-COMMANDS = Speech(text=spoken, ask=command_of, again=commands_of)
+COMMANDS = Speech(ask=command_of, again=commands_of)
 
 
 def next_commands(result: RunResult) -> list[str]:
@@ -85,10 +85,10 @@ def next_commands(result: RunResult) -> list[str]:
 
 
 def _more_images(result: RunResult) -> list[str]:
-    """Return the command that learns from the images in no class, too, where they are at least as many as the labelled ones.
+    """Return the command that also learns from images in no class, if these are at least as many as the labelled ones.
 
-    It is the run again by a method that beat the labels alone in as many updates, this run being the teacher
-    (docs/methods/pseudo-labels.md). They are to lie in a folder of their own: among them would be those that are scored.
+    It repeats the run by a method that beat the labels alone in as many updates, with this run as the teacher
+    (docs/methods/pseudo-labels.md). The images must lie in a folder of their own, without those that are scored.
     """
     run = result.run
     outside, labelled = run.data.outside, len(run.data.splits["train"])
@@ -98,6 +98,6 @@ def _more_images(result: RunResult) -> list[str]:
         return []
     again = dataclasses.replace(run.session.command, source=run.plan.start, model=None, sweep=False)
     changes = ("method.name=noisy-student", f"method.teacher={run.folder}", "method.unlabelled=unlabelled:OTHERS")
-    words = [part for each in changes for part in (flag("overrides"), each)]
+    words = [part for change in changes for part in (flag("overrides"), change)]
     command = f"{command_of(again, recipe=str(run.folder / RECIPE_FILE))} {shlex.join(words)}"
     return [f"  {command}  # the {outside:,} images in no class teach, too, once they lie in a folder OTHERS"]

@@ -8,10 +8,10 @@ class Command:
     """A command as the help shows it.
 
     Attributes:
-        line: what it does; the first line of its function's docstring says the same.
-        examples: commands to type, each with its purpose.
-        more: text below the line in its own help.
-        alone: whether it does not share its work out, so that several processes would do and write the same.
+        line: What it does; the first line of its function's docstring is the same.
+        examples: Commands to type, each with its purpose.
+        more: Text below the line in its own help.
+        alone: Whether it does not share its work out, so that several processes would compute and write the same.
     """
 
     line: str
@@ -28,239 +28,188 @@ class Command:
         return "Examples:\n" + "\n".join(f"  {command}\n      {purpose}" for command, purpose in self.examples) + "\n"
 
 
+def _command(line: str, *examples: str, more: str = "", alone: bool = False) -> Command:
+    """Return a command; each example has its purpose after a #."""
+    pairs = (example.split("  # ") for example in examples)
+    return Command(line, tuple((command, purpose) for command, purpose in pairs), more, alone)
+
+
 # In the order of first use, which is also the order in the help.
 COMMANDS = {
-    "demo": Command(
+    "demo": _command(
         "Run the whole pipeline on real data in minutes: pre-train, fine-tune, compare.",
-        (
-            ("vitral demo", "generated images, then handwritten digits; ends in a report"),
-            ("vitral demo --out runs/first-demo --json", "in another folder, the figures as JSON"),
-        ),
+        "vitral demo  # generated images, then handwritten digits; ends in a report",
+        "vitral demo --out runs/first-demo --json  # in another folder, the figures as JSON",
     ),
-    "check": Command(
+    "check": _command(
         "Check every image of a dataset, or prove that a killed run resumes to the same bits.",
-        (
-            ("vitral check photos/", "damage, duplicates, leaks between splits"),
-            ("vitral check photos/ --classifier runs/photos --report check.html", "doubtful labels too, as a page"),
-            ("vitral check photos/ --strict", "exit status 1 if there is something to fix, for scripts"),
-            ("vitral check resume", "kill a run, resume it, compare every bit"),
-        ),
-        "With --strict it exits with status 1 if it finds something to fix; 'resume' does so at any difference.",
+        "vitral check photos/  # damage, duplicates, leaks between splits",
+        "vitral check photos/ --classifier runs/photos --report check.html  # doubtful labels too, as a page",
+        "vitral check photos/ --strict  # exit status 1 if there is something to fix, for scripts",
+        "vitral check resume  # kill a run, resume it, compare every bit",
+        more="With --strict it exits with status 1 if it finds something to fix; 'resume' does so at any difference.",
     ),
-    "finetune": Command(
+    "finetune": _command(
         "Fine-tune a model on labelled images: classifier, scores and report in one run folder.",
-        (
-            ("vitral finetune --data photos/", "one sub-folder per class"),
-            (
-                "vitral finetune --data photos/ --from ViT-B_16.npz --plan",
-                "what that would do, why, and how long it takes",
-            ),
-            (
-                "vitral finetune --data photos/ --from vit-s14@dinov2 --time 30m",
-                "published weights, half an hour in total",
-            ),
-            (
-                "vitral finetune --data photos/ --starts vit-s14@dinov2,vit-s16@dino",
-                "which of them suits these images best, and nothing trained",
-            ),
-            (
-                "vitral finetune --data photos/ --recipe scratch --runs 3 --out runs/three",
-                "three seeds: mean ± standard deviation",
-            ),
-            ("vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=0.01", "other settings"),
-            ("vitral finetune --data photos/ --out runs/photos --resume", "continue after Ctrl-C or a crash"),
-        ),
+        "vitral finetune --data photos/  # one sub-folder per class",
+        "vitral finetune --data photos/ --from ViT-B_16.npz --plan  # what that would do, why, and how long it takes",
+        "vitral finetune --data photos/ --from vit-s14@dinov2 --time 30m  # published weights, half an hour in total",
+        "vitral finetune --data photos/ --starts vit-s14@dinov2,vit-s16@dino  "
+        "# which of them suits these images best, and nothing trained",
+        "vitral finetune --data photos/ --recipe scratch --runs 3 --out runs/three  # three seeds: mean ± standard deviation",
+        "vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=0.01  # other settings",
+        "vitral finetune --data photos/ --out runs/photos --resume  # continue after Ctrl-C or a crash",
     ),
-    "evaluate": Command(
+    "evaluate": _command(
         "Score a classifier on labelled images: accuracy, every class, confusion, calibration.",
-        (
-            ("vitral evaluate --data photos/", "the newest run, on the images that its training left out"),
-            ("vitral evaluate --data new/ --classifier runs/photos --report scores.html", "as a page"),
-            ("vitral evaluate --data photos.csv --by camera", "where is it weak? the worst first"),
-            ("vitral evaluate --data photos/ --classifier vit-s14@dinov2 --frozen few-shot", "without its head"),
-        ),
-        "Classes are matched by name. Of the classifier's training data, only the images that training left out are scored, as "
-        "long as the data are the same; of changed data without a test split all are, also those that were learned.",
+        "vitral evaluate --data photos/  # the newest run, on the images that its training left out",
+        "vitral evaluate --data new/ --classifier runs/photos --report scores.html  # as a page",
+        "vitral evaluate --data photos.csv --by camera  # where is it weak? the worst first",
+        "vitral evaluate --data photos/ --classifier vit-s14@dinov2 --frozen few-shot  # without its head",
+        more="Classes are matched by name. Of the classifier's training data, only the images that training left out are "
+        "scored, as long as the data are the same; of changed data without a test split all are, also those that were "
+        "learned.",
     ),
-    "compare": Command(
+    "compare": _command(
         "Decide between two classifiers on the same images: better, worse or not decided.",
-        (
-            ("vitral compare runs/photos-2 runs/photos --data photos/", "is the new one better?"),
-            ("vitral compare runs/a runs/b --data new/ --json", "for programs, class by class"),
-        ),
-        "By McNemar's exact test on the images that only one of them gets right; classes are matched by name.",
+        "vitral compare runs/photos-2 runs/photos --data photos/  # is the new one better?",
+        "vitral compare runs/a runs/b --data new/ --json  # for programs, class by class",
+        more="By McNemar's exact test on the images that only one of them gets right; classes are matched by name.",
     ),
-    "calibrate": Command(
+    "calibrate": _command(
         "Fit a classifier's probabilities on validation images, and from where on it is sure.",
-        (
-            ("vitral calibrate --data photos/", "what a temperature would change; nothing is written"),
-            ("vitral calibrate --data photos/ --accuracy 0.95 --write", "'predict' says what is not sure"),
-        ),
-        "Fitted on validation images only; test images, where there are any, show the effect.",
+        "vitral calibrate --data photos/  # what a temperature would change; nothing is written",
+        "vitral calibrate --data photos/ --accuracy 0.95 --write  # 'predict' says what is not sure",
+        more="Fitted on validation images only; test images, where there are any, show the effect.",
     ),
-    "quantize": Command(
+    "quantize": _command(
         "Find how a classifier computes in 8-bit integers on a CPU, losing no more accuracy than it may.",
-        (
-            ("vitral quantize --data photos/", "what int8 costs and gains; nothing is written"),
-            ("vitral quantize --data photos/ --loss 0.01 --write", "'predict --precision int8' computes so"),
-        ),
-        "Ranges from training images, layers chosen on validation images; refused where int8 would be slower.",
+        "vitral quantize --data photos/  # what int8 costs and gains; nothing is written",
+        "vitral quantize --data photos/ --loss 0.01 --write  # 'predict --precision int8' computes so",
+        more="Ranges from training images, layers chosen on validation images; refused where int8 would be slower.",
         alone=True,
     ),
-    "tune": Command(
+    "tune": _command(
         "Find the most accurate setting of a classifier that answers within a time on this machine.",
-        (
-            ("vitral tune runs/photos --latency 10ms --data photos/", "the folder keeps it; 'predict' computes so"),
-            ("vitral tune --latency 10ms --data photos/ --no-write --plot curve.svg", "only the curve"),
-        ),
-        "Over image size, precision, merged tokens and runtime; timed one image at once, scored on validation images.",
+        "vitral tune runs/photos --latency 10ms --data photos/  # the folder keeps it; 'predict' computes so",
+        "vitral tune --latency 10ms --data photos/ --no-write --plot curve.svg  # only the curve",
+        more="Over image size, precision, merged tokens and runtime; timed one image at once, scored on validation images.",
         alone=True,
     ),
-    "aspects": Command(
+    "aspects": _command(
         "Compare squashing, cropping, padding and the native aspect ratio on validation images.",
-        (
-            ("vitral aspects --data photos/", "how should photos be brought to the network?"),
-            ("vitral aspects --data photos/ --classifier runs/photos --json", "for programs"),
-        ),
-        "Each way is compared with the classifier's own by McNemar's exact test; nothing is changed.",
+        "vitral aspects --data photos/  # how should photos be brought to the network?",
+        "vitral aspects --data photos/ --classifier runs/photos --json  # for programs",
+        more="Each way is compared with the classifier's own by McNemar's exact test; nothing is changed.",
     ),
-    "robustness": Command(
+    "robustness": _command(
         "Score a classifier on images with noise, blur, weather and compression.",
-        (
-            ("vitral robustness --data photos/", "15 corruptions at 5 severities, the worst first"),
-            ("vitral robustness --data photos/ --split validation --images 100", "fewer, sooner"),
-        ),
-        "The corruptions of ImageNet-C, written anew: compare its figures with each other, not with published ones.",
+        "vitral robustness --data photos/  # 15 corruptions at 5 severities, the worst first",
+        "vitral robustness --data photos/ --split validation --images 100  # fewer, sooner",
+        more="The corruptions of ImageNet-C, written anew: compare its figures with each other, not with published ones.",
     ),
-    "table": Command(
+    "table": _command(
         "Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.",
-        (
-            ("vitral table runs/b16-0 runs/b16-1 runs/b16-2", "three seeds of one recipe"),
-            ("vitral table runs/* --format latex", "for a paper; or markdown, html"),
-        ),
-        "Where model and dataset are the paper's, its published figures stand beside ours.",
+        "vitral table runs/b16-0 runs/b16-1 runs/b16-2  # three seeds of one recipe",
+        "vitral table runs/* --format latex  # for a paper; or markdown, html",
+        more="Where model and dataset are the paper's, its published figures stand beside ours.",
     ),
-    "vtab": Command(
+    "vtab": _command(
         "Score a network on VTAB-1k's 19 tasks, beside the paper's numbers.",
-        (
-            ("vitral vtab vit-b16@augreg-in21k --data tensorflow_datasets/", "linear probes, minutes on a CPU"),
-            ("vitral vtab ViT-L_16.npz --data vtab-1k/ --tasks pets,clevr-count", "two of them"),
-            ("vitral vtab ViT-L_16.npz --data tensorflow_datasets/ --protocol paper --runs 3", "as Table 9, for a GPU"),
-        ),
-        "TensorFlow is not needed; tasks whose datasets are missing are named, and what was interrupted goes on.",
+        "vitral vtab vit-b16@augreg-in21k --data tensorflow_datasets/  # linear probes, minutes on a CPU",
+        "vitral vtab ViT-L_16.npz --data vtab-1k/ --tasks pets,clevr-count  # two of them",
+        "vitral vtab ViT-L_16.npz --data tensorflow_datasets/ --protocol paper --runs 3  # as Table 9, for a GPU",
+        more="TensorFlow is not needed; tasks whose datasets are missing are named, and what was interrupted goes on.",
     ),
-    "study": Command(
+    "study": _command(
         "Repeat an experiment of the paper on your data; the paper's figure and yours on one page.",
-        (
-            ("vitral study", "the experiments, and what each asks"),
-            ("vitral study position --data photos/ --plan", "its arms, and what it costs here and on a GPU"),
-            ("vitral study data-size --data cifar10/ --time 40m", "where a ViT overtakes a ResNet"),
-            ("vitral study shapes --data photos/ --transfer pets:pets/", "scored as in the paper: five images a class"),
-        ),
-        "Every arm has several seeds; a study that was interrupted goes on, and several processes may share its folder.",
+        "vitral study  # the experiments, and what each asks",
+        "vitral study position --data photos/ --plan  # its arms, and what it costs here and on a GPU",
+        "vitral study data-size --data cifar10/ --time 40m  # where a ViT overtakes a ResNet",
+        "vitral study shapes --data photos/ --transfer pets:pets/  # scored as in the paper: five images a class",
+        more="Every arm has several seeds; a study that was interrupted goes on, and several processes may share its folder.",
     ),
-    "predict": Command(
+    "predict": _command(
         "Say what is in images, with probabilities.",
-        (
-            ("vitral predict holiday.jpg", "by the newest run, which is named"),
-            ("vitral predict photos/ album.zip more.csv --classifier runs/photos", "folders, archives, tables"),
-            ("vitral predict photos/ --top 1 --json", "for programs"),
-            ("vitral predict photos/ --out predictions.parquet", "any number of images; or .csv, .jsonl"),
-            ("vitral predict photos/ --out exact.csv --precision fp32", "exactly, if slower"),
-        ),
-        "With --out it computes as fast as it can, in bf16 where that pays, and says so; otherwise in fp32.",
+        "vitral predict holiday.jpg  # by the newest run, which is named",
+        "vitral predict photos/ album.zip more.csv --classifier runs/photos  # folders, archives, tables",
+        "vitral predict photos/ --top 1 --json  # for programs",
+        "vitral predict photos/ --out predictions.parquet  # any number of images; or .csv, .jsonl",
+        "vitral predict photos/ --out exact.csv --precision fp32  # exactly, if slower",
+        more="With --out it computes as fast as it can, in bf16 where that pays, and says so; otherwise in fp32.",
     ),
-    "bench": Command(
+    "bench": _command(
         "Measure how fast a classifier's network computes here, beside every peer that is installed.",
-        (
-            ("vitral bench runs/photos", "images/s, latency, memory, share of the machine's limit"),
-            ("vitral bench runs/photos --batch-sizes 1,8,32 --plot speeds.svg", "and a drawing of them"),
-            ("vitral bench vit-b16 --compile", "torch.compile's kernels too, in minutes"),
-        ),
-        "All take turns in one run. The limit is that of large products in the same precision, measured in the same run.",
+        "vitral bench runs/photos  # images/s, latency, memory, share of the machine's limit",
+        "vitral bench runs/photos --batch-sizes 1,8,32 --plot speeds.svg  # and a drawing of them",
+        "vitral bench vit-b16 --compile  # torch.compile's kernels too, in minutes",
+        more="All take turns in one run. The limit is that of large products in the same precision, measured in the same "
+        "run.",
         alone=True,
     ),
-    "explain": Command(
+    "explain": _command(
         "Show where the model looked in an image, or what its network has learned.",
-        (
-            ("vitral explain holiday.jpg", "by the newest run; draws holiday-explained.jpg"),
-            ("vitral explain holiday.jpg --classifier runs/photos --out explained.png", "a given run and file"),
-            ("vitral explain holiday.jpg --label tabby", "what speaks for a class that is not the answer"),
-            ("vitral explain holiday.jpg --layer 12 --head 3", "where one head looks"),
-            ("vitral explain holiday.jpg --data photos/", "and the training images most like it"),
-            ("vitral explain photos/ --worst-first --out worst.html", "a page of the worst"),
-            ("vitral explain --network --data photos/ --out inside", "the network: the paper's figure 7"),
-        ),
-        "auto: attention rollout, the paper's appendix D.8; weight times input for a linear model, Grad-CAM for others. "
-        "deletion and insertion (0 to 1) say how faithful the map is: low deletion and high insertion are best.",
+        "vitral explain holiday.jpg  # by the newest run; draws holiday-explained.jpg",
+        "vitral explain holiday.jpg --classifier runs/photos --out explained.png  # a given run and file",
+        "vitral explain holiday.jpg --label tabby  # what speaks for a class that is not the answer",
+        "vitral explain holiday.jpg --layer 12 --head 3  # where one head looks",
+        "vitral explain holiday.jpg --data photos/  # and the training images most like it",
+        "vitral explain photos/ --worst-first --out worst.html  # a page of the worst",
+        "vitral explain --network --data photos/ --out inside  # the network: the paper's figure 7",
+        more="auto: attention rollout, the paper's appendix D.8; weight times input for a linear model, Grad-CAM for others."
+        " deletion and insertion (0 to 1) say how faithful the map is: low deletion and high insertion are best.",
         alone=True,
     ),
-    "pretrain": Command(
+    "pretrain": _command(
         "Pre-train a model from random weights, on generated images or a large labelled dataset.",
-        (
-            ("vitral pretrain --model vit-ti16 --time 8h", "on generated images, overnight"),
-            ("vitral pretrain --data imagenet/ --recipe vit-b16-imagenet", "a published recipe"),
-        ),
+        "vitral pretrain --model vit-ti16 --time 8h  # on generated images, overnight",
+        "vitral pretrain --data imagenet/ --recipe vit-b16-imagenet  # a published recipe",
     ),
-    "distill": Command(
+    "distill": _command(
         "Train a small network to answer as a large classifier does, on images that need no labels.",
-        (
-            ("vitral distill runs/photos --data more-photos/", "into a ViT-Ti/16, and both side by side"),
-            ("vitral distill ViT-B_16.npz --data photos/ --student vit-s32 --time 8h", "a file's network, overnight"),
-        ),
-        "Ends in a table of accuracy, latency and size beside the teacher; of images without labels, how often both agree.",
+        "vitral distill runs/photos --data more-photos/  # into a ViT-Ti/16, and both side by side",
+        "vitral distill ViT-B_16.npz --data photos/ --student vit-s32 --time 8h  # a file's network, overnight",
+        more="Ends in a table of accuracy, latency and size beside the teacher; of images without labels, how often both "
+        "agree.",
     ),
-    "convert": Command(
+    "convert": _command(
         "Write a classifier in another library's format, or read one from it.",
-        (
-            (
-                "vitral convert runs/photos for-transformers/ --format transformers",
-                "a folder that transformers can open",
-            ),
-            ("vitral convert runs/photos photos.safetensors --format timm", "and the Python line that opens it"),
-            ("vitral convert ViT-B_16.npz vit-b16/ --format vitral", "a classifier folder from a published file"),
-        ),
-        "The source's format and architecture are recognised automatically.",
+        "vitral convert runs/photos for-transformers/ --format transformers  # a folder that transformers can open",
+        "vitral convert runs/photos photos.safetensors --format timm  # and the Python line that opens it",
+        "vitral convert ViT-B_16.npz vit-b16/ --format vitral  # a classifier folder from a published file",
+        more="The source's format and architecture are recognised automatically.",
         alone=True,
     ),
-    "export": Command(
+    "export": _command(
         "Write a classifier as one file that takes decoded images, and check its answers.",
-        (
-            ("vitral export runs/photos", "photos-onnx/model.onnx, with a README that shows its use"),
-            ("vitral export runs/photos --data photos/ --verbose", "checked on your images, layer by layer"),
-            ("vitral export runs/photos --format openvino --out served/photos", "for OpenVINO, in that folder"),
-        ),
-        "The file does it all: resize, crop, normalise, network, probabilities. If its answers differ, the exit status is 1.",
+        "vitral export runs/photos  # photos-onnx/model.onnx, with a README that shows its use",
+        "vitral export runs/photos --data photos/ --verbose  # checked on your images, layer by layer",
+        "vitral export runs/photos --format openvino --out served/photos  # for OpenVINO, in that folder",
+        more="The file does it all: resize, crop, normalise, network, probabilities. If its answers differ, the exit status "
+        "is 1.",
         alone=True,
     ),
-    "push": Command(
+    "push": _command(
         "Upload a classifier to the Hugging Face Hub.",
-        (
-            ("vitral push runs/photos my-name/my-photos", "after 'hf auth login'"),
-            ("vitral push runs/photos my-name/my-photos --format transformers --private", "for transformers, private"),
-        ),
-        "Log in first: 'hf auth login'.",
+        "vitral push runs/photos my-name/my-photos  # after 'hf auth login'",
+        "vitral push runs/photos my-name/my-photos --format transformers --private  # for transformers, private",
+        more="Log in first: 'hf auth login'.",
         alone=True,
     ),
-    "models": Command(
+    "models": _command(
         "List the models: size, cost, formats of published weights.",
-        (
-            ("vitral models", "all of them"),
-            ("vitral models deit", "those with the word in their name or family"),
-            ("vitral models --weights vit-s16", "published weights by name, for --from and --classifier"),
-        ),
-        (
-            "Parameters and multiply-accumulates (GMACs) are for 1,000 classes; the last column lists the formats in which "
-            "trained weights are published, which 'vitral convert' and --from can read; --weights lists those weights by name."
-        ),
+        "vitral models  # all of them",
+        "vitral models deit  # those with the word in their name or family",
+        "vitral models --weights vit-s16  # published weights by name, for --from and --classifier",
+        more="Parameters and multiply-accumulates (GMACs) are for 1,000 classes; the last column lists the formats in which "
+        "trained weights are published, which 'vitral convert' and --from can read; --weights lists those weights by "
+        "name.",
     ),
-    "recipes": Command(
+    "recipes": _command(
         "List the training recipes: what each does, what to expect, its command.",
-        (
-            ("vitral recipes", "all of them"),
-            ("vitral recipes cifar", "those that mention it"),
-            ("vitral recipes finetune-cifar10", "one in full, to start your own from"),
-        ),
+        "vitral recipes  # all of them",
+        "vitral recipes cifar  # those that mention it",
+        "vitral recipes finetune-cifar10  # one in full, to start your own from",
     ),
 }
 

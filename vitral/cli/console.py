@@ -11,7 +11,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table as Grid
 
 from vitral.classifier.provenance import Provenance
-from vitral.cli.wording import spoken
 from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
 from vitral.printable import printable, printable_json
@@ -20,11 +19,11 @@ from vitral.tasks.shown import THIN_SPACE, Table
 from vitral.torchrun import is_main
 
 
-class Shown(Protocol):
-    """What a command finds out: sentences and tables for people, and everything as JSON values for programs."""
+class CommandResult(Protocol):
+    """The result of a command: sentences and tables for people, and everything as JSON values for programs."""
 
     def lines(self) -> Iterable[str]:
-        """Return what stands above the tables."""
+        """Return the lines above the tables."""
         ...
 
     def tables(self) -> Iterable[Table]:
@@ -73,7 +72,7 @@ class ConsoleListener:
             if event.verdict:
                 return  # printed at the top of the summary
             style = "yellow" if event.warning else None
-            self.progress.console.print(printable(spoken(event.text)), style=style, markup=False, soft_wrap=True)
+            self.progress.console.print(printable(event.text), style=style, markup=False, soft_wrap=True)
         elif not self.console.is_terminal:
             self.lines(event)
         elif isinstance(event, ProgressEvent):
@@ -104,48 +103,27 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
     """Print a value as JSON for programs.
 
     Raises:
-        ValueError: a number in it is not finite.
+        ValueError: A number in it is not finite.
     """
     if not is_main():
         return
-    print(printable_json(dumps(_spoken(value), indent=2, ensure_ascii=False, allow_nan=False)))
-
-
-def _spoken(value: Any) -> Any:  # noqa: ANN401  # any JSON value
-    if isinstance(value, dict):
-        return {key: _spoken(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spoken(one) for one in value]
-    return spoken(value) if isinstance(value, str) else value
+    print(printable_json(dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def print_table(
-    columns: list[str],
-    rows: list[list[str]],
-    *,
-    title: str | None = None,
-    texts: Collection[str] = (),
-    least_width: int = 0,
+    columns: list[str], rows: list[list[str]], *, texts: Collection[str] = (), least_width: int = 0
 ) -> None:
     """Print a table; columns after the first are right-aligned.
 
     Args:
-        columns: headers.
-        rows: cells.
-        title: a line above the table.
-        texts: further columns that are left-aligned.
-        least_width: characters in a line, also of a narrower terminal or where there is none; columns are then closer.
+        columns: The headers.
+        rows: The cells.
+        texts: The further columns that are left-aligned.
+        least_width: The least characters in a line, also for a narrower terminal or none; columns are then closer.
     """
     if not is_main():
         return
-    table = Grid(
-        title=title,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        collapse_padding=least_width > 0,
-        header_style="bold",
-    )
+    table = Grid(box=None, pad_edge=False, collapse_padding=least_width > 0, header_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index and column not in texts else "left", overflow="fold")
     for row in rows:
@@ -158,16 +136,16 @@ def print_table(
 def print_line(text: str) -> None:
     """Print one line to standard output."""
     if is_main():
-        print(printable(spoken(text)))
+        print(printable(text))
 
 
-def print_result(result: Shown, *, json: bool, below: Iterable[str] = ()) -> None:
-    """Print what a command found out.
+def print_result(result: CommandResult, *, json: bool, below: Iterable[str] = ()) -> None:
+    """Print the result of a command.
 
     Args:
-        result: that.
-        json: whether to print JSON for programs instead.
-        below: lines after the tables, for people.
+        result: The result.
+        json: Whether to print JSON for programs instead.
+        below: Lines below the tables, for people.
     """
     if json:
         print_json(result.to_json())

@@ -18,9 +18,9 @@ def convert(
     *,
     format: str,  # shadows the built-in: other tools use this name
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
-    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    overrides: Annotated[tuple[str, ...], Parameter("--set")] = (),
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Write a classifier in another library's format, or read one from it.
 

@@ -1,9 +1,6 @@
 """`vitral demo`: the whole pipeline on real data, in minutes."""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line
@@ -13,7 +10,7 @@ from vitral.studies.demo import demo as run_demo
 def demo(
     *,
     out: Path = Path("runs/demo"),
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: bool = False,
 ) -> None:
     """Run the whole pipeline on real data in minutes: pre-train, fine-tune, compare.
 

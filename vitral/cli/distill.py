@@ -22,16 +22,16 @@ def distill(
     student: str | None = None,
     out: Path | None = None,
     recipe: str | None = None,
-    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
+    overrides: Annotated[tuple[str, ...], Parameter("--set")] = (),
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     time: str | None = None,
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     classes: Reading | None = None,
-    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    data_changed: Annotated[bool, Parameter(negative="")] = False,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    skip_bad_images: bool = False,
+    resume: bool = False,
+    data_changed: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Train a small network to answer as a large classifier does, on images that need no labels.
 
@@ -42,11 +42,11 @@ def distill(
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file; distill if left out.
         overrides: KEY=VALUE changes to the recipe, such as method.answers=0; may be repeated.
-        image_size: of the student, pixels; the teacher's if left out and the student can take it.
+        image_size: the size of the student's images in pixels; the teacher's if left out and the student can take it.
         time: a budget such as 10m, 90s or 8h for training, scores and report; scoring the teacher, too, comes on top.
-        seed: for every random choice.
-        classes: in nested folders, whether the innermost, the outermost or the whole path names the class; detected if
-            left out.
+        seed: the seed of every random choice.
+        classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path;
+            detected if left out.
         skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
         resume: continue with the run in --out, to the same bits.
         data_changed: continue although the data have changed since the run began, and note that.
@@ -73,7 +73,7 @@ def distill(
             listener=listener,
         )
         if not is_main():
-            return  # the main process of the job says it for all
+            return  # the main process of the job prints it
         report = write_run_report(distilled.result, listener=listener)
     if json:
         print_json({**result_json(distilled.result.at_its_end(), report), "distilled": distilled.to_json()})

@@ -1,15 +1,10 @@
 """`vitral evaluate`: how good is a classifier on labelled images?"""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_result
-from vitral.data.classes import Reading
+from vitral.cli.options import Count, SplitImages
 from vitral.data.open import path_in
 from vitral.errors import VitralError
 from vitral.evaluation.evaluate import Scored, score
@@ -20,6 +15,7 @@ from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
 from vitral.report.results import Verdict
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.task import Result
 
 SHOWN_MISTAKES = 5
@@ -27,113 +23,95 @@ SHOWN_MISTAKES = 5
 
 def evaluate(
     *,
-    data: str,
+    images: SplitImages,
     classifier: str | None = None,
-    split: str | None = None,
     frozen: str | None = None,
     by: str | None = None,
-    classes: Reading | None = None,
-    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice | None = None,
-    merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    merge: Count | None = None,
     report: Path | None = None,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Score a classifier on labelled images: accuracy, every class, confusion, calibration.
 
     Args:
-        data: what 'finetune' takes: class folders, .zip, .csv, .parquet, shards, hf:OWNER/NAME; imagenet:FOLDER,
-            imagenet-real:, imagenet-v2:, cifar10:, cifar100:, pets:, flowers102: in their authors' form.
-        classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
-        split: "test", "validation" or "train"; test if left out, or validation if there is no test.
+        images: The images.
+        classifier: A classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         frozen: "few-shot", "knn", "linear" or several with commas: score the network's frozen features in place of its head:
             ridge regression on 1, 5, 10 and 25 images a class (3 draws), 20 nearest neighbours, a linear probe; any classes.
-        by: a column of a .csv, .tsv or .parquet, or "folder", "folder:2" for those that the images lie in: accuracy of each
-            part of the images, the worst first.
-        classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
-        skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
-        engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
-            the fastest; if left out, the network itself in fp32, else auto. A classifier that 'tune' has set is computed so
-            where neither this nor a precision nor merging is given.
-        precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster. Of others than fp32 it is said
+        by: A column of a .csv, .tsv or .parquet, or "folder", "folder:2" for the folders that the images lie in: accuracy of
+            each part of the images, the worst first.
+        engine: The runtime: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
+            the fastest; if left out, the network itself in fp32, else auto. A classifier that 'tune' has set is computed by
+            that setting where neither this nor a precision nor merging is given.
+        precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster. Any other than fp32 reports
             how far answers differ.
-        merge: tokens that each block of a Vision Transformer merges (ToMe), for speed; what that costs is said.
-        report: write the scores to this HTML page.
-        overwrite: let --report replace a file that is not such a report.
-        json: print JSON for programs.
+        merge: The tokens that each block of a Vision Transformer merges (ToMe), for speed; what that costs is reported.
+        report: Write the scores to this HTML page.
+        overwrite: Let --report replace a file that is not such a report.
+        json: Print JSON for programs.
     """
-    _refuse_faster(
-        engine is not None or precision not in (None, "fp32") or bool(merge), {"--by": by, "--frozen": frozen}
-    )
-    asked: dict[str, Any] = {"split": split, "classes": classes, "skip_bad_images": skip_bad_images}
-    if by is not None:
-        _refuse_beside_by(report, frozen)
-        _print_slices(classifier, data, by, asked, json=json)
-        return
-    if frozen is not None:
-        _refuse_report(report)
-        with ConsoleListener() as listener:
-            _, source = choose(classifier, listener)
-            scores = score_frozen(source, data, ways=parse_ways(frozen), **asked, listener=listener)
-        print_result(scores, json=json)
+    faster = engine is not None or precision not in (None, "fp32") or bool(merge)
+    _check_flags(faster, report, by=by, frozen=frozen)
+    if by is not None or frozen is not None:
+        result = _by_parts_or_frozen(images, classifier, by, frozen)
+        print_result(result, json=json)
         return
     if report is not None:
-        check_file(
-            report,
-            inputs=[path_in(data), *([classifier] if classifier else [])],
-            mark=mark("scores"),
-            overwrite=overwrite,
-        )
+        inputs = [path_in(images.data), *([classifier] if classifier else [])]
+        check_file(report, inputs=inputs, mark=mark("scores"), overwrite=overwrite)
     with ConsoleListener() as listener:
         name, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
-        scored = score(source, data, **asked, listener=listener)
-    evaluation = scored.result
+        scored = score(source, **vars(images), listener=listener)
     if report is not None:
-        facts = (("Classifier", name), ("Data", data), ("Split", scored.split), *opened(source), *_computed(scored))
-        page = RunReport(
-            title=f"Scores on {data}",
-            facts=facts,
-            verdict=_verdict(evaluation, scored.split),
-            evaluation=evaluation,
-            split=scored.split,
-        )
-        write_report(page, report, overwrite=overwrite)
-    print_result(scored, json=json, below=_mistakes(evaluation))
+        facts = (("Classifier", name), ("Data", images.data), ("Split", scored.split), *opened(source))
+        write_report(_page(scored, facts), report, overwrite=overwrite)
+    print_result(scored, json=json, below=_mistakes(scored.result))
 
 
-def _computed(scored: Scored) -> tuple[tuple[str, str], ...]:
-    """Return what a page says of a computation other than the network's own in fp32."""
-    return () if scored.difference is None else (("Computation", scored.difference.sentence()),)
+def _check_flags(faster: bool, report: Path | None, *, by: str | None, frozen: str | None) -> None:
+    """Refuse flags that cannot go together.
 
-
-def _refuse_report(report: Path | None) -> None:
-    if report is not None:
+    Raises:
+        VitralError: Two of them are given.
+    """
+    for name, value in {"--by": by, "--frozen": frozen}.items():
+        if value is not None and faster:
+            raise VitralError(
+                f"{name} scores in fp32 by the network itself; leave --engine, --precision and --merge out."
+            )
+    for name, other in {"--report": report, "--frozen": frozen}.items():
+        if by is not None and other is not None:
+            raise VitralError(f"{name} cannot go with --by, which scores parts of the images; leave one of them out.")
+    if frozen is not None and report is not None:
         raise VitralError(
             "--report shows what a classifier's own head answers; leave it out with --frozen, or take --json."
         )
 
 
-def _refuse_faster(asked: bool, others: Mapping[str, str | None]) -> None:
-    for name, value in others.items():
-        if value is not None and asked:
-            raise VitralError(
-                f"{name} scores in fp32 by the network itself; leave --engine, --precision and --merge out."
-            )
-
-
-def _refuse_beside_by(report: Path | None, frozen: str | None) -> None:
-    for name, value in {"--report": report, "--frozen": frozen}.items():
-        if value is not None:
-            raise VitralError(f"{name} cannot go with --by, which scores parts of the images; leave one of them out.")
-
-
-def _print_slices(classifier: str | None, data: str, by: str, asked: Mapping[str, Any], *, json: bool) -> None:
+def _by_parts_or_frozen(images: SplitImages, classifier: str | None, by: str | None, frozen: str | None) -> Presentable:
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)
-        parts = slices(source, data, by, **asked, listener=listener)
-    print_result(parts, json=json)
+        if by is not None:
+            return slices(source, by=by, **vars(images), listener=listener)
+        return score_frozen(source, **vars(images), ways=parse_ways(frozen or ""), listener=listener)
+
+
+def _page(scored: Scored, facts: tuple[tuple[str, str], ...]) -> RunReport:
+    """Return the page of the scores; a computation other than the network's own in fp32 is among its facts."""
+    if scored.difference is not None:
+        facts = (*facts, ("Computation", scored.difference.sentence()))
+    standing = scored.result.standing
+    sentence = standing.sentence(scored.split) if standing else ""
+    return RunReport(
+        title=f"Scores on {dict(facts)['Data']}",
+        facts=facts,
+        verdict=(Verdict(sentence),) if sentence else (),
+        evaluation=scored.result,
+        split=scored.split,
+    )
 
 
 def _mistakes(evaluation: Result) -> list[str]:
@@ -142,8 +120,3 @@ def _mistakes(evaluation: Result) -> list[str]:
         f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}"
         for mistake in evaluation.mistakes[:SHOWN_MISTAKES]
     ]
-
-
-def _verdict(evaluation: Result, split: str) -> tuple[Verdict, ...]:
-    sentence = evaluation.standing.sentence(split) if evaluation.standing else ""
-    return (Verdict(sentence),) if sentence else ()

@@ -3,20 +3,19 @@
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import CycloptsError
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.wording import flag, spoken
+from vitral.cli.wording import flag
 from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
 from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK, Explanation
 from vitral.explanation.explain import explain as explain_image
-from vitral.explanation.gallery import Asked, Gallery, explain_all
+from vitral.explanation.gallery import Gallery, GallerySettings, explain_all
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.explanation.network import analyze
@@ -55,62 +54,62 @@ def explain(
     layer: int | None = None,
     head: int | None = None,
     data: str | None = None,
-    worst_first: Annotated[bool, Parameter(negative="")] = False,
-    network: Annotated[bool, Parameter(negative="")] = False,
+    worst_first: bool = False,
+    network: bool = False,
     out: Path | None = None,
     style: Style = "side",
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Show where the model looked in an image, or what its network has learned.
 
     Args:
-        images: a file, which is drawn; or a folder, .zip, .tar or table, of which a page is made.
-        classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
+        images: A file, to make a drawing; or a folder, .zip, .tar or table, to make a page.
+        classifier: A classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         method: "rollout", all attention from the image to the answer; "attention", that of one layer; "relevance", what of it
             speaks for a class; "grad-cam", what of the last feature map does; "auto", the one that fits the model.
-        label: the class to explain, by its name; the most probable if left out.
-        layer: the layer whose attention is shown, counted from 1; the last if left out.
-        head: the head of that layer, counted from 1; the mean of all if left out.
-        data: training images, as 'finetune' takes them, among which the nearest are shown; with --network images to average
+        label: The class to explain, by its name; the most probable if left out.
+        layer: The layer whose attention is shown, counted from 1; the last if left out.
+        head: The head of that layer, counted from 1; the mean of all if left out.
+        data: The training images, as 'finetune' takes them, to show the nearest of them; with --network the images to average
             over.
-        worst_first: of a folder, the images that got least probability for their class, which their folder names.
-        network: show the network itself: patch filters, position embeddings, attention distances.
-        out: the drawing, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
+        worst_first: Begin with the images of a folder that got least probability for their class, which their folder names.
+        network: Show the network itself: patch filters, position embeddings, attention distances.
+        out: The drawing, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
             IMAGE-explained-2.jpg and so on if that is of another image. Of a folder a page, FOLDER-explained.html; of the
             network a folder, NAME-network.
         style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.
-        overwrite: replace a file even if it is not such a drawing.
-        json: print JSON for programs, including the relevance map.
+        overwrite: Replace a file even if it is not such a drawing.
+        json: Print JSON for programs, including the relevance map.
     """
-    places, asked = Places(classifier, data, out, overwrite, json), Asked(method, label, layer, head)
+    places, request = Places(classifier, data, out, overwrite, json), GallerySettings(method, label, layer, head)
     if network == (images is not None):
         raise CycloptsError(msg="Name an image or a folder to explain, or the network by --network: one of the two.")
     if images is None:
-        _refuse("the network", method=asked != Asked(), style=style != "side", worst_first=worst_first)
+        _refuse("the network", method=request != GallerySettings(), style=style != "side", worst_first=worst_first)
         _analyze(places)
         return
     listed = list_unlabelled(images)
     if len(listed) == 1 and listed[0].name == images:
         _refuse("a single image", worst_first=worst_first)
-        _draw(images, asked, places, style)
+        _draw(images, request, places, style)
     else:
         _refuse("a page of several images", style=style != "side")
-        _exhibit(images, listed, asked, places, worst_first=worst_first)
+        _exhibit(images, listed, request, places, worst_first=worst_first)
 
 
 def _refuse(what: str, **given: bool) -> None:
     """Refuse a flag that changes nothing of what is shown.
 
     Raises:
-        CycloptsError: one is given.
+        CycloptsError: One is given.
     """
     for name in (name for name, is_given in given.items() if is_given):
         flags = "--method, --label, --layer or --head" if name == "method" else flag(name)
         raise CycloptsError(msg=f"{flags} says nothing of {what}; leave it out.")
 
 
-def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
+def _draw(image: str, request: GallerySettings, places: Places, style: Style) -> None:
     """Explain one image in a drawing."""
     if look_at(image) is None:
         raise ImageError(f"There is no image '{image}'.")
@@ -123,10 +122,10 @@ def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
         explanation = explain_image(
             source,
             Path(image),
-            method=asked.method,
-            label=asked.label,
-            layer=asked.layer,
-            head=asked.head,
+            method=request.method,
+            label=request.label,
+            layer=request.layer,
+            head=request.head,
             score=True,
             training=training,
             listener=listener,
@@ -153,7 +152,7 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
         print_line(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
 
 
-def _exhibit(folder: str, listed: list[LazyImage], asked: Asked, places: Places, *, worst_first: bool) -> None:
+def _exhibit(folder: str, listed: list[LazyImage], request: GallerySettings, places: Places, *, worst_first: bool) -> None:
     """Explain many images on a page."""
     target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):
@@ -162,8 +161,8 @@ def _exhibit(folder: str, listed: list[LazyImage], asked: Asked, places: Places,
     with ConsoleListener() as listener:
         name, source = choose(places.classifier, listener)
         if places.data is not None:
-            asked = dataclasses.replace(asked, training=TrainingImages.of(source, places.data, listener=listener))
-        gallery = explain_all(source, listed, asked, worst_first=worst_first, listener=listener)
+            request = dataclasses.replace(request, training=TrainingImages.of(source, places.data, listener=listener))
+        gallery = explain_all(source, listed, request, worst_first=worst_first, listener=listener)
     write_gallery(gallery, target, title=folder, classifier=name, overwrite=places.overwrite)
     if places.json:
         print_json({"page": str(target), "num_images": gallery.num_images, "images": _listed(gallery)})
@@ -187,7 +186,6 @@ def _analyze(places: Places) -> None:
         target = places.out or Path(f"{Path(name).resolve().name[:LONGEST_STEM]}-network")
         check_network(target, inputs=places.inputs(name), overwrite=places.overwrite)
         analysis = analyze(source, places.data, listener=listener)
-    analysis = dataclasses.replace(analysis, missing=tuple(map(spoken, analysis.missing)))
     write_network(analysis, target, classifier=name, overwrite=places.overwrite)
     if places.json:
         print_json({"folder": str(target), **analysis.to_json()})
@@ -195,8 +193,8 @@ def _analyze(places: Places) -> None:
     for reason in analysis.missing:
         print_line(reason)
     distance = analysis.attention_distance
-    said = "" if distance is None else f": {reach(distance)}, averaged over {distance.num_images:,} images"
-    print_line(f"{analysis.network}{said}; page, drawings and arrays in {target}")
+    reached = "" if distance is None else f": {reach(distance)}, averaged over {distance.num_images:,} images"
+    print_line(f"{analysis.network}{reached}; page, drawings and arrays in {target}")
 
 
 def _own_name(target: Path, mark: bytes) -> Path:

@@ -1,13 +1,10 @@
 """`vitral export`: a classifier as one file for another runtime."""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.options import Count, Positive
 from vitral.errors import ModelError
 from vitral.exporting.export import WrittenPrecision
 from vitral.exporting.export import export as write
@@ -21,26 +18,26 @@ def export(
     format: Format = "onnx",  # shadows the built-in: other tools use this name
     out: Path | None = None,
     data: str | None = None,
-    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    image_size: Positive | None = None,
     precision: WrittenPrecision | None = None,
-    merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
-    verbose: Annotated[bool, Parameter(negative="")] = False,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    merge: Count | None = None,
+    verbose: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Write a classifier as one file that takes decoded images, and check its answers.
 
     Args:
-        classifier: a classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
+        classifier: A classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
         format: onnx; openvino; or torch, machine code for this processor, which takes minutes.
-        out: the folder; NAME-FORMAT if left out.
-        data: images to check it on, as predict takes them; parts of two photographs if left out.
-        image_size: pixels that the network sees; its own if left out, or what 'tune' has set.
+        out: The folder; NAME-FORMAT if left out.
+        data: The images to check it on, as 'predict' takes them; parts of two photographs if left out.
+        image_size: The pixels of an image's side; the network's own if left out, or what 'tune' has set.
         precision: fp32; or int8, after 'quantize': a quarter of the size, and faster where the processor multiplies integers.
-        merge: tokens that each block of a Vision Transformer merges (ToMe), for speed.
-        verbose: compare the values of every layer, too.
-        overwrite: replace an export that is there.
-        json: print JSON for programs.
+        merge: The tokens that each block of a Vision Transformer merges (ToMe), for speed.
+        verbose: Compare the values of every layer, too.
+        overwrite: Replace an export that is there.
+        json: Print JSON for programs.
     """
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)

@@ -26,7 +26,7 @@ def restore() -> None:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Let Ctrl-C end the process during imports that only some uses of a command need; not one that merely calls `main`."""
+    """Let Ctrl-C end the process during imports that only some uses of a command need, unless another program calls `main`."""
     if signal.getsignal(signal.SIGINT) is not _interrupt:
         yield
         return
@@ -38,7 +38,7 @@ def importing() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Do as Python does; another function than Python's own, so that it is known whose process this is."""
+    """Raise as Python's own handler does; a handler of ours marks the process as the command's."""
     raise KeyboardInterrupt
 
 

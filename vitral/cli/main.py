@@ -9,9 +9,10 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from vitral import __version__
+from vitral.advice import in_words
 from vitral.cli import interrupts, started
 from vitral.cli.commands import COMMANDS, EPILOGUE, PLUGIN
-from vitral.cli.wording import spoken
+from vitral.cli.wording import WORDS
 from vitral.errors import PluginError, TrainingInterrupted, VitralError
 from vitral.printable import printable
 
@@ -29,7 +30,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
     result_action="return_value",
-    default_parameter=Parameter(show_default=_shown_default),
+    default_parameter=Parameter(show_default=_shown_default, negative=""),
 )
 # Named, not imported: a command's own imports (above all torch) wait until it runs.
 for position, (command, described) in enumerate(COMMANDS.items()):
@@ -45,6 +46,11 @@ for position, (command, described) in enumerate(COMMANDS.items()):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 success, 1 bad input, 2 a bad command line, 128+n signal n."""
     started.begin(process=arguments is None)
+    with in_words(WORDS):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_empty(tokens)
@@ -80,7 +86,7 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
     """Refuse an empty argument, which would be taken for the current folder; usually a variable that is not set.
 
     Raises:
-        CycloptsError: there is one.
+        CycloptsError: There is one.
     """
     for previous, token in zip(["vitral", *tokens], tokens, strict=False):
         flag, sign, value = token.partition("=")
@@ -93,27 +99,23 @@ def _load_plugins(tokens: Sequence[str]) -> list[str]:
     """Load the files that --plugin names, whatever the command, and return the other tokens.
 
     Raises:
-        PluginError: one cannot be loaded.
-        CycloptsError: no file is named.
+        PluginError: One cannot be loaded.
+        CycloptsError: No file is named.
     """
-    left, files = [], []
-    rest = iter(tokens)
+    others, rest = [], iter(tokens)
     for token in rest:
         flag, sign, value = token.partition("=")
         if token == "--":
-            left += [token, *rest]
+            others += [token, *rest]
         elif flag != PLUGIN:
-            left.append(token)
+            others.append(token)
         elif file := value if sign else next(rest, ""):
-            files.append(file)
+            from vitral.plugins import load_plugin  # imports torch, which takes a while
+
+            load_plugin(file)
         else:
             raise CycloptsError(msg=f"{PLUGIN} needs a file.")
-    if files:
-        from vitral.plugins import load_plugin  # what a plugin imports, torch above all, is for those who have one
-
-        for file in files:
-            load_plugin(file)
-    return left
+    return others
 
 
 @contextlib.contextmanager
@@ -121,7 +123,7 @@ def _job(tokens: Sequence[str]) -> Iterator[None]:
     """Join the processes of the job if torchrun started this one.
 
     Raises:
-        VitralError: the command does not share its work out.
+        VitralError: The command does not share its work out.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
@@ -140,7 +142,7 @@ def _job(tokens: Sequence[str]) -> Iterator[None]:
 
 
 def _fail(message: str, status: int) -> int:
-    line = printable(" ".join(spoken(message).split()))
+    line = printable(" ".join(message.split()))
     if os.environ.get("RANK", "0") != "0":
         line = f"process {os.environ['RANK']}: {line}"
     Console(stderr=True).print(f"vitral: {line}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -1,9 +1,7 @@
 """`vitral models`: every variant with its cost and the formats of its published weights, or those weights by name."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from dataclasses import asdict
+from typing import Any
 
 from vitral.cli.console import print_json, print_line, print_table
 from vitral.errors import ModelError, WeightsError
@@ -12,8 +10,7 @@ from vitral.models.cost import count_macs, count_parameters
 from vitral.models.costs import COSTS
 from vitral.models.families import build, family
 from vitral.weights.named.fetch import kept
-from vitral.weights.named.row import LICENCES
-from vitral.weights.named.row import Row as Weights
+from vitral.weights.named.row import LICENCES, Row
 from vitral.weights.named.row import rows as all_weights
 from vitral.weights.published import published_formats
 
@@ -33,24 +30,12 @@ PUBLISHERS = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One variant; sizes in pixels, costs for 1,000 classes."""
-
-    name: str
-    family: str
-    image_size: tuple[int, int]
-    parameters: int
-    macs: int
-    published: tuple[str, ...]
-
-
 def models(
     filter: str | None = None,
     /,
     *,
-    weights: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    weights: bool = False,
+    json: bool = False,
 ) -> None:
     """List the models: size, cost, formats of published weights.
 
@@ -59,37 +44,51 @@ def models(
         weights: list the published weights by name instead, as --from and --classifier take them.
         json: print JSON for programs.
     """
-    word = (filter or "").lower()
     if weights:
         _list_weights(filter or "", json=json)
         return
-    rows = [row for row in map(_row, list_models()) if word in f"{row.name} {row.family} {' '.join(row.published)}"]
+    word = (filter or "").lower()
+    rows = [
+        row for row in map(_row, list_models()) if word in f"{row['name']} {row['family']} {' '.join(row['published'])}"
+    ]
     if not rows:
         hint = instead_of(filter or "")
         raise ModelError(
             f"No model has '{filter}' in its name, family or formats.{hint} 'vitral models' lists them all."
         )
     if json:
-        print_json([asdict(row) for row in rows])
+        print_json(rows)
         return
-    print_table(
-        ["model", "pixels", "parameters", "GMACs", "published weights"],
+    cells = [
         [
-            [
-                row.name,
-                str(row.image_size[0]),
-                f"{row.parameters:,}",
-                f"{row.macs / 1e9:.2f}",
-                ", ".join(row.published) or "none",
-            ]
-            for row in rows
-        ],
-    )
+            row["name"],
+            str(row["image_size"][0]),
+            f"{row['parameters']:,}",
+            f"{row['macs'] / 1e9:.2f}",
+            ", ".join(row["published"]) or "none",
+        ]
+        for row in rows
+    ]
+    print_table(["model", "pixels", "parameters", "GMACs", "published weights"], cells)
+
+
+def _row(name: str) -> dict[str, Any]:
+    """Return a variant as JSON values: sizes in pixels, costs for 1,000 classes."""
+    config = variant(name)
+    parameters, macs = COSTS.get(name) or (count_parameters(build(config, seed=None)), count_macs(config))
+    return {
+        "name": name,
+        "family": family(config),
+        "image_size": config.image_size,
+        "parameters": parameters,
+        "macs": macs,
+        "published": published_formats(name),
+    }
 
 
 def _list_weights(filter: str, *, json: bool) -> None:
-    word = filter.lower()
-    listed = [row for row in all_weights().values() if word in f"{row.name} {row.dataset} {row.licence}".lower()]
+    known = all_weights().values()
+    listed = [row for row in known if filter.lower() in f"{row.name} {row.dataset} {row.licence}".lower()]
     if not listed:
         raise WeightsError(
             f"No published weights have '{filter}' in name, dataset or licence; 'vitral models --weights' lists them all."
@@ -97,18 +96,13 @@ def _list_weights(filter: str, *, json: bool) -> None:
     if json:
         print_json([_described(row) for row in listed])
         return
-    texts = ("trained on", "licence", "ImageNet %", "from")
-    print_table(
-        ["weights", "trained on", "licence", "MB", "px", "ImageNet %", "from"],
-        [_cells(row) for row in listed],
-        texts=texts,
-        least_width=WIDTH,
-    )
+    columns = ["weights", "trained on", "licence", "MB", "px", "ImageNet %", "from"]
+    print_table(columns, list(map(_cells, listed)), texts=set(columns) - {"MB", "px"}, least_width=WIDTH)
     for line in LEGEND:
         print_line(line)
 
 
-def _cells(row: Weights) -> list[str]:
+def _cells(row: Row) -> list[str]:
     dataset = row.dataset.removesuffix(" without labels")
     for long, short in DATASETS:
         dataset = dataset.replace(long, short)
@@ -124,7 +118,7 @@ def _cells(row: Weights) -> list[str]:
     ]
 
 
-def _described(row: Weights) -> dict[str, Any]:
+def _described(row: Row) -> dict[str, Any]:
     own = {key: value for key, value in asdict(row).items() if value not in ("", None)}
     here = kept(row)
     return own | {
@@ -134,9 +128,3 @@ def _described(row: Weights) -> dict[str, Any]:
         "link": row.link,
         "path": None if here is None else str(here),
     }
-
-
-def _row(name: str) -> Row:
-    config = variant(name)
-    parameters, macs = COSTS.get(name) or (count_parameters(build(config, seed=None)), count_macs(config))
-    return Row(name, family(config), config.image_size, parameters, macs, published_formats(name))

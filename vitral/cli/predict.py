@@ -4,53 +4,50 @@ What imports torch is imported where it is needed: an exported file answers by i
 """
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.prediction import Prediction
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.interrupts import importing
+from vitral.cli.options import Count, Positive
 from vitral.errors import VitralError
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
 
 def predict(
-    images: Annotated[list[str], Parameter(negative="")],
+    images: list[str],
     /,
     *,
     classifier: str | None = None,
-    top: Annotated[int, Parameter(validator=Number(gte=1))] = 3,
-    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
+    top: Positive = 3,
+    skip_bad_images: bool = False,
     out: Path | None = None,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: bool = False,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice | None = None,
-    merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
-    native_aspect: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    merge: Count | None = None,
+    native_aspect: bool = False,
+    json: bool = False,
 ) -> None:
     """Say what is in images, with probabilities.
 
     Args:
-        images: files, folders, .zip, .tar, and whatever 'finetune' takes as --data; labels are ignored.
-        classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
-        top: how many classes to name for each image.
-        skip_bad_images: skip images that cannot be read, naming each, instead of stopping.
-        out: write a row for each image to this .parquet, .csv or .jsonl file, for any number of images; one that cannot be read
-            is a row with its error, and a job that was killed goes on when it is typed again.
-        overwrite: let --out replace a file, or the parts of another job.
-        engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
-            the fastest; if left out, the network itself in fp32, else auto. A classifier that 'tune' has set is computed so
-            where neither this nor a precision nor merging is given.
-        precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster, which is said; if left out,
-            fp32, and auto with --out.
-        merge: tokens that each block of a Vision Transformer merges (ToMe), for speed; 'evaluate' says what that costs.
-        native_aspect: show a Vision Transformer each image whole and at its own shape, images of all shapes at once; 'aspects'
-            says whether that is more accurate. By the network itself in fp32.
-        json: print JSON for programs.
+        images: Files, folders, .zip, .tar, and whatever 'finetune' takes as --data; labels are ignored.
+        classifier: A classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
+        top: The number of classes to name for each image.
+        skip_bad_images: Skip images that cannot be read, naming each, instead of stopping.
+        out: Write a row for each image to this .parquet, .csv or .jsonl file, for any number of images; an image that cannot be
+            read is a row with its error, and a job that was killed continues when it is typed again.
+        overwrite: Let --out replace a file, or the parts of another job.
+        engine: The runtime: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
+            the fastest; if left out, the network itself in fp32, else auto. A classifier that 'tune' has set is computed by
+            that setting where neither this nor a precision nor merging is given.
+        precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster, which is reported; if left
+            out, fp32, and auto with --out.
+        merge: The tokens that each block of a Vision Transformer merges (ToMe), for speed; 'evaluate' shows what that costs.
+        native_aspect: Show a Vision Transformer each image whole and at its own shape, images of all shapes at once, by the
+            network itself in fp32; 'aspects' shows whether that is more accurate.
+        json: Print JSON for programs.
     """
     if out is None and overwrite:
         raise VitralError("--overwrite is about the file that --out names; leave it out.")

@@ -1,9 +1,5 @@
 """`vitral push`: a classifier to the Hugging Face Hub."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from vitral.classifier.push import push as send
 from vitral.cli.console import ConsoleListener, print_json, print_line
 
@@ -14,8 +10,8 @@ def push(
     /,
     *,
     format: str = "vitral",  # shadows the built-in: other tools use this name
-    private: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    private: bool = False,
+    json: bool = False,
 ) -> None:
     """Upload a classifier to the Hugging Face Hub.
 

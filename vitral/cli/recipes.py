@@ -1,9 +1,6 @@
 """`vitral recipes`: the published recipes that come with Vitral, each with its command and the expected result."""
 
 from dataclasses import asdict
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitral.cli.console import print_json, print_line
 from vitral.errors import RecipeError, did_you_mean
@@ -14,7 +11,7 @@ def recipes(
     name: str | None = None,
     /,
     *,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: bool = False,
 ) -> None:
     """List the training recipes: what each does, what to expect, its command.
 

@@ -1,17 +1,15 @@
 """`vitral study`: an experiment of the paper on one's own data, beside the paper's figure."""
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.errors import StudyError
-from vitral.report.study import table_rows
+from vitral.report.study_result import table_rows
+from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.pages import PAGE
 from vitral.studies.paper.paper_study import PaperStudy
-from vitral.studies.paper.registry import EXPERIMENTS
 from vitral.studies.paper.run import RUNS_EACH
 from vitral.studies.paper.run import study as carry_out
 from vitral.torchrun import is_main
@@ -29,20 +27,20 @@ def study(
     runs: int = RUNS_EACH,
     time: str | None = None,
     out: Path | None = None,
-    plan: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    plan: bool = False,
+    json: bool = False,
 ) -> None:
     """Repeat an experiment of the paper on your data; the paper's figure and yours on one page.
 
     Args:
         name: data-size, scaling, shapes, patches, position, head, optimizer, resolution, self-supervision or starts; the list
             with the questions if left out.
-        data: what the networks learn: a folder, file, address or built-in set.
+        data: the data to learn from: a folder, file, address or built-in set.
         transfer: other data: five images a class of it then say how good the features are, as in the paper's ablations.
-        budget: which networks and how long: "laptop", "h200" or "cluster".
-        runs: seeds of every arm, at least two.
-        time: of the whole study, such as 40m; the budget "laptop" takes less than an hour if left out.
-        out: the folder; runs/study-NAME if left out. What was begun there goes on.
+        budget: the networks and the length: "laptop", "h200" or "cluster".
+        runs: the number of seeds of every arm, at least two.
+        time: the time of the whole study, such as 40m; the budget "laptop" takes less than an hour if left out.
+        out: the folder; runs/study-NAME if left out. What began there continues.
         plan: print what would be done and what it costs, here and on a GPU, and stop.
         json: print JSON for programs.
     """
@@ -73,12 +71,11 @@ def study(
 
 
 def _list(*, json: bool) -> None:
+    listed = {each.name: each.question for each in EXPERIMENTS.values()}
     if json:
-        print_json([{"name": each.name, "question": each.question} for each in EXPERIMENTS.values()])
+        print_json([{"name": name, "question": question} for name, question in listed.items()])
         return
-    print_table(
-        ["study", "question"], [[each.name, each.question] for each in EXPERIMENTS.values()], texts=("question",)
-    )
+    print_table(["study", "question"], [list(row) for row in listed.items()], texts=("question",))
 
 
 def _show(result: PaperStudy) -> None:

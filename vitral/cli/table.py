@@ -1,28 +1,26 @@
 """`vitral table`: the paper's Table 2 of one's own runs."""
 
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from vitral.cli.console import print_json, print_line, print_table
 from vitral.printable import printable
 from vitral.report.score_table import FORMATS
-from vitral.studies.table import table as tabulate
+from vitral.studies.paper_table import table as tabulate
 
 
 def table(
-    runs: Annotated[list[str], Parameter(negative="")],
+    runs: list[str],
     /,
     *,
     format: Literal["text", "markdown", "latex", "html"] = "text",
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: bool = False,
 ) -> None:
     """Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.
 
     Args:
-        runs: run folders, or folders of several seeds of one recipe.
-        format: text, markdown, latex (with booktabs) or html (a page).
-        json: print JSON for programs.
+        runs: Run folders, or folders of several seeds of one recipe.
+        format: Text, markdown, latex (with booktabs) or html (a page).
+        json: Print JSON for programs.
     """
     found = tabulate(*runs)
     if json:

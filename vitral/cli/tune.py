@@ -1,74 +1,57 @@
 """`vitral tune`: the most accurate setting that answers in time on this machine."""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitral.classifier.folder import folder_that_keeps
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_line, print_result
-from vitral.data.classes import Reading
-from vitral.errors import ModelError, VitralError
-from vitral.evaluation.tune import tune as find
+from vitral.cli.options import ValidationImages
+from vitral.deployment.tune import tune as find
+from vitral.errors import ModelError
 from vitral.layout import TUNING
-from vitral.outputs import check_file
-from vitral.report.tuning_plot import MARK, write_tuning
+from vitral.report.speed_charts import TUNE_MARK, check_drawing, tuning_chart, write_chart
 
 
 def tune(
     classifier: str | None = None,
     /,
     *,
-    data: str,
+    images: ValidationImages,
     latency: str,
-    no_write: Annotated[bool, Parameter(negative="")] = False,
+    no_write: bool = False,
     plot: Path | None = None,
-    classes: Reading | None = None,
-    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Find the most accurate setting of a classifier that answers within a time on this machine.
 
     Args:
-        classifier: a classifier folder or run folder; with --no-write also a weights file, a name or a Hub id; the newest
+        classifier: A classifier folder or run folder; with --no-write also a weights file, a name or a Hub id; the newest
             run in runs/ if left out.
-        data: what the classifier was trained on, or any data with a validation split, as 'finetune' takes them.
-        latency: that the network may take for one image, such as 10ms or 0.5s.
-        no_write: show the curve and leave the classifier's folder as it is; otherwise it keeps the setting and a drawing, and
+        images: The images.
+        latency: The time that the network may take for one image, such as 10ms or 0.5s.
+        no_write: Show the curve and leave the classifier's folder as it is; otherwise it keeps the setting and a drawing, and
             predict, evaluate, bench and export compute by it.
-        plot: an SVG file for the curve; if left out, tuning.svg in the classifier's folder, or none with --no-write.
-        classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
-        skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
-        overwrite: let --plot replace any file that is there.
-        json: print JSON for programs.
+        plot: An SVG file for the curve; if left out, tuning.svg in the classifier's folder, or none with --no-write.
+        overwrite: Let --plot replace any file that is there.
+        json: Print JSON for programs.
     """
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         if plot is not None:
-            if plot.suffix.lower() != ".svg":
-                raise VitralError(f"'{plot}' is no name for a drawing; let it end in .svg.")
-            check_file(plot, inputs=[name, data], mark=MARK, overwrite=overwrite)
+            check_drawing(plot, TUNE_MARK, inputs=[name, images.data], overwrite=overwrite)
         folder = None if no_write else folder_that_keeps(name, "a setting")
-        found = find(
-            name,
-            data,
-            latency=latency,
-            write=not no_write,
-            classes=classes,
-            skip_bad_images=skip_bad_images,
-            listener=listener,
-        )
-    if folder is not None and found.setting is not None:
-        kept = f"Kept in {name}; any of --engine, --precision and --merge leaves it aside."
+        found = find(name, **vars(images), latency=latency, write=not no_write, listener=listener)
+    written = folder is not None and found.setting is not None
+    if written:
+        note = f"Kept in {name}; any of --engine, --precision and --merge leaves it aside."
     else:
-        kept = "Nothing was written; without --no-write the classifier's folder keeps the setting."
-    print_result(found, json=json, below=[kept])
-    if folder is not None and found.setting is not None and plot is None:
+        note = "Nothing was written; without --no-write the classifier's folder keeps the setting."
+    print_result(found, json=json, below=[note])
+    if folder is not None and written and plot is None:
         plot = folder / TUNING
     if plot is not None:  # last: a full disk must not cost the figures
-        write_tuning(found, plot)
+        write_chart(tuning_chart(found), plot, TUNE_MARK)
         if not json:
             print_line(f"Plot  {plot}")
     if found.setting is None:

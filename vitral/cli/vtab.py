@@ -1,15 +1,13 @@
 """`vitral vtab`: a network on the 19 tasks of VTAB-1k."""
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from vitral.cli import started
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
-from vitral.report.vtab import COLUMNS
-from vitral.studies.vtab import TEST_IMAGES, Protocol
-from vitral.studies.vtab import vtab as score
+from vitral.report.vtab_table import COLUMNS
+from vitral.studies.vtab_study import TEST_IMAGES, Protocol
+from vitral.studies.vtab_study import vtab as score
 
 
 def vtab(
@@ -23,7 +21,7 @@ def vtab(
     runs: int = 1,
     out: Path | None = None,
     time: str | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: bool = False,
 ) -> None:
     """Score a network on VTAB-1k's 19 tasks, beside the paper's numbers.
 
@@ -32,11 +30,11 @@ def vtab(
         data: the folder with the datasets as TFDS prepared them, vtab-1k's folders, the files of the datasets' authors, or
             wds_vtab-* shards.
         protocol: "light", a linear probe, minutes on a CPU; "paper", fine-tuning at 384 pixels.
-        tasks: some of the 19, with commas between them; all if left out.
-        test_images: of the light protocol, images of each task that are scored, or "all".
-        runs: seeds of the paper's protocol.
-        out: the folder; runs/vtab-CLASSIFIER-PROTOCOL if left out. What was begun there goes on.
-        time: begin no task that would not be done by then, such as 30m.
+        tasks: the names of some tasks, with commas between them; all 19 if left out.
+        test_images: the most test images of each task in the light protocol, or "all".
+        runs: the number of seeds of the paper's protocol.
+        out: the folder; runs/vtab-CLASSIFIER-PROTOCOL if left out. What began there continues.
+        time: the budget, such as 30m; no task begins that is expected to end after it.
         json: print JSON for programs.
     """
     with ConsoleListener() as listener:

@@ -1,69 +1,18 @@
 """Messages in the terms of the command line: flags for arguments, and commands for functions."""
 
+import ast
 import shlex
 
-from vitral.advice import respelled
+from vitral.advice import Words
 
-FLAGS = {
-    "source": "--from",
-    "overrides": "--set",
-    "baselines": "--no-baselines",
-}  # not named like their argument
-ARGUMENTS = (
-    *(
-        "baselines",
-        "budget",
-        "classes",
-        "classifier",
-        "data",
-        "data_changed",
-        "head",
-        "image_size",
-        "label",
-        "layer",
-        "method",
-        "model",
-        "engine",
-        "offline",
-        "out",
-        "overrides",
-        "overwrite",
-    ),
-    *(
-        "precision",
-        "loss",
-        "quick",
-        "recipe",
-        "resume",
-        "seed",
-        "skip_bad_images",
-        "source",
-        "split",
-        "starts",
-        "runs",
-        "sweep",
-        "teacher",
-        "time",
-        "transfer",
-        "write",
-    ),
-)
-COMMANDS = {
-    "calibrate": "calibrate",
-    "check": "check",
-    "compare": "compare",
-    "distill": "distill",
-    "evaluate": "evaluate",
-    "explain": "explain",
-    "finetune": "finetune",
-    "list_models": "models",
-    "list_recipes": "recipes",
-    "predict": "predict",
-    "pretrain": "pretrain",
-    "quantize": "quantize",
-    "study": "study",
-    "tune": "tune",
-}
+FLAGS = {"source": "--from", "overrides": "--set", "baselines": "--no-baselines"}  # not named like their argument
+_NAMED = """
+baselines budget classes classifier data data_changed engine head image_size label layer loss method model offline out overrides
+overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher time transfer write
+"""
+ARGUMENTS = frozenset(_NAMED.split())
+_ALIKE = "calibrate check compare distill evaluate explain finetune predict pretrain quantize study tune"
+COMMANDS = {name: name for name in _ALIKE.split()} | {"list_models": "models", "list_recipes": "recipes"}
 
 
 def flag(name: str) -> str:
@@ -71,29 +20,23 @@ def flag(name: str) -> str:
     return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
-def spoken(text: str) -> str:
-    """Return a message with flags and commands instead of arguments and functions."""
-    return respelled(text, argument=_flags, function=_command, call=_command_line)
-
-
-def _flags(name: str, value: object) -> str | None:
-    if name not in ARGUMENTS:
-        return None
+def _flags(name: str, value: object) -> str:
     if value is None or isinstance(value, bool):
         return flag(name)
     values = value if isinstance(value, list | tuple) else [value]
-    return " ".join(f"{flag(name)} {shlex.quote(str(one))}" for one in values)
+    return " ".join(f"{flag(name)} {shlex.quote(str(each))}" for each in values)
 
 
-def _command(name: str) -> str | None:
-    return f"'vitral {COMMANDS[name]}'" if name in COMMANDS else None
+def _command_line(text: str) -> str:
+    """Return the command line of a call in Python; its last argument by position, if any, is the data, after a study's name."""
+    node = ast.parse(text, mode="eval").body
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Attribute)
+    words = [str(ast.literal_eval(each)) for each in node.args]
+    data = {"data": words.pop()} if words else {}
+    given = data | {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+    flags = [_flags(name, value) for name, value in given.items()]
+    return " ".join(["vitral", COMMANDS[node.func.attr], *map(shlex.quote, words), *flags])
 
 
-def _command_line(name: str, positional: list[object], named: dict[str, object]) -> str | None:
-    """Return the command line of a call; its last argument by position, if it has one, is the data, after a study's name."""
-    words, data = positional[:-1], positional[-1:]
-    given = {**({"data": data[0]} if data else {}), **named}
-    flags = [_flags(each, value) for each, value in given.items()]
-    if name not in COMMANDS or len(words) != (name == "study") or None in flags:
-        return None
-    return " ".join(["vitral", COMMANDS[name], *(shlex.quote(str(word)) for word in words), *filter(None, flags)])
+WORDS = Words(argument=_flags, function=lambda name: f"'vitral {COMMANDS[name]}'", call=_command_line)

@@ -2,10 +2,9 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,22 +19,15 @@ from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.native import NativeAspect
-from vitral.inference.sizes import grain, size_of_shape
+from vitral.inference.native import NativeAspect, size_of_shape
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.presentable import Presentable, range_text, table_of
 from vitral.tasks.shown import Table
 
 VALIDATION = "validation"
-SHAPES = (
-    1 / 2,
-    2 / 3,
-    3 / 4,
-    1.0,
-    4 / 3,
-    3 / 2,
-    2.0,
-)  # height by width, one of which an image's native aspect is rounded to
+# Height by width; an image's native aspect is rounded to one of them.
+SHAPES = (1 / 2, 2 / 3, 3 / 4, 1.0, 4 / 3, 3 / 2, 2.0)
 
 
 @dataclass(frozen=True)
@@ -43,8 +35,8 @@ class Padding:
     """Pads images at both ends to a network's shape.
 
     Attributes:
-        shape: height by width of the network's images.
-        colour: of the padding.
+        shape: The height of the network's images divided by their width.
+        colour: The colour of the padding.
     """
 
     shape: float
@@ -62,15 +54,15 @@ class Padding:
 
 
 @dataclass(frozen=True)
-class Way:
+class Resizing:
     """One way to bring images to the network.
 
     Attributes:
         name: "squash", "crop", "pad" or "native aspect".
-        accuracy: 0 to 1.
+        accuracy: The share of images that are right, 0 to 1.
         interval: Wilson's 95 % interval of that.
-        p_value: probability by chance of being so far from the classifier's own way, by McNemar's exact test.
-        own: whether it is what the classifier does.
+        p_value: The probability that chance alone gives such a distance from the classifier's own way, by McNemar's exact test.
+        own: Whether the classifier itself does so.
     """
 
     name: str
@@ -81,51 +73,43 @@ class Way:
 
 
 @dataclass(frozen=True, repr=False)
-class Aspects:
+class Aspects(Presentable):
     """The ways side by side.
 
     Attributes:
-        data: the dataset's name.
-        images: of its validation split.
-        ways: in a fixed order.
-        skipped: why a way is missing, one line each.
+        data: The dataset's name.
+        images: The number of images of its validation split.
+        ways: The ways, in a fixed order.
+        skipped: The reason why a way is missing, one line each.
     """
 
     data: str
     images: int
-    ways: tuple[Way, ...]
+    ways: tuple[Resizing, ...]
     skipped: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
         """Return the accuracies in one line."""
-        return "Aspects: " + ", ".join(f"{way.name} {way.accuracy:.1%}" for way in self.ways)
+        return ", ".join(f"{way.name} {way.accuracy:.1%}" for way in self.ways)
 
     def lines(self) -> tuple[str, ...]:
         """Return what is to be done, and what is missing."""
         own = next(way for way in self.ways if way.own)
         better = [way for way in self.ways if way.accuracy > own.accuracy and way.p_value < LEVEL]
         best = max(better, key=lambda way: way.accuracy, default=None)
-        said = f"No way is surely better than {own.name}, which the classifier uses"
-        if best is not None:
-            said = f"{best.name.capitalize()} is surely better than {own.name}, which the classifier uses"
-        return (f"{said}: {own.accuracy:.2%} of {self.images:,} validation images.", *self.skipped)
+        verdict = f"{'No way' if best is None else best.name.capitalize()} is surely better than {own.name}"
+        scored = f"{own.accuracy:.2%} of {self.images:,} validation images"
+        return (f"{verdict}, which the classifier uses: {scored}.", *self.skipped)
 
     def tables(self) -> tuple[Table, ...]:
         """Return every way with its interval."""
-        rows = tuple(
-            (
-                f"{way.name} (its own)" if way.own else way.name,
-                f"{way.accuracy:.2%}",
-                f"{way.interval[0]:.2%} to {way.interval[1]:.2%}",
-                "" if way.own else f"{way.p_value:.3f}",
-            )
-            for way in self.ways
+        columns: Sequence[tuple[str, Callable[[Resizing], str]]] = (
+            ("Way", lambda way: f"{way.name} (its own)" if way.own else way.name),
+            ("Accuracy", lambda way: f"{way.accuracy:.2%}"),
+            ("95 %", lambda way: range_text(way.interval)),
+            ("p", lambda way: "" if way.own else f"{way.p_value:.3f}"),
         )
-        return (Table("Ways to bring images to the network", ("Way", "Accuracy", "95 %", "p"), rows),)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
+        return (table_of("Ways to bring images to the network", self.ways, columns),)
 
 
 def aspects(
@@ -143,15 +127,15 @@ def aspects(
     shape at once, at the nearest of seven.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what it was trained on, or a dataset with a validation split.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classifier: The classifier itself, or whatever `load` takes.
+        data: The data that it was trained on, or a dataset with a validation split.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: there are no validation images, or they do not have one class each.
+        DataError: There are no validation images, or they do not have one class each.
     """
     opened = open_for(
         classifier, data, split=VALIDATION, classes=classes, skip_bad_images=skip_bad_images, listener=listener
@@ -169,10 +153,10 @@ def aspects(
     return Aspects(opened.data.name, len(opened.source), made, tuple(skipped))
 
 
-def _way(name: str, right: Right, own: Right, *, is_own: bool) -> Way:
+def _way(name: str, right: Right, own: Right, *, is_own: bool) -> Resizing:
     alone = int((right & ~own).sum()), int((own & ~right).sum())
     interval = wilson_interval(int(right.sum()), len(right))
-    return Way(name, float(right.mean()), interval, mcnemar_exact(*alone), is_own)
+    return Resizing(name, float(right.mean()), interval, mcnemar_exact(*alone), is_own)
 
 
 def _ways(classifier: Classifier, batch_size: int) -> Mapping[str, Callable[[Source], Right]]:
@@ -198,7 +182,7 @@ def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_
     """Return which images are right by the network at their own shape, or at the nearest of a few where it takes one at once.
 
     Raises:
-        ModelError: the network cannot be resized.
+        ModelError: The network cannot be resized.
     """
     try:
         packing = NativeAspect(classifier.model)
@@ -217,14 +201,14 @@ def _at_shapes(classifier: Classifier, whole: Preprocessing, source: Source, bat
     """Return which images are right by the network at the nearest of a few shapes.
 
     Raises:
-        ModelError: the network cannot be resized.
+        ModelError: The network cannot be resized.
     """
     nearest = np.array([_nearest(source.image(index)) for index in range(len(source))])
     right = np.zeros(len(source), dtype=bool)
     for number in np.unique(nearest).tolist():
         indices = np.flatnonzero(nearest == number)
         model = copy.deepcopy(classifier.model)
-        model.resize(size_of_shape(whole.image_size, SHAPES[number], grain(classifier.model)))
+        model.resize(size_of_shape(whole.image_size, SHAPES[number], classifier.model.config.size_step))
         shaped = Classifier(model, whole.with_size(model.image_size), classifier.class_names, task=classifier.task)
         right[indices] = predict_right(shaped, Subset(source, indices), batch_size=batch_size)
     return right

@@ -35,13 +35,13 @@ class Baselines:
     """What simple classifiers reach on the frozen features, and on the bare pixels: a trained network should beat all.
 
     Attributes:
-        knn: accuracy of the nearest neighbours, 0 to 1; None of random features, which say nothing.
-        linear_probe: accuracy of the linear probe, 0 to 1; None likewise.
-        split: where they were scored.
-        num_train: training images used.
-        num_test: images scored.
-        pixel_neighbour: accuracy of the nearest neighbour among the images themselves, shrunk to 16 pixels; None if unknown.
-        pixel_linear: accuracy of a linear model on them; None if unknown.
+        knn: The accuracy of the nearest neighbours, 0 to 1; None where the features are random, because they say nothing.
+        linear_probe: The accuracy of the linear probe, 0 to 1; None where the features are random.
+        split: The split that was scored.
+        num_train: The number of training images used.
+        num_test: The number of images scored.
+        pixel_neighbour: The accuracy of the nearest neighbour among the images, shrunk to 16 pixels; None if unknown.
+        pixel_linear: The accuracy of a linear model on the shrunk images; None if unknown.
     """
 
     knn: float | None
@@ -67,7 +67,7 @@ class Baselines:
         features = _listed({"k-nearest-neighbour": self.knn, "linear probe": self.linear_probe})
         pixels = _listed({"nearest neighbour": self.pixel_neighbour, "linear model": self.pixel_linear})
         groups = {"the network's frozen features": features, "bare pixels": pixels}
-        figures = "; ".join(f"on {where}: {said}" for where, said in groups.items() if said)
+        figures = "; ".join(f"on {where}: {listed}" for where, listed in groups.items() if listed)
         beaten = "all of them" if features else "that"
         return f"Before training, {figures}, of {self.num_test:,} {self.split} images. Training should beat {beaten}."
 
@@ -81,9 +81,9 @@ class Fitted:
     """Training images as simple classifiers know them, with the linear models fitted on them.
 
     Attributes:
-        described: the images.
-        probe: the linear probe on the network's features; None where they were not computed.
-        pixel_probe: the linear model on the shrunk pixels.
+        described: The images.
+        probe: The linear probe on the network's features; None where they were not computed.
+        pixel_probe: The linear model on the shrunk pixels.
     """
 
     described: Described
@@ -120,21 +120,21 @@ def score_baselines(
     longer than `seconds`, by the time that the first images take, there are fewer of both.
 
     Args:
-        classifier: the network with its preprocessing.
-        data: what it is to learn.
-        seed: of the images that are drawn.
-        batch_size: images computed at once.
-        network: whether the features are worth anything; if not, no image goes through the network.
-        context: in which the network computes.
-        seconds: that it may take.
-        fitted: what is known of the training images already; without features it serves only where none are wanted.
-        listener: receives progress.
+        classifier: The network with its preprocessing.
+        data: The data that it is to learn.
+        seed: The seed by which images are drawn.
+        batch_size: The number of images computed at once.
+        network: Whether the features are worth anything; if not, no image goes through the network.
+        context: The context in which the network computes.
+        seconds: The time that it may take.
+        fitted: The training images if they are known already; without features they serve only where none are wanted.
+        listener: The receiver of progress.
 
     Returns:
         The figures; None if there is no time for enough images to mean something.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     stopwatch = Stopwatch(seconds)
     split, classes = data.scored_split(), len(data.class_names)
@@ -177,12 +177,12 @@ def _affordable(
     """Return how many training and test images there is time for; None where they would be too few.
 
     Args:
-        an_image: seconds that one takes.
-        fits: values such as linear models are to be fitted on; nothing where they are fitted, and no training image is needed.
-        train: images to fit on.
-        test: images to score.
-        classes: how many there are.
-        stopwatch: says what is left.
+        an_image: The seconds that an image takes.
+        fits: Values such as linear models are fitted on; empty where they are fitted, and no training image is needed.
+        train: The images to fit on.
+        test: The images to score.
+        classes: The number of classes.
+        stopwatch: The time that is left.
     """
     if stopwatch.left() < (LEAST_TEST + (classes if fits else 0)) * an_image:
         return None

@@ -15,7 +15,7 @@ from vitral.data.names import natural_key, some
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
-from vitral.evaluation.comparison import ClassDifference, Comparison, OneRight, Side, outcome
+from vitral.evaluation.comparison import ClassDifference, ComparedClassifier, Comparison, OneRight, outcome
 from vitral.evaluation.evaluate import BATCH_SIZE, predict_probabilities
 from vitral.evaluation.looks import open_test
 from vitral.evaluation.opening import check_one_class_each, open_split, trained_on
@@ -47,21 +47,21 @@ def compare(
     was trained on, the test split is what that training left out; of any other, all of it.
 
     Args:
-        first: itself, or whatever `load` takes.
-        second: the other one.
-        data: what `open_data` takes (a folder with one sub-folder a class, a table, "digits", ...), or a dataset already open.
+        first: The first classifier itself, or whatever `load` takes.
+        second: The second classifier, likewise.
+        data: A dataset that is open, or what `open_data` takes (a folder with one sub-folder per class, a table, "digits").
         split: "test", "validation" or "train"; None for test, or validation where there is no test,
             or train where there is neither.
-        classes: of nested folders, which one names the class; None for the one whose names the classifiers know.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifiers' names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: no such data or split, a class that one of the two does not know, or images that do not have one class each.
-        WeightsError: there is no such classifier.
-        ImageError: an image cannot be read.
+        DataError: No such data or split, a class that one of the two does not know, or images that do not have one class each.
+        WeightsError: There is no such classifier.
+        ImageError: An image cannot be read.
     """
     pair = as_classifier(first, listener), as_classifier(second, listener)
     names = _names(first, second)
@@ -79,16 +79,16 @@ def compare(
     _check_classes(opened, source, names, pair, listener)
     for classifier in pair:
         open_test(classifier, opened, split, "compare", listener)
-    one, other = (
+    first_answers, second_answers = (
         _ask(classifier, source, opened.class_names, batch_size=batch_size, workers=workers, listener=listener)
         for classifier in pair
     )
-    return _compared(opened, split, names, pair, (one, other))
+    return _compared(opened, split, names, pair, (first_answers, second_answers))
 
 
 def _names(first: Classifier | str | Path, second: Classifier | str | Path) -> tuple[str, str]:
-    one = "the first" if isinstance(first, Classifier) else str(first)
-    return one, "the second" if isinstance(second, Classifier) else str(second)
+    name = "the first" if isinstance(first, Classifier) else str(first)
+    return name, "the second" if isinstance(second, Classifier) else str(second)
 
 
 def _check_classes(
@@ -112,8 +112,8 @@ def side_by_side(*columns: tuple[str, Collection[str]], most: int = 20) -> list[
     """Return classes in columns, those first that not every column has, as lines of text.
 
     Args:
-        columns: the heading and the names of each.
-        most: rows that are shown.
+        columns: The heading and the names of each column.
+        most: The number of rows at most.
     """
     every = {name for _, names in columns for name in names}
     order = sorted(every, key=lambda name: (all(name in names for _, names in columns), natural_key(name)))
@@ -129,11 +129,11 @@ class _Answers:
     """What a classifier says of every image of a source.
 
     Attributes:
-        evaluation: its scores.
-        labels: the images' classes, as the data number them.
-        names: its answers by name.
-        probabilities: of its answers, 0 to 1.
-        right: which are right.
+        evaluation: The classifier's scores.
+        labels: The images' classes, as the data number them.
+        names: The names of its answers.
+        probabilities: The probabilities of its answers, 0 to 1.
+        right: Whether each answer is right.
     """
 
     evaluation: Evaluation
@@ -181,10 +181,10 @@ def _compared(
     pair: tuple[Classifier, Classifier],
     answers: tuple[_Answers, _Answers],
 ) -> Comparison:
-    one, other = answers
-    only = one.right & ~other.right, other.right & ~one.right
+    first, second = answers
+    only = first.right & ~second.right, second.right & ~first.right
     alone = int(only[0].sum()), int(only[1].sum())
-    images = len(one.right)
+    images = len(first.right)
     p_value = mcnemar_exact(*alone)
     verdict = outcome(*alone, p_value)
     return Comparison(
@@ -192,43 +192,38 @@ def _compared(
         data=data.name,
         split=split,
         images=images,
-        first=_side(names[0], pair[0], one, alone[0]),
-        second=_side(names[1], pair[1], other, alone[1]),
+        first=_side(names[0], pair[0], first, alone[0]),
+        second=_side(names[1], pair[1], second, alone[1]),
         difference=(alone[0] - alone[1]) / images,
         difference_interval=difference_interval(*alone, images),
         p_value=p_value,
-        both_right=int((one.right & other.right).sum()),
-        both_wrong=int((~one.right & ~other.right).sum()),
-        same_answer=float(np.mean([mine == theirs for mine, theirs in zip(one.names, other.names, strict=True)])),
+        both_right=int((first.right & second.right).sum()),
+        both_wrong=int((~first.right & ~second.right).sum()),
+        same_answer=float(np.mean([mine == theirs for mine, theirs in zip(first.names, second.names, strict=True)])),
         images_needed=images_needed(*alone, images) if verdict == "not decided" else None,
-        classes=_by_class(data.class_names, one, other),
-        only_first=_one_right(data, split, only[0], other, one.labels),
-        only_second=_one_right(data, split, only[1], one, one.labels),
+        classes=_by_class(data.class_names, first, second),
+        only_first=_one_right(data, split, only[0], second, first.labels),
+        only_second=_one_right(data, split, only[1], first, first.labels),
         unshared=_unshared(*pair),
         remarks=_remarks(data, split, names, pair),
     )
 
 
-def _side(name: str, classifier: Classifier, answers: _Answers, alone: int) -> Side:
+def _side(name: str, classifier: Classifier, answers: _Answers, alone: int) -> ComparedClassifier:
     scores = answers.evaluation
     parameters = sum(parameter.numel() for parameter in classifier.parameters()) or None
-    return Side(name, scores.top1, scores.top1_interval, alone, scores.ece, scores.nll, parameters)
+    return ComparedClassifier(name, scores.top1, scores.top1_interval, alone, scores.ece, scores.nll, parameters)
 
 
-def _by_class(class_names: Sequence[str], one: _Answers, other: _Answers) -> tuple[ClassDifference, ...]:
+def _by_class(class_names: Sequence[str], ours: _Answers, theirs: _Answers) -> tuple[ClassDifference, ...]:
     """Return the classes that have images, the surest difference first, of equals the larger one."""
-    count = len(class_names)
-    images, first, second, only_first, only_second = (
-        np.bincount(one.labels[chosen], minlength=count).tolist()
-        for chosen in (
-            np.ones_like(one.right),
-            one.right,
-            other.right,
-            one.right & ~other.right,
-            other.right & ~one.right,
-        )
-    )
-    present = [index for index in range(count) if images[index]]
+
+    def count(chosen: Bool[np.ndarray, " examples"]) -> list[int]:
+        return np.bincount(ours.labels[chosen], minlength=len(class_names)).tolist()
+
+    images, first, second = count(np.ones_like(ours.right)), count(ours.right), count(theirs.right)
+    only_first, only_second = count(ours.right & ~theirs.right), count(theirs.right & ~ours.right)
+    present = [index for index, number in enumerate(images) if number]
     apart = [index for index in present if only_first[index] or only_second[index]]
     corrected = dict(zip(apart, holm([mcnemar_exact(only_first[i], only_second[i]) for i in apart]), strict=True))
     differences = [
@@ -244,7 +239,7 @@ def _by_class(class_names: Sequence[str], one: _Answers, other: _Answers) -> tup
         )
         for index in present
     ]
-    return tuple(sorted(differences, key=lambda one: (one.p_value, -abs(one.first - one.second))))
+    return tuple(sorted(differences, key=lambda each: (each.p_value, -abs(each.first - each.second))))
 
 
 def _one_right(
@@ -267,9 +262,9 @@ def _one_right(
 
 
 def _unshared(first: Classifier, second: Classifier) -> tuple[tuple[str, str], ...]:
-    one, other = set(first.class_names), set(second.class_names)
-    apart = sorted(one ^ other, key=natural_key)
-    return tuple((name, "") if name in one else ("", name) for name in apart)
+    known, others = set(first.class_names), set(second.class_names)
+    apart = sorted(known ^ others, key=natural_key)
+    return tuple((name, "") if name in known else ("", name) for name in apart)
 
 
 def _remarks(data: DataSet, split: str, names: tuple[str, str], pair: tuple[Classifier, Classifier]) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """What two classifiers are worth beside each other: the verdict, the figures that a user can act on, and their tables."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from vitral.evaluation.paired import LEVEL
 from vitral.notebook import table
+from vitral.tasks.presentable import Presentable, range_text
 from vitral.tasks.shown import MOST_ROWS, NO_VALUE, Table
 
 Outcome = Literal["better", "worse", "not decided"]
@@ -21,17 +22,17 @@ def outcome(only_first: int, only_second: int, p_value: float) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedClassifier:
     """One of the two classifiers.
 
     Attributes:
-        name: as it was given.
-        top1: share of images that it gets right, 0 to 1.
+        name: The name that was given.
+        top1: The share of images that it gets right, 0 to 1.
         top1_interval: Wilson's 95 % interval of that.
-        alone: images that it gets right and the other does not.
-        ece: expected calibration error, 0 to 1.
-        nll: mean negative log-likelihood of the true class in nats.
-        parameters: of its network; None if it does not run in torch.
+        alone: The number of images that it gets right and the other does not.
+        ece: Expected calibration error, 0 to 1.
+        nll: Mean negative log-likelihood of the true class in nats.
+        parameters: The number of its network's parameters; None if it does not run in torch.
     """
 
     name: str
@@ -48,15 +49,15 @@ class ClassDifference:
     """The two classifiers on the images of one class.
 
     Attributes:
-        name: of the class.
-        images: of it.
-        first: share of them that the first gets right, 0 to 1.
-        second: share that the second gets right.
-        only_first: images that the first alone gets right.
-        only_second: images that the second alone gets right.
-        p_value: probability of such a difference by chance, by McNemar's exact test, corrected by Holm's method for all
+        name: The name of the class.
+        images: The number of its images.
+        first: The share of them that the first gets right, 0 to 1.
+        second: The share that the second gets right.
+        only_first: The number of images that the first alone gets right.
+        only_second: The number of images that the second alone gets right.
+        p_value: The probability of such a difference by chance, by McNemar's exact test, corrected by Holm's method for all
             classes on which the two differ.
-        verdict: what the first is beside the second.
+        verdict: "better", "worse" or "not decided": the first beside the second.
     """
 
     name: str
@@ -74,11 +75,11 @@ class OneRight:
     """An image that only one of the two gets right.
 
     Attributes:
-        index: its position in the split.
-        description: its file, or its name in a built-in set.
-        truth: the name of its class.
-        answer: what the other takes it for.
-        probability: that the other gives its answer, 0 to 1.
+        index: The image's position in the split.
+        description: The image's file, or its name in a built-in set.
+        truth: The name of its class.
+        answer: The class that the other names.
+        probability: The probability that the other gives its answer, 0 to 1.
     """
 
     index: int
@@ -89,38 +90,38 @@ class OneRight:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Presentable):
     """Two classifiers on the same images.
 
     Attributes:
-        verdict: what the first is beside the second: "better", "worse" or "not decided".
-        data: the dataset's name.
-        split: of it.
-        images: that both were asked, each counted once.
-        first: the first classifier.
-        second: the second.
-        difference: the first's accuracy less the second's, -1 to 1.
-        difference_interval: its 95 % interval, exact given on how many images one alone is right; without 0 where the test
-            decides.
-        p_value: probability of such a difference by chance, by McNemar's exact test, two-sided.
-        both_right: images that both get right.
-        both_wrong: images that both get wrong.
-        same_answer: share of the images to which both give the same answer, right or wrong.
-        images_needed: images that would tell them apart four times in five if they differ as on these; None where they are told
-            apart, or do not differ.
-        classes: every class that has images, the surest difference first.
-        only_first: images that the first alone gets right, those first on which the second is surest; at most 50.
-        only_second: the same of the second.
-        unshared: classes that only one of the classifiers knows: its name for the first and for the second, one of them empty.
-        remarks: what must be known of the figures, one line each.
+        verdict: The first beside the second: "better", "worse" or "not decided".
+        data: The dataset's name.
+        split: The split of the dataset.
+        images: The number of images, each counted once.
+        first: The first classifier.
+        second: The second classifier.
+        difference: The first's accuracy less the second's, -1 to 1.
+        difference_interval: The 95 % interval of that, exact given on how many images one alone is right; without 0 where the
+            test decides.
+        p_value: The probability of such a difference by chance, by McNemar's exact test, two-sided.
+        both_right: The number of images that both get right.
+        both_wrong: The number of images that both get wrong.
+        same_answer: The share of images to which both give the same answer, right or wrong.
+        images_needed: The number of images that would tell them apart four times in five if they differ as on these; None where
+            they are told apart, or do not differ.
+        classes: Every class that has images, the surest difference first.
+        only_first: Images that the first alone gets right, those first on which the second is surest; at most 50.
+        only_second: The images that the second alone gets right, likewise.
+        unshared: The classes that only one of the classifiers knows: the name for the first and for the second, one empty.
+        remarks: What a reader must know of the figures, one line each.
     """
 
     verdict: Outcome
     data: str
     split: str
     images: int
-    first: Side
-    second: Side
+    first: ComparedClassifier
+    second: ComparedClassifier
     difference: float
     difference_interval: tuple[float, float]
     p_value: float
@@ -133,10 +134,6 @@ class Comparison:
     only_second: tuple[OneRight, ...]
     unshared: tuple[tuple[str, str], ...] = ()
     remarks: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        """Return the verdict in one line; `print` shows the tables, too."""
-        return f"Comparison: {self.sentence()}"
 
     def __str__(self) -> str:
         """Return the verdict with its figures, one line each."""
@@ -186,50 +183,38 @@ class Comparison:
         )
         return (
             self._figures(),
-            *([self._by_class()] if any(one.only_first or one.only_second for one in self.classes) else []),
+            *([self._by_class()] if any(each.only_first or each.only_second for each in self.classes) else []),
             *([unshared] if self.unshared else []),
         )
 
     def _figures(self) -> Table:
-        one, other = self.first, self.second
-        intervals = (f"{low:.2%} to {high:.2%}" for low, high in (one.top1_interval, other.top1_interval))
+        first, second = self.first, self.second
+        intervals = map(range_text, (first.top1_interval, second.top1_interval))
         return Table(
             "Side by side",
-            ("", one.name, other.name, "Difference"),
+            ("", first.name, second.name, "Difference"),
             (
-                ("Accuracy", f"{one.top1:.2%}", f"{other.top1:.2%}", f"{100 * self.difference:+.2f}"),
+                ("Accuracy", f"{first.top1:.2%}", f"{second.top1:.2%}", f"{100 * self.difference:+.2f}"),
                 ("95 % interval", *intervals, ""),
-                ("Right alone", f"{one.alone:,}", f"{other.alone:,}", f"{one.alone - other.alone:+,}"),
-                ("Calibration error", f"{one.ece:.4f}", f"{other.ece:.4f}", f"{one.ece - other.ece:+.4f}"),
-                ("Negative log-likelihood", f"{one.nll:.4f}", f"{other.nll:.4f}", f"{one.nll - other.nll:+.4f}"),
-                ("Parameters", _count(one.parameters), _count(other.parameters), ""),
+                ("Right alone", f"{first.alone:,}", f"{second.alone:,}", f"{first.alone - second.alone:+,}"),
+                ("Calibration error", f"{first.ece:.4f}", f"{second.ece:.4f}", f"{first.ece - second.ece:+.4f}"),
+                ("Negative log-likelihood", f"{first.nll:.4f}", f"{second.nll:.4f}", f"{first.nll - second.nll:+.4f}"),
+                ("Parameters", _count(first.parameters), _count(second.parameters), ""),
             ),
         )
 
     def _by_class(self) -> Table:
-        apart = [one for one in self.classes if one.only_first or one.only_second]
-        alike = len(self.classes) - len(apart)
-        counted = f"the {len(apart):,} {_classes(len(apart))} on which they differ"
-        rest = len(apart) - MOST_ROWS
+        apart = [each for each in self.classes if each.only_first or each.only_second]
+        alike, rest = len(self.classes) - len(apart), len(apart) - MOST_ROWS
         notes = (
             f"{alike:,} {_classes(alike)} on which both are right on the same images." if alike else "",
             f"{rest:,} further {_classes(rest)} in the JSON output." if rest > 0 else "",
         )
+        counted = f"the {len(apart):,} {_classes(len(apart))} on which they differ"
         return Table(
             f"By class, the surest difference first (p by Holm's method for {counted})",
             ("Class", self.first.name, self.second.name, "Alone right", "p", "Images", "Verdict"),
-            tuple(
-                (
-                    one.name,
-                    f"{one.first:.1%}",
-                    f"{one.second:.1%}",
-                    f"{one.only_first} : {one.only_second}",
-                    f"{one.p_value:.3f}",
-                    f"{one.images:,}",
-                    one.verdict,
-                )
-                for one in apart[:MOST_ROWS]
-            ),
+            tuple(map(_class_row, apart[:MOST_ROWS])),
             note=" ".join(filter(None, notes)),
             foldable=True,
         )
@@ -241,9 +226,11 @@ class Comparison:
             *_examples(self.second.name, self.first.name, self.only_second[:most]),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values, the verdict first."""
-        return asdict(self)
+
+def _class_row(each: ClassDifference) -> tuple[str, ...]:
+    shares = f"{each.first:.1%}", f"{each.second:.1%}"
+    alone = f"{each.only_first} : {each.only_second}"
+    return each.name, *shares, alone, f"{each.p_value:.3f}", f"{each.images:,}", each.verdict
 
 
 def shown_p(p_value: float) -> str:
@@ -253,8 +240,8 @@ def shown_p(p_value: float) -> str:
 
 def _examples(right: str, wrong: str, images: Sequence[OneRight]) -> list[str]:
     return [
-        f"{one.description}: {one.truth}, as {right} says; {wrong} says {one.answer} {one.probability:.1%}"
-        for one in images
+        f"{image.description}: {image.truth}, as {right} says; {wrong} says {image.answer} {image.probability:.1%}"
+        for image in images
     ]
 
 

@@ -1,7 +1,7 @@
 """How a classifier bears worse images than it knows: fifteen corruptions at five severities, on one's own images."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.progress import show
 from vitral.seeds import generator
 from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.presentable import Presentable, range_text
 from vitral.tasks.shown import Table
 
 MOST_IMAGES = 500  # that are corrupted: each is computed 76 times
@@ -35,9 +36,9 @@ class Corruption:
     """Brings images to a network's size and corrupts them there.
 
     Attributes:
-        preprocessing: the network's, by which the images are brought to its size.
-        name: the corruption's; "none" leaves them as they are.
-        severity: 1 to 5.
+        preprocessing: The preprocessing by which images are brought to the network's size.
+        name: The corruption's name; "none" leaves images as they are.
+        severity: The severity, 1 to 5.
     """
 
     preprocessing: Preprocessing
@@ -55,15 +56,15 @@ class Corruption:
 
 
 @dataclass(frozen=True, repr=False)
-class Robustness:
+class Robustness(Presentable):
     """Accuracies on corrupted images.
 
     Attributes:
-        data: the dataset's name.
-        split: of it.
-        images: that were corrupted.
-        clean: accuracy without corruption, 0 to 1.
-        accuracies: by corruption, at severities 1 to 5, 0 to 1.
+        data: The dataset's name.
+        split: The split of the dataset.
+        images: The number of images that were corrupted.
+        clean: The accuracy without corruption, 0 to 1.
+        accuracies: The accuracies by corruption, at severities 1 to 5, 0 to 1.
     """
 
     data: str
@@ -71,10 +72,6 @@ class Robustness:
     images: int
     clean: float
     accuracies: Mapping[str, tuple[float, ...]]
-
-    def __repr__(self) -> str:
-        """Return the mean corruption accuracy in one line."""
-        return f"Robustness: {self.lines()[0]}"
 
     @property
     def mean(self) -> float:
@@ -88,11 +85,11 @@ class Robustness:
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
-        low, high = wilson_interval(round(self.clean * self.images), self.images)
+        interval = range_text(wilson_interval(round(self.clean * self.images), self.images))
         worst = list(self.means())[:3]
         return (
-            f"Mean corruption accuracy {self.mean:.2%}, against {self.clean:.2%} (95 % interval {low:.2%} to {high:.2%}) "
-            f"without, of {self.images:,} {self.split} images.",
+            f"Mean corruption accuracy {self.mean:.2%}, against {self.clean:.2%} (95 % interval {interval}) without, "
+            f"of {self.images:,} {self.split} images.",
             f"It suffers most by {', '.join(worst[:-1])} and {worst[-1]}.",
         )
 
@@ -110,7 +107,7 @@ class Robustness:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
-        return {**asdict(self), "mean": self.mean, "means": self.means()}
+        return {**super().to_json(), "mean": self.mean, "means": self.means()}
 
 
 def robustness(
@@ -130,18 +127,18 @@ def robustness(
     The images are brought to the network's size first, and corrupted there; the noise is the same for every classifier.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what `open_data` takes, or a dataset already open.
+        classifier: The classifier itself, or whatever `load` takes.
+        data: A dataset that is open, or what `open_data` takes.
         split: "test", "validation" or "train"; None for the first of them that there is.
-        images: at most so many, evenly spaced.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode and corrupt; 0 does that here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        images: The number of images at most, evenly spaced.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode and corrupt; 0 does that here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: no such data or split, a class that the classifier does not know, or images without one class each.
+        DataError: No such data or split, a class that the classifier does not know, or images without one class each.
     """
     if images < 1:
         raise DataError(f"At least one image must be corrupted, not {images}.")

@@ -35,9 +35,9 @@ class Scored:
     """The scores of a classifier, and what its computation changes of them.
 
     Attributes:
-        result: the scores.
-        split: of the data, which they are of.
-        difference: from the network in torch in float32; None where that is what computed.
+        result: The scores.
+        split: The split that was scored.
+        difference: The difference from the network in torch in float32; None where that is what computed.
     """
 
     result: Result
@@ -77,19 +77,19 @@ def evaluate(
     Of a classifier that computes otherwise than its network in float32, the listener is told how far its answers differ.
 
     Args:
-        classifier: what to score: itself, or whatever `load` takes.
-        data: what `open_data` takes (a folder with one sub-folder a class, a table, "digits", ...), or a dataset already open.
+        classifier: The classifier itself, or whatever `load` takes.
+        data: A dataset that is open, or what `open_data` takes (a folder with one sub-folder per class, a table, "digits").
         split: "test", "validation" or "train"; None for test, or validation where there is no test,
             or train where there is neither.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: no such data or split, or a class that the classifier does not know.
-        ImageError: an image cannot be read.
+        DataError: No such data or split, or a class that the classifier does not know.
+        ImageError: An image cannot be read.
     """
     scored = score(
         classifier,
@@ -153,17 +153,17 @@ def evaluate_source(
     """Score a classifier on one source of labelled images.
 
     Args:
-        classifier: what to score.
-        source: images and labels.
-        columns: the classifier's class for each class of the source; None where they are the same.
-        task: by which the answers are scored; None for the classifier's own.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        limit: images to take of an endless source; a finite one is always taken whole.
-        listener: receives progress.
+        classifier: The classifier to score.
+        source: The images and their labels.
+        columns: The classifier's class for each class of the source; None where they are the same.
+        task: The task by which the answers are scored; None for the classifier's own.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        limit: The number of images to take of an endless source; a finite one is always taken whole.
+        listener: The receiver of progress.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     if columns is not None:
         source = Renumbered(source, columns)
@@ -189,18 +189,18 @@ def predict_probabilities(
     """Return the probabilities and the encoded label of every image of a source, in order.
 
     Args:
-        classifier: the network with its preprocessing.
-        source: images and labels.
-        task: what the labels are; None for the classifier's own.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        limit: images to take of an endless source; a finite one is always taken whole.
-        listener: receives progress.
-        stop: asked after every batch, as often by every process, whether to stop.
+        classifier: The network with its preprocessing.
+        source: The images and their labels.
+        task: The task that says what labels are; None for the classifier's own.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        limit: The number of images to take of an endless source; a finite one is always taken whole.
+        listener: The receiver of progress.
+        stop: A function that is called after every batch, as often by every process; where it returns True, scoring stops.
 
     Raises:
         Stopped: `stop` said so.
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     return collect(
         classifier.probabilities,
@@ -228,15 +228,15 @@ def predict_right(
     """Tell which images of one class each a classifier gets right, in order.
 
     Args:
-        classifier: the network with its preprocessing.
-        source: images and the classifier's classes.
-        preprocessing: instead of the classifier's.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        listener: receives progress.
+        classifier: The network with its preprocessing.
+        source: The images, their labels being the classifier's classes.
+        preprocessing: The preprocessing; None for the classifier's.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        listener: The receiver of progress.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     probabilities, labels = collect(
         classifier.probabilities,

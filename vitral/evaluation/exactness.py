@@ -24,10 +24,10 @@ class Difference:
     """What a faster computation changes.
 
     Attributes:
-        computed_by: what computed: "packed in bf16".
-        images: that were computed in float32 as well.
-        largest: the largest difference of a probability.
-        same_top: the share of the images whose most probable class is the same.
+        computed_by: The runtime and precision that computed: "packed in bf16".
+        images: The number of images that were computed in float32 as well.
+        largest: The largest difference of a probability.
+        same_top: The share of the images whose most probable class is the same.
     """
 
     computed_by: str
@@ -47,12 +47,12 @@ def difference_from_exact(classifier: Classifier, source: Source, listener: List
     """Compare a classifier's probabilities with those of its network in torch in float32; None if that is what computes them.
 
     Args:
-        classifier: its predictor's `exact` is what it is compared with.
-        source: images; at most `MOST_IMAGES` of them are taken, spread evenly.
-        listener: receives progress.
+        classifier: The classifier; it is compared with its predictor's `exact`.
+        source: The images; at most `MOST_IMAGES` of them are taken, spread evenly.
+        listener: The receiver of progress.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     predictor = classifier.predictor
     if predictor.exact is predictor:

@@ -52,9 +52,9 @@ class Described:
     """What simple classifiers know of the images of a source, one row an image, in order.
 
     Attributes:
-        features: the network's pooled representations; None where they were not computed.
-        pixels: the prepared images, shrunk to 16 pixels, as one row each.
-        labels: their classes.
+        features: The network's pooled representations; None where they were not computed.
+        pixels: The prepared images, shrunk to 16 pixels, as one row each.
+        labels: The classes of the images.
     """
 
     features: Features | None
@@ -80,16 +80,16 @@ def describe(
     """Return the shrunk pixels and the label of every image of a source, and in the same pass the network's features.
 
     Args:
-        classifier: the network with its preprocessing.
-        source: images and labels.
-        network: whether to compute the features.
-        context: in which it computes them.
-        batch_size: images computed at once.
-        limit: images to take of an endless source; a finite one is always taken whole.
-        listener: receives progress.
+        classifier: The network with its preprocessing.
+        source: The images and their labels.
+        network: Whether to compute the features.
+        context: The context in which the network computes them.
+        batch_size: The number of images computed at once.
+        limit: The number of images to take of an endless source; a finite one is always taken whole.
+        listener: The receiver of progress.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     pixels = 3 * SHRUNK**2
 
@@ -128,18 +128,18 @@ def extract_features(
     """Return the network's pooled representation and the label of every image of a source, in order.
 
     Args:
-        classifier: the network with its preprocessing.
-        source: images and labels.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        limit: images to take of an endless source; a finite one is always taken whole.
-        listener: receives progress.
-        encode: makes a tensor of labels; class numbers if left out.
-        stop: asked after every batch, as often by every process, whether to stop.
+        classifier: The network with its preprocessing.
+        source: The images and their labels.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        limit: The number of images to take of an endless source; a finite one is always taken whole.
+        listener: The receiver of progress.
+        encode: The function that makes a tensor of labels; class numbers by default.
+        stop: A function that is called after every batch, as often by every process; where it returns True, scoring stops.
 
     Raises:
         Stopped: `stop` said so.
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     return collect(
         classifier.predictor.features,

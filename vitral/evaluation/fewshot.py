@@ -35,9 +35,9 @@ class FewShot:
     """The accuracy that a few images a class give.
 
     Attributes:
-        shots: images a class; of a class that has fewer all are taken.
-        accuracies: of each draw, 0 to 1.
-        images: that each draw has.
+        shots: The number of images per class; of a class that has fewer, all are taken.
+        accuracies: The accuracy of each draw, 0 to 1.
+        images: The number of images of each draw.
     """
 
     shots: int
@@ -71,7 +71,7 @@ class Draws:
     """The few images of each draw.
 
     Attributes:
-        images: by shots, for each draw the indices of its images in the training split, class after class.
+        images: By shots, for each draw the indices of its images in the training split, class after class.
     """
 
     images: dict[int, tuple[Indices, ...]]
@@ -81,13 +81,13 @@ class Draws:
         """Draw images of every class; the draws are numbered from 0, which are their seeds.
 
         Args:
-            labels: the classes of the training split.
-            classes: how many there are.
-            shots: images a class.
-            draws: how many.
+            labels: The classes of the training split.
+            classes: The number of classes.
+            shots: The numbers of images per class.
+            draws: The number of draws.
 
         Raises:
-            DataError: a number of shots or of draws is below 1.
+            DataError: A number of shots or of draws is below 1.
         """
         if draws < 1 or not shots or min(shots) < 1:
             raise DataError(f"Few-shot needs at least one image a class and one draw, not {list(shots)} and {draws}.")
@@ -117,13 +117,13 @@ def score_few_shot(
     """Return the accuracy of each number of shots, over all draws.
 
     Args:
-        draws: which images each fit has.
-        indices: the training images that are known, ascending, those of all draws among them.
-        features: their frozen features.
-        labels: their classes.
-        test_features: features to score.
-        test_labels: their classes.
-        classes: how many there are.
+        draws: The images of each fit.
+        indices: The training images that are known, ascending, those of all draws among them.
+        features: The frozen features of these images.
+        labels: The classes of the images.
+        test_features: The features to score.
+        test_labels: The classes of those.
+        classes: The number of classes.
     """
     scored = []
     for shots, several in draws.images.items():

@@ -26,25 +26,28 @@ from vitral.evaluation.probes import NEIGHBOURS, Features, check_features, fit_p
 from vitral.events import Listener, Message
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import Table, fitting_digits, percent
 
-FEW_SHOT, KNN, LINEAR = "few-shot", "knn", "linear"
+FEW_SHOT = "few-shot"
+KNN = "knn"
+LINEAR = "linear"
 WAYS = (FEW_SHOT, KNN, LINEAR)
 
 
 @dataclass(frozen=True)
-class FrozenScores:
+class FrozenScores(Presentable):
     """What simple classifiers on frozen features reach.
 
     Attributes:
-        data: the dataset.
-        split: where they were scored.
-        num_train: images of the training split.
-        num_test: images scored.
-        classes: how many there are.
-        few_shot: by images a class; empty if not asked for.
-        knn: accuracy of the 20 nearest training images' vote, 0 to 1; None if not asked for.
-        linear: accuracy of ridge regression on all training images, the penalty by leave-one-out, 0 to 1; None likewise.
+        data: The dataset.
+        split: The split that was scored.
+        num_train: The number of images of the training split.
+        num_test: The number of images scored.
+        classes: The number of classes.
+        few_shot: The scores by images per class; empty if they were not wanted.
+        knn: The accuracy of the 20 nearest training images' vote, 0 to 1; None if it was not wanted.
+        linear: The accuracy of ridge regression on all training images, 0 to 1, the penalty by leave-one-out; None likewise.
     """
 
     data: str
@@ -104,7 +107,7 @@ def parse_ways(text: str) -> tuple[str, ...]:
     """Return the ways that a text names, with commas between them.
 
     Raises:
-        DataError: there is no such way.
+        DataError: There is no such way.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if unknown := [name for name in names if name not in WAYS]:
@@ -133,22 +136,22 @@ def score_frozen(
     a published training split are not held out for validation where there is a test split: all of them may be drawn.
 
     Args:
-        classifier: the network with its preprocessing, or whatever `load` takes.
-        data: what `open_data` takes, or a dataset already open.
+        classifier: The network with its preprocessing, or whatever `load` takes.
+        data: A dataset that is open, or what `open_data` takes.
         ways: "few-shot", "knn", "linear".
-        shots: images a class.
-        draws: draws of the few images, whose seeds are 0 and on.
-        split: "test" or "validation"; None for test, or validation where there is no test.
-        classes: of nested folders, which one names the class.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and notes; they are written to the screen if left out.
+        shots: The numbers of images per class.
+        draws: The number of draws of the few images; their seeds count from 0.
+        split: The split, "test" or "validation"; None for test, or validation where there is no test.
+        classes: The folder that names the class where folders are nested.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and notes; they are written to the screen by default.
 
     Raises:
-        DataError: no such data, split or way, an endless dataset, or one whose images have not one class each.
-        ImageError: an image cannot be read.
-        ModelError: the network gives no finite numbers.
+        DataError: No such data, split or way, an endless dataset, or one whose images have not one class each.
+        ImageError: An image cannot be read.
+        ModelError: The network gives no finite numbers.
     """
     ways = parse_ways(",".join(ways))
     classifier = as_classifier(classifier, listener, tuned=False)

@@ -28,12 +28,12 @@ def note_look(folder: Path, data: DataSet, by: str) -> int:
     """Write into a run's folder that the test split of some data is opened, and return how often that of its own data was.
 
     Args:
-        folder: of the run.
-        data: whose test split it is.
-        by: the function that opens it.
+        folder: The run's folder.
+        data: The dataset of the test split.
+        by: The function that opens it.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: It cannot be written.
     """
     run = read_object(folder / RUN_FILE)
     look = {
@@ -69,7 +69,7 @@ def open_test(classifier: Classifier, data: DataSet, split: str, by: str, listen
         listener(Message(f"That the test split was opened could not be logged: {error}", warning=True))
         return
     if whole(data.fingerprint) == _data(read_object(folder / RUN_FILE)):
-        listener(Message(said(times)))
+        listener(Message(sentence(times)))
 
 
 def opened(classifier: Classifier) -> tuple[tuple[str, str], ...]:
@@ -79,7 +79,7 @@ def opened(classifier: Classifier) -> tuple[tuple[str, str], ...]:
     return (("Test split opened", f"{times:,} \u00d7"),) if times else ()
 
 
-def said(times: int) -> str:
+def sentence(times: int) -> str:
     """Return how often a test split was opened, in one sentence."""
     often = {1: "once", 2: "twice"}.get(times, f"{times} times")
     advice = "" if times <= 2 else " What is chosen by it looks better than it is; choose by the validation split."

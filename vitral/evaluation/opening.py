@@ -26,10 +26,10 @@ class Opened:
     """A classifier and images of one class each that it can be asked about.
 
     Attributes:
-        classifier: the classifier.
-        data: the dataset.
-        split: the name of its split.
-        source: the images of that, with the classifier's numbers of their classes.
+        classifier: The classifier.
+        data: The dataset.
+        split: The name of its split.
+        source: The images of the split, with the classifier's numbers of their classes.
     """
 
     classifier: Classifier
@@ -50,16 +50,16 @@ def open_for(
     """Return a classifier and the images of one class each that it is scored on.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what `open_data` takes, or a dataset already open.
+        classifier: The classifier itself, or whatever `load` takes.
+        data: A dataset that is open, or what `open_data` takes.
         split: "test", "validation" or "train"; None for the first of them that there is.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress, notes and warnings.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress, notes and warnings.
 
     Raises:
-        DataError: no such data or split, a class that the classifier does not know, or images without one class each.
-        ImageError: an image cannot be read.
+        DataError: No such data or split, a class that the classifier does not know, or images without one class each.
+        ImageError: An image cannot be read.
     """
     scored = as_classifier(classifier, listener)
     opened, split = open_split(
@@ -73,7 +73,7 @@ def check_one_class_each(data: DataSet) -> None:
     """Refuse images that may have several classes, or none.
 
     Raises:
-        DataError: the dataset's may.
+        DataError: The dataset's may.
     """
     if not data.task.comparable:
         raise DataError(
@@ -94,17 +94,17 @@ def open_split(
     """Return the dataset that classifiers of one task are scored on, and the name of the split.
 
     Args:
-        data: what `open_data` takes, or a dataset already open.
-        classifiers: data without splits that one of them was trained on are split as for its training.
-        split: see `evaluate`.
-        classes: of nested folders, which one names the class; None for the one whose names the classifiers know.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress, notes and warnings.
-        validation: whether the validation images are used, too, whichever split is named.
+        data: A dataset that is open, or what `open_data` takes.
+        classifiers: The classifiers; data without splits that one of them was trained on are split as for its training.
+        split: The split, as `evaluate` takes it.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifiers' names.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress, notes and warnings.
+        validation: Whether the validation images are used as well, whichever split is named.
 
     Raises:
-        DataError: no such data or split, or a class that no classifier knows.
-        ImageError: an image cannot be read.
+        DataError: No such data or split, or a class that no classifier knows.
+        ImageError: An image cannot be read.
     """
     if not isinstance(data, DataSet):
         if split is not None and split not in SPLITS:  # said before an image is read
@@ -146,7 +146,7 @@ def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarr
     """Return for each of the data's classes the classifier's class of that name.
 
     Raises:
-        DataError: it has none.
+        DataError: It has none.
     """
     columns = {name: column for column, name in enumerate(class_names)}
     return np.array(list(_columns(data, columns)), dtype=np.int64)
@@ -156,7 +156,7 @@ def matched(data: DataSet, split: str, classifier: Classifier) -> Source:
     """Return the images of a split with the numbers that a classifier gives their classes.
 
     Raises:
-        DataError: it does not know a class.
+        DataError: It does not know a class.
     """
     return Renumbered(data.splits[split], match_classes(data, classifier.class_names))
 

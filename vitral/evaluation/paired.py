@@ -18,8 +18,8 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     """Return how probable a difference as large as this is by chance alone, two-sided, 0 to 1.
 
     Args:
-        only_first: images that the first alone gets right.
-        only_second: images that the second alone gets right.
+        only_first: The number of images that the first alone gets right.
+        only_second: The number of images that the second alone gets right.
     """
     from scipy.special import bdtr  # half a second of start-up for all who compare nothing
 
@@ -34,9 +34,9 @@ def difference_interval(only_first: int, only_second: int, images: int) -> tuple
     Biometrika 26, 1934), scaled by how many of all images these are. It excludes 0 exactly where `mcnemar_exact` is below 5 %.
 
     Args:
-        only_first: images that the first alone gets right.
-        only_second: images that the second alone gets right.
-        images: all of them.
+        only_first: The number of images that the first alone gets right.
+        only_second: The number of images that the second alone gets right.
+        images: The number of all images.
     """
     from scipy.special import betaincinv  # as above
 
@@ -54,9 +54,9 @@ def images_needed(only_first: int, only_second: int, images: int) -> int | None:
     None without a difference. By Connor's formula for McNemar's test (Biometrics 43, 1987).
 
     Args:
-        only_first: images that the first alone gets right.
-        only_second: images that the second alone gets right.
-        images: all of them.
+        only_first: The number of images that the first alone gets right.
+        only_second: The number of images that the second alone gets right.
+        images: The number of all images.
     """
     if only_first == only_second:
         return None

@@ -107,11 +107,11 @@ def linear_probe_accuracy(
     bias, as in big_vision's evaluators/fewshot_lsr.py.
 
     Args:
-        train_features: frozen features to fit on.
-        train_labels: their classes.
-        test_features: features to score.
-        test_labels: their classes.
-        penalty: on the squared weights. big_vision takes 2^10 always, which is too much for a few images per class;
+        train_features: The frozen features to fit on.
+        train_labels: The classes of those.
+        test_features: The features to score.
+        test_labels: The classes of those.
+        penalty: The penalty on the squared weights. big_vision takes 2^10 always, which is too much for a few images per class;
             None takes, of the original's sweep from 2^-10 to 2^19, the one with the best leave-one-out accuracy on the
             training images, the largest among equals. The test images have no part in it.
     """
@@ -125,8 +125,8 @@ class LinearProbe:
     Attributes:
         weight: (classes, features).
         bias: (classes).
-        left_out: what the fit without a training image says of that image, (train, classes), for each of them.
-        left_out_accuracy: the share, 0 to 1, that it says right: an estimate for which no image need be held out.
+        left_out: The outputs for each training image of the fit without it, (train, classes).
+        left_out_accuracy: The share of these that is right, 0 to 1: an estimate that needs no held-out images.
     """
 
     weight: Float[Tensor, "classes features"]
@@ -153,13 +153,13 @@ def fit_probe(
     """Return the linear probe that `linear_probe_accuracy` scores.
 
     Args:
-        features: frozen features to fit on.
-        labels: their classes.
-        classes: how many there are; None for as many as the labels name.
-        penalty: on the squared weights; None for the one with the best leave-one-out accuracy.
+        features: Frozen features to fit on.
+        labels: The classes of the images.
+        classes: The number of classes; None for as many as the labels name.
+        penalty: The penalty on the squared weights; None for the one with the best leave-one-out accuracy.
 
     Raises:
-        ModelError: a feature is no finite number.
+        ModelError: A feature is no finite number.
     """
     check_features(features)
     mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
@@ -179,7 +179,7 @@ def check_features(features: Features) -> None:
     """Refuse the features of a network with damaged weights, before they reach a decomposition that fails on them.
 
     Raises:
-        ModelError: one is no finite number.
+        ModelError: One is no finite number.
     """
     if not torch.isfinite(features).all():
         raise ModelError(

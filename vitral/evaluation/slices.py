@@ -1,9 +1,8 @@
 """Where a classifier is weak: accuracy on parts of the images, told apart by a column or by folders, the worst first."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from vitral.evaluation.paired import LEVEL, holm
 from vitral.events import Listener
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.presentable import Presentable, range_text, table_of
 from vitral.tasks.shown import MOST_ROWS, Table
 
 MOST_NUMBERS = 10  # different numbers of a column that are a slice each; more are put into four parts of equal size
@@ -29,13 +29,13 @@ class Slice:
     """Images that have one value in common.
 
     Attributes:
-        value: that.
-        images: how many there are.
-        accuracy: share that is right, 0 to 1.
+        value: The value.
+        images: The number of images.
+        accuracy: The share that is right, 0 to 1.
         interval: Wilson's 95 % interval of that.
-        p_value: probability of being so far from all other images by chance, by Fisher's exact test, two-sided, corrected for
-            all slices by Holm's method.
-        worse: whether it is surely worse than the others.
+        p_value: The probability of such a distance from all other images by chance, by Fisher's exact test, two-sided,
+            corrected for all slices by Holm's method.
+        worse: Whether it is surely worse than the others.
     """
 
     value: str
@@ -47,16 +47,16 @@ class Slice:
 
 
 @dataclass(frozen=True, repr=False)
-class Slices:
+class Slices(Presentable):
     """A classifier's accuracy by slice.
 
     Attributes:
-        data: the dataset's name.
-        split: of it.
-        by: what tells the slices apart.
-        images: all of them.
-        accuracy: of all, 0 to 1.
-        slices: the lowest accuracy first.
+        data: The dataset's name.
+        split: The split of the dataset.
+        by: The column, or the folder, that tells the slices apart.
+        images: The number of all images.
+        accuracy: The accuracy on all images, 0 to 1.
+        slices: The slices, the lowest accuracy first.
     """
 
     data: str
@@ -66,40 +66,28 @@ class Slices:
     accuracy: float
     slices: tuple[Slice, ...]
 
-    def __repr__(self) -> str:
-        """Return the worst slice in one line."""
-        return f"Slices: {self.lines()[0]}"
-
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table, what is surely weak first."""
-        worse = [one for one in self.slices if one.worse]
+        worse = [part for part in self.slices if part.worse]
         whole = f"{self.accuracy:.2%} of all {self.images:,} {self.split} images are right"
         if not worse:
             return (f"No {self.by} is surely worse than the others: {whole}.",)
-        named = "; ".join(f"{one.value} {one.accuracy:.1%} of {one.images:,}" for one in worse[:3])
+        named = "; ".join(f"{part.value} {part.accuracy:.1%} of {part.images:,}" for part in worse[:3])
         return (f"Surely worse by {self.by}: {named}; {whole}.",)
 
     def tables(self) -> tuple[Table, ...]:
         """Return every slice, the worst first."""
         left = len(self.slices) - MOST_ROWS
-        rows = tuple(
-            (
-                one.value,
-                f"{one.accuracy:.1%}",
-                f"{one.interval[0]:.1%} to {one.interval[1]:.1%}",
-                f"{one.images:,}",
-                f"{one.p_value:.3f}",
-                "worse" if one.worse else "",
-            )
-            for one in self.slices[:MOST_ROWS]
+        columns: Sequence[tuple[str, Callable[[Slice], str]]] = (
+            (self.by, lambda part: part.value),
+            ("Accuracy", lambda part: f"{part.accuracy:.1%}"),
+            ("95 %", lambda part: range_text(part.interval, 1)),
+            ("Images", lambda part: f"{part.images:,}"),
+            ("p", lambda part: f"{part.p_value:.3f}"),
+            ("Than the others", lambda part: "worse" if part.worse else ""),
         )
-        columns = (self.by, "Accuracy", "95 %", "Images", "p", "Than the others")
         note = f"and {left:,} better ones, in the JSON output." if left > 0 else ""
-        return (Table(f"By {self.by}, the worst first", columns, rows, note=note),)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
+        return (table_of(f"By {self.by}, the worst first", self.slices[:MOST_ROWS], columns, note=note),)
 
 
 def slices(
@@ -117,19 +105,19 @@ def slices(
     """Score a classifier on parts of one split, the worst first.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: a table (.csv, .tsv, .parquet) with a further column, a folder of such tables, or any data whose images lie in
+        classifier: The classifier itself, or whatever `load` takes.
+        data: A table (.csv, .tsv, .parquet) with a further column, a folder of such tables, or any data whose images lie in
             folders.
-        by: the column; or "folder" for the folder that an image lies in, "folder:2" for that around it, and so on.
+        by: The column; or "folder" for the folder that an image lies in, "folder:2" for that around it, and so on.
         split: "test", "validation" or "train"; None for the first of them that there is.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: no such data, split, column or folder; or images that do not have one class each.
+        DataError: No such data, split, column or folder; or images that do not have one class each.
     """
     opened = open_for(
         classifier, str(data), split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
@@ -144,8 +132,8 @@ def sliced(values: Sequence[str], right: Right) -> tuple[Slice, ...]:
     """Return the slices of some answers, the lowest accuracy first, of equals the larger one.
 
     Args:
-        values: of each image; many different numbers are put into four parts of about the same size.
-        right: whether its answer is right.
+        values: The value of each image; many different numbers are put into four parts of about the same size.
+        right: Whether its answer is right.
     """
     from scipy.stats import fisher_exact  # a second of start-up for all who slice nothing
 
@@ -162,7 +150,7 @@ def sliced(values: Sequence[str], right: Right) -> tuple[Slice, ...]:
         Slice(name, images, correct / images, wilson_interval(correct, images), p_value, below and p_value < LEVEL)
         for (name, images, correct, below), p_value in zip(found, holm(p_values), strict=True)
     ]
-    return tuple(sorted(made, key=lambda one: (one.accuracy, -one.images)))
+    return tuple(sorted(made, key=lambda part: (part.accuracy, -part.images)))
 
 
 def _parted(values: Sequence[str]) -> list[str]:

@@ -7,18 +7,22 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image, ImageDraw, ImageOps
 
-from vitral.explanation.overlay import Field, enlarged, heat, laid_over, relevance_field
-from vitral.explanation.scale import colour_scale
+from vitral.explanation.overlay import Field, colour_scale, enlarged, heat, laid_over, relevance_field
 from vitral.images.decode import Pixels
 from vitral.images.drawing import lettering, shorten, wrap
 
 Style = Literal["side", "overlay", "heat"]
 Box = tuple[int, int, int, int]
 
-PAPER, INK, MUTED, WARNING = (255, 255, 255), (34, 37, 43), (102, 106, 115), (176, 58, 36)
+PAPER = (255, 255, 255)
+INK = (34, 37, 43)
+MUTED = (102, 106, 115)
+WARNING = (176, 58, 36)
 UNSEEN = 0.75  # how far what the network did not see fades into the paper
-SMALLEST_TEXT, LARGEST_TEXT = 15, 96  # pixels
-NARROWEST, LEGEND = 17, 15  # widths of the drawing and of the legend, in letters' heights
+SMALLEST_TEXT = 15  # pixels
+LARGEST_TEXT = 96  # pixels
+NARROWEST = 17  # width of the drawing, in letters' heights
+LEGEND = 15  # width of the legend, likewise
 LINE = 1.35  # in letters' heights
 
 
@@ -27,16 +31,16 @@ class Content:
     """What a drawing shows.
 
     Attributes:
-        photo: the whole photo.
-        box: the part that the network saw: top, left, height and width in the photo, pixels.
-        relevance: one value a patch, at least 0; the grid spans the box.
-        label: the class that the map is of.
-        probability: its probability, 0 to 1.
-        method: what gave the relevance.
-        warning: what is to be known before the map is believed; empty if nothing.
-        answer: the class that the classifier says instead, and its probability; None if that is `label`.
-        nearest: images with their labels and how alike they are, -1 to 1, the nearest first.
-        nearest_of: what they are the nearest of: "training images", or "images of photos".
+        photo: The whole photo.
+        box: The part that the network saw: top, left, height and width in the photo, pixels.
+        relevance: One value a patch, at least 0; the grid spans the box.
+        label: The class that the map is of.
+        probability: Its probability, 0 to 1.
+        method: What gave the relevance.
+        warning: What is to be known before the map is believed; empty if nothing.
+        answer: The class that the classifier says instead, and its probability; None if that is `label`.
+        nearest: Images with their labels and how alike they are, -1 to 1, the nearest first.
+        nearest_of: What they are the nearest of: "training images", or "images of photos".
     """
 
     photo: Pixels
@@ -55,7 +59,7 @@ def draw(content: Content, style: Style) -> Pixels:
     """Draw at the photo's own size, a small one several times as large.
 
     Args:
-        content: what it shows.
+        content: What it shows.
         style: "side", the photo and the map over it side by side; "overlay", the map over the photo; "heat", the map alone.
     """
     field = relevance_field(content.relevance, shape=content.box[3] / content.box[2])
@@ -116,9 +120,9 @@ class _Foot:
         self._draw_legend(draw, legend)
         y += self.more
         _write(draw, f"method: {self.content.method}", (text, y + 1.35 * line), text, self._room(), MUTED)
-        for number, said in enumerate(self.warning):
+        for number, note in enumerate(self.warning):
             below = y + (2.3 if self.beside else 4.6) * line + number * line
-            _write(draw, said, (text, below), text, self.width, WARNING)
+            _write(draw, note, (text, below), text, self.width, WARNING)
 
     def _room(self) -> float:
         return self.width - 2 * self.text - (LEGEND + 2) * self.text * self.beside
@@ -139,8 +143,8 @@ class _Foot:
         left, top = round(corner[0]), round(corner[1])
         text, width, height = self.text, LEGEND * self.text, round(0.9 * self.text)
         if self.field.highest <= self.field.lowest:
-            said = "all parts count alike" if self.field.highest else "nothing speaks for it"
-            _write(draw, said, (left, top), text, width, MUTED)
+            note = "all parts count alike" if self.field.highest else "nothing speaks for it"
+            _write(draw, note, (left, top), text, width, MUTED)
             return
         colours = colour_scale()
         for column in range(width):

@@ -16,7 +16,7 @@ from vitral.errors import ModelError, did_you_mean
 from vitral.events import Listener
 from vitral.explanation.drawing import Box, Content, Style, draw
 from vitral.explanation.faithfulness import UNSCORED, Faithfulness, faithfulness
-from vitral.explanation.methods import Choice, Method, Request, choose_method, compute, why_not_rollout
+from vitral.explanation.methods import Choice, MapRequest, Method, choose_method, compute, why_not_rollout
 from vitral.explanation.nearest import Neighbour, TrainingImages
 from vitral.explanation.overlay import overlay
 from vitral.files import write_file
@@ -39,24 +39,24 @@ class Explanation:
     """A prediction with the parts of the image that it rests on.
 
     Attributes:
-        photo: the whole image.
-        box: the part of it that the network saw: top, left, height and width, pixels.
-        label: the class that is explained: the most probable one, unless another was asked for.
-        probability: its probability, 0 to 1.
-        top: the most probable classes with their probabilities, highest first.
-        relevance: one value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
+        photo: The whole image.
+        box: The part of it that the network saw: top, left, height and width, pixels.
+        label: The class that is explained: the most probable one, unless another was named.
+        probability: Its probability, 0 to 1.
+        top: The most probable classes with their probabilities, highest first.
+        relevance: One value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
         method: "attention rollout", of everything that reaches the answer; "attention", of what one layer looks at;
             "class-specific relevance" or "Grad-CAM", of what speaks for `label`; or "weight times input", of what speaks for it
             in a linear model on pixels.
-        warning: why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
-        contributions: of a linear model on pixels what each cell adds to the logit of `label`, below 0 where it speaks against
+        warning: Why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
+        contributions: What each cell adds to the logit of `label` in a linear model on pixels, below 0 where it speaks against
             it: exactly, so that with the bias they sum to it; None of every other network.
-        part: of "attention" the layer and the head, such as "layer 12 of 12, head 3 of 6"; empty of other methods.
-        reason: why the network could not be explained by attention rollout, if its attention would let one expect it.
-        faithfulness: deletion and insertion scores of the map, if they were asked for and it has more than one value.
-        unscored: why there are none though they were asked for; else empty.
-        nearest: the images that the network sees as most like this one, if they were asked for.
-        nearest_of: what they are the nearest of: "training images", or "images of photos" if it was not trained on these.
+        part: The layer and the head of "attention", such as "layer 12 of 12, head 3 of 6"; empty of other methods.
+        reason: Why the network could not be explained by attention rollout, if its attention would let one expect it.
+        faithfulness: Deletion and insertion scores of the map, if they were measured and it has more than one value.
+        unscored: Why there are none though they were wanted; else empty.
+        nearest: The images that the network sees as most like this one, if they were looked for.
+        nearest_of: What they are the nearest of: "training images", or "images of photos" if it was not trained on these.
     """
 
     photo: Pixels
@@ -93,9 +93,9 @@ class Explanation:
 
     @property
     def headline(self) -> str:
-        """The class that is explained and its probability; if the answer is another, this is said, and which."""
-        shown, (answer, probability) = f"{self.label} {self.probability:.1%}", self.top[0]
-        return shown if answer == self.label else f"map of {shown}, answer {answer} {probability:.1%}"
+        """The class that is explained and its probability; then the answer, if it is another class."""
+        explained, (answer, probability) = f"{self.label} {self.probability:.1%}", self.top[0]
+        return explained if answer == self.label else f"map of {explained}, answer {answer} {probability:.1%}"
 
     @property
     def described(self) -> str:
@@ -133,7 +133,7 @@ class Explanation:
             self.described,
             self.warning,
             answer=None if self.top[0][0] == self.label else self.top[0],
-            nearest=tuple((one.image, one.label, one.similarity) for one in self.nearest),
+            nearest=tuple((neighbour.image, neighbour.label, neighbour.similarity) for neighbour in self.nearest),
             nearest_of=self.nearest_of,
         )
         return draw(content, style)
@@ -142,13 +142,13 @@ class Explanation:
         """Write the drawing, in the format that the file's name ends in: .png, .jpg, .jpeg or .webp.
 
         Args:
-            path: the file; an earlier drawing there is replaced, another file only if `overwrite` allows it.
-            style: as `draw` takes it.
-            overwrite: whether to replace a file that is no such drawing.
+            path: The file; an earlier drawing there is replaced, another file only if `overwrite` allows it.
+            style: The style, as `draw` takes it.
+            overwrite: Whether to replace a file that is no such drawing.
 
         Raises:
-            ImageError: the name ends in none of these.
-            StorageError: the file cannot be written.
+            ImageError: The name ends in none of these.
+            StorageError: The file cannot be written.
         """
         check_file(path, mark=MARK, overwrite=overwrite)
         kind = image_format(path)
@@ -199,7 +199,7 @@ def explain(
       row; there, as our own extension, the rows of the patches are taken in the shares in which the head pools them: equal
       shares for the global average, the head's own attention, averaged over its heads, for attention pooling. Registers are
       left out. For Vision Transformers, hybrids, and the backbone of T2T-ViT, whose tokens its token layers have mixed
-      before. Not for CvT, whose keys are of fewer positions than its queries, nor for CoAtNet, which pools between its
+      before. Not for CvT, because its keys are of fewer positions than its queries, nor for CoAtNet, which pools between its
       layers of attention.
     - "attention": where one layer looks, by the same row or shares; of CoAtNet and of CvT's stages without a class token the
       mean of all queries. For every network with attention.
@@ -212,20 +212,20 @@ def explain(
       where a layer or head is, attention.
 
     Args:
-        classifier: a network with its preprocessing: itself, or whatever `load` takes.
-        image: a path, encoded bytes, a PIL image or a uint8 array.
-        top: how many classes to name.
-        method: one of the above.
-        label: the class to explain, by its name; None for the most probable.
-        layer: of "attention": counted from 1 among the layers of attention; None for the last.
-        head: of "attention": counted from 1; None for the mean of all.
-        score: whether to measure how faithful the map is, which takes 33 passes.
-        training: images among which the nearest to this one are looked for.
-        listener: receives the progress of the score; it is written to the screen if left out.
+        classifier: A network with its preprocessing: itself, or whatever `load` takes.
+        image: A path, encoded bytes, a PIL image or a uint8 array.
+        top: How many classes to name.
+        method: One of the above.
+        label: The class to explain, by its name; None for the most probable.
+        layer: The layer of "attention", counted from 1 among the layers of attention; None for the last.
+        head: The head of "attention", counted from 1; None for the mean of all.
+        score: Whether to measure how faithful the map is, which takes 33 passes.
+        training: Images among which the nearest to this one are looked for.
+        listener: What receives the progress of the score; the screen if left out.
 
     Raises:
-        ImageError: the image cannot be read.
-        ModelError: the network does not allow the method, has no such class, layer or head, learned without labels, or its
+        ImageError: The image cannot be read.
+        ModelError: The network does not allow the method, has no such class, layer or head, learned without labels, or its
             weights are damaged.
     """
     classifier = as_classifier(classifier)
@@ -235,7 +235,7 @@ def explain(
     chosen = choose_method(predictor, method, of_class=index is not None, layer=layer, head=head)
     pixels = to_pixels(image)
     prepared = classifier.preprocessing(pixels)
-    maps = compute(predictor, prepared[None], Request(chosen, index, layer, head))
+    maps = compute(predictor, prepared[None], MapRequest(chosen, index, layer, head))
     probabilities = classifier.to_probabilities(maps.logits)[0]
     check_finite(probabilities[None].numpy(), [str(image) if isinstance(image, str | Path) else "the image"])
     named = classifier.name_top(probabilities, top)

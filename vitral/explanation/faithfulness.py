@@ -20,7 +20,9 @@ UNSCORED = (
     "the map has one value throughout and ranks no pixel before another, so deletion and insertion are not measured"
 )
 ROUNDING = 1e-5  # of the largest value: what float32 sums of equal values differ by
-KERNEL, SIGMA, SIDE = 11, 5.0, 224  # pixels of the authors' blur, and of the images that it is for
+KERNEL = 11  # pixels of the authors' blur
+SIGMA = 5.0  # its standard deviation, pixels
+SIDE = 224  # pixels of the images that it is for
 
 Image = Float[Tensor, "3 height width"]
 
@@ -30,10 +32,10 @@ class Faithfulness:
     """Deletion and insertion scores of a map.
 
     Attributes:
-        deletion: area under `deletion_curve`, 0 to 1: the lower, the more faithful the map.
-        insertion: area under `insertion_curve`, 0 to 1: the higher, the more faithful the map.
-        deletion_curve: the class's probability as the most relevant pixels are removed: of none, of a step's, ..., of all.
-        insertion_curve: likewise as they are put onto the blurred image.
+        deletion: Area under `deletion_curve`, 0 to 1: the lower, the more faithful the map.
+        insertion: Area under `insertion_curve`, 0 to 1: the higher, the more faithful the map.
+        deletion_curve: The class's probability as the most relevant pixels are removed: of none, of a step's, ..., of all.
+        insertion_curve: The same as they are put onto the blurred image.
     """
 
     deletion: float
@@ -60,12 +62,12 @@ def faithfulness(
     interpolated to the pixels, bilinear.
 
     Args:
-        probabilities: of every class for prepared images.
-        image: the prepared image.
-        relevance: the map; its grid spans the image.
-        index: the class.
-        steps: by which all pixels are changed, in parts as equal as can be.
-        listener: receives progress.
+        probabilities: Computes the probabilities of every class for prepared images.
+        image: The prepared image.
+        relevance: The map; its grid spans the image.
+        index: The class.
+        steps: The number of steps by which all pixels are changed, in parts as equal as can be.
+        listener: What receives progress.
     """
     if is_even(relevance):
         return None
@@ -113,5 +115,5 @@ def blurred(image: Image) -> Image:
 
 
 def area(curve: Float[Tensor, " points"]) -> float:
-    """Return the area under a curve over 0 to 1 whose points lie equally far apart, by the trapezoidal rule."""
+    """Return the area under a curve of equally spaced points over 0 to 1, by the trapezoidal rule."""
     return float((curve.sum() - (curve[0] + curve[-1]) / 2) / (len(curve) - 1))

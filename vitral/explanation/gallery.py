@@ -23,15 +23,15 @@ MOST = 60  # images of a gallery: a page of more is not looked through, and each
 
 
 @dataclass(frozen=True)
-class Asked:
+class GallerySettings:
     """What a gallery shows of every image, as `explain` takes it.
 
     Attributes:
-        method: how it is determined where the network looked.
-        label: the class that is explained; None for the most probable of each image.
-        layer: whose attention is shown.
-        head: of that layer.
-        training: images among which the nearest are shown.
+        method: How it is determined where the network looked.
+        label: The class that is explained; None for the most probable of each image.
+        layer: The layer that is shown, counted from 1.
+        head: The head of that layer, counted from 1.
+        training: Images among which the nearest are shown.
     """
 
     method: Choice = "auto"
@@ -42,14 +42,14 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class GalleryEntry:
     """An image of a gallery.
 
     Attributes:
-        name: its file.
-        explanation: its explanation, the image in it small.
-        overlay: the part that the network saw, the map drawn over it, small.
-        truth: its class, where the folder that it lies in has the name of one; else None.
+        name: Its file.
+        explanation: Its explanation, the image in it small.
+        overlay: The part that the network saw, the map drawn over it, small.
+        truth: Its class, where the folder that it lies in has the name of one; else None.
     """
 
     name: str
@@ -67,14 +67,14 @@ class Gallery:
     """Explanations of some of many images.
 
     Attributes:
-        entries: in the order in which they are shown.
-        num_images: all images, of which these are some.
-        worst_first: whether these are the worst, the worst first; else they are evenly spaced, by name.
-        unreadable: names of the images that could not be read.
-        warning: why the maps mean nothing; empty if nothing is known against them.
+        entries: The images in the order in which they are shown.
+        num_images: All images, of which these are some.
+        worst_first: Whether these are the worst, the worst first; else they are evenly spaced, by name.
+        unreadable: Names of the images that could not be read.
+        warning: Why the maps mean nothing; empty if nothing is known against them.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[GalleryEntry, ...]
     num_images: int
     worst_first: bool
     unreadable: tuple[str, ...]
@@ -98,7 +98,7 @@ class Gallery:
 def explain_all(
     classifier: Classifier,
     images: Sequence[LazyImage],
-    asked: Asked,
+    settings: GallerySettings,
     *,
     worst_first: bool = False,
     most: int = MOST,
@@ -107,17 +107,17 @@ def explain_all(
     """Explain some of many images; those that cannot be read are left out, each with a warning.
 
     Args:
-        classifier: the network with its preprocessing.
-        images: what to explain.
-        asked: how.
-        worst_first: predict all images first, and take those whose class got the least probability, or, where the class is
+        classifier: The network with its preprocessing.
+        images: What to explain.
+        settings: What is shown of each.
+        worst_first: Predict all images first, and take those whose class got the least probability, or, where the class is
             not known, those that the classifier is least sure of.
-        most: how many are explained; of more these are evenly spaced.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        most: How many are explained; of more these are evenly spaced.
+        listener: What receives progress and warnings; the screen if left out.
 
     Raises:
-        ImageError: none of the images can be read.
-        ModelError: the network does not allow what is asked.
+        ImageError: None of the images can be read.
+        ModelError: The network does not allow these settings.
     """
     unreadable: dict[str, None] = {}  # in order, each once
     candidates = list(images)
@@ -127,12 +127,12 @@ def explain_all(
         candidates = [sure[index][0] for index in order]
     else:
         candidates = _evenly(candidates, most)
-    entries: list[Entry] = []
+    entries: list[GalleryEntry] = []
     for image in candidates:
         if len(entries) == most:
             break
         try:
-            entries.append(_entry(classifier, image, asked))
+            entries.append(_entry(classifier, image, settings))
         except ImageError as error:
             _skip(image, error, unreadable, listener)
         listener(Progress("explain", len(entries), min(most, len(candidates))))
@@ -175,21 +175,10 @@ def _skip(image: LazyImage, error: ImageError, unreadable: dict[str, None], list
     listener(Message(f"Skipped: {error}", warning=True))
 
 
-def _entry(classifier: Classifier, image: LazyImage, asked: Asked) -> Entry:
-    explanation = explain(
-        classifier,
-        image.read(),
-        method=asked.method,
-        label=asked.label,
-        layer=asked.layer,
-        head=asked.head,
-        training=asked.training,
-        score=True,
-        listener=ignore,
-    )
+def _entry(classifier: Classifier, image: LazyImage, settings: GallerySettings) -> GalleryEntry:
+    explanation = explain(classifier, image.read(), score=True, listener=ignore, **vars(settings))
     overlay = thumbnail(explanation.overlay())
     seen = thumbnail(explanation.image)
-    small = replace(
-        explanation, photo=seen, box=(0, 0, *seen.shape[:2])
-    )  # of many photos the pixels would fill the memory
-    return Entry(image.name, small, overlay, truth_of(image.name, classifier.class_names))
+    # Of many photos the pixels would fill the memory.
+    small = replace(explanation, photo=seen, box=(0, 0, *seen.shape[:2]))
+    return GalleryEntry(image.name, small, overlay, truth_of(image.name, classifier.class_names))

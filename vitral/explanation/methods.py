@@ -9,12 +9,15 @@ from torch import Tensor
 
 from vitral.advice import argument
 from vitral.errors import ModelError, did_you_mean
-from vitral.explanation.gradcam import class_activation, contributions
-from vitral.explanation.relevance import class_relevance
-from vitral.explanation.rollout import attention_rollout, patch_relevance
+from vitral.explanation.relevance import (
+    attention_rollout,
+    class_activation,
+    class_relevance,
+    contributions,
+    patch_relevance,
+)
 from vitral.inference.predictor import Attended, Predictor
-from vitral.inference.recording import NO_ATTENTION
-from vitral.models.model import Images, Logits
+from vitral.models.model import NO_ATTENTION, Images, Logits
 
 Choice = Literal["auto", "rollout", "attention", "relevance", "grad-cam"]
 Method = Literal["attention rollout", "attention", "class-specific relevance", "Grad-CAM", "weight times input"]
@@ -27,18 +30,17 @@ NAMES: dict[str, Method] = {
 }
 OF_A_CLASS = ("class-specific relevance", "Grad-CAM", "weight times input")
 OF_ATTENTION = ("attention rollout", "attention", "class-specific relevance")
-PART = (argument("layer"), argument("head"))
 
 
 @dataclass(frozen=True)
-class Request:
+class MapRequest:
     """What is to be shown.
 
     Attributes:
-        method: what determines it.
-        target: the logit that is explained; None for each image's largest.
-        layer: of `attention`: counted from 1 among the layers that have attention; None for the last.
-        head: of `attention`: counted from 1; None for the mean of all.
+        method: What determines it.
+        target: The logit that is explained; None for each image's largest.
+        layer: The layer of `attention`, counted from 1 among the layers that have attention; None for the last.
+        head: The head of `attention`, counted from 1; None for the mean of all.
     """
 
     method: Method
@@ -52,9 +54,9 @@ class Maps:
     """What a method gives.
 
     Attributes:
-        logits: the network's output.
-        values: one value a patch or cell: at least 0, but of "weight times input".
-        part: which part of the network they are of, such as "layer 12, mean of 3 heads"; empty if of the whole.
+        logits: The network's output.
+        values: One value a patch or cell: at least 0, but of "weight times input".
+        part: The part of the network that they are of, such as "layer 12, mean of 3 heads"; empty if the whole.
     """
 
     logits: Logits
@@ -63,10 +65,10 @@ class Maps:
 
 
 def method_for(predictor: Predictor) -> Method:
-    """Return how a network is explained if nothing else is asked for."""
+    """Return how a network is explained if no method is named."""
     if predictor.has_attention:
         return "attention rollout"
-    return "weight times input" if predictor.is_linear else "Grad-CAM"
+    return "weight times input" if predictor.explained_by == "weights" else "Grad-CAM"
 
 
 def choose_method(
@@ -83,14 +85,14 @@ def choose_method(
     makes a chain; else rollout for Vision Transformers, weight times input for linear models, Grad-CAM for others.
 
     Args:
-        predictor: computes the network.
-        choice: a name of `Choice`.
-        of_class: whether a class is named.
-        layer: the layer that is named.
-        head: the head that is named.
+        predictor: Computes the network.
+        choice: A name of `Choice`.
+        of_class: Whether a class is named.
+        layer: The layer that is named.
+        head: The head that is named.
 
     Raises:
-        ModelError: there is no such method, or it does not know what is named.
+        ModelError: There is no such method, or it does not know what is named.
     """
     if choice != "auto" and choice not in NAMES:
         known = ("auto", *NAMES)
@@ -99,7 +101,8 @@ def choose_method(
     method = _automatic(predictor, of_class=of_class, part=part) if choice == "auto" else NAMES[choice]
     if part and method != "attention":
         raise ModelError(
-            f"{' and '.join(PART)} belong to {argument('method', 'attention')}; {method} takes all of them."
+            f"{argument('layer')} and {argument('head')} belong to {argument('method', 'attention')}; {method} takes all of "
+            "them."
         )
     if of_class and method not in OF_A_CLASS:
         raise ModelError(
@@ -118,33 +121,33 @@ def _automatic(predictor: Predictor, *, of_class: bool, part: bool) -> Method:
 
 
 def why_not_rollout(predictor: Predictor, method: Method) -> str:
-    """Return why a network that attends is explained by Grad-CAM, and not by its attention; empty where nobody would ask."""
+    """Return why a network that attends is explained by Grad-CAM, and not by its attention; empty where that is no surprise."""
     reason = predictor.no_rollout
     if method != "Grad-CAM" or not reason or reason == NO_ATTENTION:
         return ""
     return f"{predictor.describe()} allows no attention rollout: {reason}"
 
 
-def compute(predictor: Predictor, images: Images, request: Request) -> Maps:
+def compute(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return what a method gives for prepared images.
 
     Raises:
-        ModelError: the network does not allow the method, or has no such layer or head.
+        ModelError: The network does not allow the method, or has no such layer or head.
     """
     if predictor.no_rollout == NO_ATTENTION and request.method in OF_ATTENTION:
         other = method_for(predictor)
-        said = f"{predictor.describe()} cannot be explained by {request.method}: {NO_ATTENTION}; {other} explains it"
-        raise ModelError(f"{said} ({argument('method', 'auto')}).")
+        refusal = f"{predictor.describe()} cannot be explained by {request.method}: {NO_ATTENTION}; {other} explains it"
+        raise ModelError(f"{refusal} ({argument('method', 'auto')}).")
     return WAYS[request.method](predictor, images, request)
 
 
-def rollout(predictor: Predictor, images: Images, request: Request) -> Maps:
+def rollout(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return how much each patch reaches the pooled representation."""
     attended = predictor.attention(images)
     return Maps(attended.logits, _pooled(attended, attention_rollout(attended.attentions)))
 
 
-def relevance(predictor: Predictor, images: Images, request: Request) -> Maps:
+def relevance(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return how much each patch counts for the class by way of the attention."""
     seen = predictor.class_attention(images, request.target)
     followed = class_relevance(seen.attended.attentions, seen.gradients)
@@ -157,7 +160,7 @@ def _pooled(attended: Attended, followed: Float[Tensor, "batch tokens tokens"]) 
     )
 
 
-def attention(predictor: Predictor, images: Images, request: Request) -> Maps:
+def attention(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return where one layer looks: one head, or the mean of all."""
     seen = predictor.layer_attention(images, request.layer)
     heads = seen.maps.shape[1]
@@ -169,19 +172,19 @@ def attention(predictor: Predictor, images: Images, request: Request) -> Maps:
     return Maps(seen.logits, seen.maps[:, request.head - 1], f"{layer}, head {request.head} of {heads}")
 
 
-def grad_cam(predictor: Predictor, images: Images, request: Request) -> Maps:
+def grad_cam(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return what of the last feature map speaks for the class."""
     seen = predictor.class_maps(images, request.target)
     return Maps(seen.logits, class_activation(seen.maps, seen.gradients))
 
 
-def weight_times_input(predictor: Predictor, images: Images, request: Request) -> Maps:
+def weight_times_input(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return what each cell adds to the class's logit, or takes from it."""
     seen = predictor.class_maps(images, request.target)
     return Maps(seen.logits, contributions(seen.maps, seen.gradients))
 
 
-WAYS: dict[Method, Callable[[Predictor, Images, Request], Maps]] = {
+WAYS: dict[Method, Callable[[Predictor, Images, MapRequest], Maps]] = {
     "attention rollout": rollout,
     "attention": attention,
     "class-specific relevance": relevance,

@@ -24,7 +24,7 @@ from vitral.progress import show
 from vitral.tasks.task import classes_of
 
 SHOWN = 5
-MOST = 5000  # images whose features are computed: minutes on two cores
+MOST = 5000  # images to compute features of: minutes on two cores
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class Neighbour:
     """An image of a dataset.
 
     Attributes:
-        name: its file, or its name in a built-in dataset.
-        label: its classes, as the data name them.
-        similarity: cosine between its features and the image's, at most 1.
-        image: the image itself, small.
+        name: Its file, or its name in a built-in dataset.
+        label: Its classes, as the data name them.
+        similarity: Cosine between its features and the image's, at most 1.
+        image: The image itself, small.
     """
 
     name: str
@@ -53,9 +53,9 @@ class TrainingImages:
     """Images with the features that a classifier's network gives them.
 
     Attributes:
-        source: the images and their labels.
-        class_names: of the labels.
-        features: one row an image, of length 1.
+        source: The images and their labels.
+        class_names: The names of the classes.
+        features: One row an image, of length 1.
         described: "training images" if the classifier was trained on them, else "images of" the dataset.
     """
 
@@ -69,13 +69,13 @@ class TrainingImages:
         """Compute the features of a dataset's training images, each once; those that cannot be read are left out.
 
         Args:
-            classifier: the network with its preprocessing.
-            data: what `open_data` takes, or a dataset already open; of more than `MOST` images so many, evenly spread.
-            listener: receives progress and warnings; they are written to the screen if left out.
+            classifier: The network with its preprocessing.
+            data: What `open_data` takes, or a dataset already open; of more than `MOST` images so many, evenly spread.
+            listener: What receives progress and warnings; the screen if left out.
 
         Raises:
-            DataError: no such data, or data without end.
-            ImageError: an image of a dataset already open, or of one too large to be checked whole, cannot be read.
+            DataError: No such data, or data without end.
+            ImageError: An image of a dataset already open, or of one too large to be checked whole, cannot be read.
         """
         opened = data if isinstance(data, DataSet) else _open_readable(data, listener)
         source = opened.splits["train"]
@@ -93,22 +93,22 @@ class TrainingImages:
     def nearest(
         self, features: Float[Tensor, " features"], pixels: Pixels, count: int = SHOWN
     ) -> tuple[Neighbour, ...]:
-        """Return the images whose features point most nearly the same way, the nearest first; of equals the earlier.
+        """Return the images with features in the most similar direction, the nearest first; of equals the earlier.
 
         Args:
-            features: of an image, as the classifier's predictor gives them.
-            pixels: the image itself: one with the very same pixels says nothing of it and is left out.
-            count: how many at most.
+            features: The features of an image, as the classifier's predictor gives them.
+            pixels: The image itself; one with the very same pixels is left out.
+            count: How many at most.
         """
         similarities = self.features @ functional.normalize(features, dim=0)
-        shown: list[Neighbour] = []
+        neighbours: list[Neighbour] = []
         for index in torch.argsort(similarities, descending=True, stable=True).tolist():
-            if len(shown) == count:
+            if len(neighbours) == count:
                 break
             other = self.source.image(index)
             if not np.array_equal(other, pixels):
-                shown.append(self._neighbour(index, float(similarities[index]), other))
-        return tuple(shown)
+                neighbours.append(self._neighbour(index, float(similarities[index]), other))
+        return tuple(neighbours)
 
     def _neighbour(self, index: int, similarity: float, pixels: Pixels) -> Neighbour:
         label = ", ".join(self.class_names[number] for number in classes_of(self.source.label(index)))
@@ -119,7 +119,7 @@ def _open_readable(data: str | Path, listener: Listener) -> DataSet:
     """Open a dataset, without the images that cannot be read if there are some, which is then said.
 
     Raises:
-        DataError: no such data.
+        DataError: No such data.
     """
     try:
         return open_data(data, listener=listener)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, Float64
+from torch import Tensor
+from torch.nn import functional
 
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
@@ -16,13 +18,29 @@ from vitral.classifier.load import as_classifier
 from vitral.data.image_files import LazyImage
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
-from vitral.explanation.distance import IMAGES_AT_ONCE, AttentionDistance, attention_distance
-from vitral.explanation.embeddings import patch_filters, position_kind, position_similarity, position_tables
-from vitral.models.t2t import T2TViT
-from vitral.models.vit import ViT
+from vitral.inference.predictor import Predictor
+from vitral.models.model import Images, Model, PatchGrid
+from vitral.models.naming import describe
 from vitral.progress import show
 
 NUM_IMAGES = 128  # that the paper averages over
+NUM_FILTERS = 28  # as in the paper's figure
+IMAGES_AT_ONCE = 8  # the attention of a whole batch would take gigabytes in a large network
+
+
+@dataclass(frozen=True)
+class AttentionDistance:
+    """Mean attention distance of every head.
+
+    Attributes:
+        pixels: One row per layer, first layer first, one value a head, in pixels of the network's input.
+        num_images: Images averaged over.
+        image_size: Height and width of the network's input, pixels.
+    """
+
+    pixels: tuple[tuple[float, ...], ...]
+    num_images: int
+    image_size: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +48,14 @@ class NetworkAnalysis:
     """What a network has learned; each part None where it has no such thing.
 
     Attributes:
-        network: its name.
-        patch_filters: principal components of the patch embedding, values 0 to 1.
-        position_similarity: cosines between position embeddings.
+        network: Its name.
+        patch_filters: Principal components of the patch embedding, values 0 to 1.
+        position_similarity: Cosines between position embeddings.
         position_kind: "learned", or "fixed" sines and cosines; empty where there is no position embedding.
-        position_tables: how many different tables of position embeddings there are; of one a block the first block's is shown.
-        attention_distance: the heads' mean attention distances.
-        missing: what there is none of and why, one sentence each.
-        warning: why the network's answers are doubtful; empty if they are not.
+        position_tables: How many different tables of position embeddings there are; of one a block the first block's is shown.
+        attention_distance: The heads' mean attention distances.
+        missing: What there is none of and why, one sentence each.
+        warning: Why the network's answers are doubtful; empty if they are not.
     """
 
     network: str
@@ -80,25 +98,19 @@ def analyze(
     """Return what a classifier's network has learned of patches, positions and distances.
 
     Args:
-        classifier: a network with its preprocessing: itself, or whatever `load` takes.
-        data: images that the attention distances are averaged over, at most 128 of them, evenly spaced: whatever `predict`
+        classifier: A network with its preprocessing: itself, or whatever `load` takes.
+        data: Images that the attention distances are averaged over, at most 128 of them, evenly spaced: whatever `predict`
             takes; None leaves the distances out.
-        listener: receives progress; it is written to the screen if left out.
+        listener: What receives progress; the screen if left out.
 
     Raises:
-        ImageError: there is no image, or one cannot be read.
-        ModelError: the network is neither a Vision Transformer nor T2T-ViT.
+        ImageError: There is no image, or one cannot be read.
+        ModelError: The network is neither a Vision Transformer nor T2T-ViT.
     """
     classifier = as_classifier(classifier, tuned=False)
     name = classifier.predictor.describe()
     model = classifier.model
-    if not isinstance(model, ViT | T2TViT):
-        raise ModelError(
-            f"{name} has neither patches nor position embeddings nor attention between patches to analyse; only Vision "
-            "Transformers, hybrids and T2T-ViT have."
-        )
-    filters = patch_filters(model) if isinstance(model, ViT) else None
-    similarity = position_similarity(model)
+    filters, similarity, positions = patch_filters(model), position_similarity(model), model.positions()
     distance = None if data is None else _distance(classifier, list_images(data, listener), listener)
     reasons = (
         (filters, "The patches are cut from a feature map and have no colours, so that their filters cannot be shown."),
@@ -106,8 +118,7 @@ def analyze(
         (distance, f"How far the heads look is measured on images: name some by {argument('data')}."),
     )
     missing = tuple(reason for part, reason in reasons if part is None)
-    kind = "" if similarity is None else position_kind(model)
-    tables = position_tables(model)
+    kind, tables = ("", 1) if positions is None else (positions.kind, positions.tables)
     return NetworkAnalysis(name, filters, similarity, distance, missing, classifier.doubt(), kind, tables)
 
 
@@ -119,3 +130,114 @@ def _distance(classifier: Classifier, images: Sequence[LazyImage], listener: Lis
         if len(prepared) % IMAGES_AT_ONCE == 0:
             listener(Progress("read images", len(prepared), len(indices)))
     return attention_distance(classifier.predictor, torch.stack(prepared))
+
+
+@torch.no_grad()
+def patch_filters(
+    model: Model, *, num_filters: int = NUM_FILTERS
+) -> Float32[np.ndarray, "filters patch_height patch_width 3"] | None:
+    """Return the first principal components of the RGB patch embedding as small images (figure 7, left).
+
+    None for a hybrid or T2T-ViT, which cut patches from a feature map; these have no colours.
+
+    The components are those of the embedding's filters, one filter a channel, their mean taken out; the paper does not
+    say how it scaled them, so each is stretched on its own to 0 to 1. A component's sign means nothing; it is set
+    such that its largest weight is positive.
+
+    Args:
+        model: A network with patches.
+        num_filters: How many components at most; there are no more than filters, nor than values in a patch.
+
+    Raises:
+        ModelError: The network has no patches.
+    """
+    _check_patches(model)
+    weight = model.patch_filters()
+    if weight is None:
+        return None
+    weight = weight.double().cpu()
+    filters = weight.flatten(1)
+    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:num_filters]
+    largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
+    components = components * largest.sign()
+    low, high = components.amin(dim=1, keepdim=True), components.amax(dim=1, keepdim=True)
+    images = ((components - low) / (high - low).clamp_min(1e-12)).unflatten(1, weight.shape[1:])
+    return images.permute(0, 2, 3, 1).float().numpy()
+
+
+@torch.no_grad()
+def position_similarity(model: Model) -> Float32[np.ndarray, "rows columns rows columns"] | None:
+    """Return the cosine between the position embedding of every patch and every other's (figure 7, centre).
+
+    The class token's embedding is left out; of one table a block the first block's is taken. None where the network has no
+    position embedding.
+
+    Raises:
+        ModelError: The network has no patches.
+    """
+    grid, found = _check_patches(model), model.positions()
+    if found is None:
+        return None
+    positions = functional.normalize(found.table.double().cpu(), dim=-1)
+    return (positions @ positions.T).reshape(*grid.sides, *grid.sides).float().numpy()
+
+
+def _check_patches(model: Model) -> PatchGrid:
+    grid: PatchGrid | None = model.config.patch_grid
+    if grid is None:
+        raise ModelError(
+            f"{describe(model.config)} has neither patches nor position embeddings nor attention between patches to analyse; "
+            "only Vision Transformers, hybrids and T2T-ViT have."
+        )
+    return grid
+
+
+def attention_distance(predictor: Predictor, images: Images) -> AttentionDistance:
+    """Measure how far the heads of a network look, averaged over prepared images; the paper took 128.
+
+    Raises:
+        ModelError: The network's attention makes no chain from the answer to the patches.
+    """
+    totals: list[Float64[Tensor, "layers heads"]] = []
+    for chunk in torch.split(images, IMAGES_AT_ONCE):
+        attended = predictor.attention(chunk)
+        distances = patch_distances(attended.grid, attended.stride)
+        means = mean_distance(attended.attentions, distances, num_prefix_tokens=attended.num_prefix_tokens)
+        totals.append(means * len(chunk))
+    pixels = (torch.stack(totals).sum(dim=0) / len(images)).tolist()
+    return AttentionDistance(tuple(tuple(layer) for layer in pixels), len(images), predictor.image_size)
+
+
+def patch_distances(grid: tuple[int, int], stride: tuple[int, int]) -> Float64[Tensor, "patches patches"]:
+    """Return the distances between patch centres in pixels, patches in row-major order.
+
+    Args:
+        grid: Rows and columns of patches.
+        stride: Step between patches, (height, width) in pixels.
+    """
+    rows = torch.arange(grid[0], dtype=torch.float64) * stride[0]
+    columns = torch.arange(grid[1], dtype=torch.float64) * stride[1]
+    centres = torch.cartesian_prod(rows, columns)
+    return torch.cdist(centres, centres, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def mean_distance(
+    attentions: Sequence[Float[Tensor, "batch heads tokens tokens"]],
+    distances: Float64[Tensor, "patches patches"],
+    *,
+    num_prefix_tokens: int,
+) -> Float64[Tensor, "layers heads"]:
+    """Return the distance that each head attends over: per query patch the sum of weight times distance, then the mean.
+
+    The class token's row and column are left out and the weights left as they are, not scaled up to sum to 1 again, as
+    in the paper.
+
+    Args:
+        attentions: Attention probabilities of each layer.
+        distances: Distances between patch centres, pixels.
+        num_prefix_tokens: Tokens before the patches.
+    """
+    first = num_prefix_tokens
+    return torch.stack(
+        [(layer[:, :, first:, first:].double() * distances).sum(dim=-1).mean(dim=(0, 2)) for layer in attentions]
+    )

@@ -1,20 +1,46 @@
-"""Draw relevance over an image: a grid of numbers as a smooth map in the colours of the scale."""
+"""Draw relevance over an image: a grid of numbers as a smooth map in the colours of the scale.
 
+The colours go from deep blue over violet and orange to pale yellow. Lightness rises by equal steps in Oklab, a space made
+for equal differences to look equal, so that the order of the colours holds for colour-blind eyes and in grey print, too.
+"""
+
+import functools
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from jaxtyping import Float, Float32, UInt8
+from jaxtyping import Float, Float32, Float64, UInt8
 from PIL import Image, ImageOps
 
-from vitral.explanation.scale import colour_scale
 from vitral.images.decode import Pixels
 
-SMALLEST, LARGEST = 224, 1024  # pixels of a drawing's longer side
+SMALLEST = 224  # pixels of a drawing's longer side
+LARGEST = 1024  # likewise
 FIELD = 256  # pixels of a field's longer side: enough for the finest grid, and quick to blur
 BLUR = 0.4  # of a patch: enough to hide the grid
 COLOUR = 0.55  # share of the colour in the overlay; the image keeps the rest
 EVEN = 0.05  # of the mean: relevances that differ by less are alike, whose colours would make up a difference
+SHADES = 256
+LIGHTNESS = (0.22, 0.94)
+HUE = (280.0, 465.0)  # degrees
+CHROMA = 0.17  # at the middle; at the ends no colour of a screen is both that dark or light and that full
+
+# From Oklab to the cube roots of cone responses, and from those to linear red, green and blue
+# (bottosson.github.io/posts/oklab).
+TO_CONES = np.array(
+    [
+        (1.0, 0.3963377774, 0.2158037573),
+        (1.0, -0.1055613458, -0.0638541728),
+        (1.0, -0.0894841775, -1.2914855480),
+    ]
+)
+TO_RGB = np.array(
+    [
+        (4.0767416621, -3.3077115913, 0.2309699292),
+        (-1.2684380046, 2.6097574011, -0.3413193965),
+        (-0.0041960863, -0.7034186147, 1.7076147010),
+    ]
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +48,10 @@ class Field:
     """Relevance as a smooth field.
 
     Attributes:
-        values: from 0 where it is least relevant to 1 where it is most; all 1 where all parts matter alike, all 0 where
+        values: Relevance from 0, where it is least, to 1, where it is most; all 1 where all parts matter alike, all 0 where
             none does.
-        lowest: relevance where `values` is 0, in multiples of the mean relevance.
-        highest: relevance where `values` is 1, likewise; equal to `lowest` where all parts matter alike.
+        lowest: Relevance where `values` is 0, in multiples of the mean relevance.
+        highest: Relevance where `values` is 1, likewise; equal to `lowest` where all parts matter alike.
     """
 
     values: Float32[np.ndarray, "height width"]
@@ -37,8 +63,8 @@ def relevance_field(relevance: Float[np.ndarray, "rows columns"], *, shape: floa
     """Return a relevance grid as a smooth field.
 
     Args:
-        relevance: one value a patch, at least 0.
-        shape: width divided by height of the image that the grid spans.
+        relevance: One value a patch, at least 0.
+        shape: Width divided by height of the image that the grid spans.
     """
     rows, columns = relevance.shape
     size = (FIELD, max(1, round(FIELD / shape))) if shape >= 1 else (max(1, round(FIELD * shape)), FIELD)
@@ -78,8 +104,8 @@ def overlay(
     The grid spans the image whatever its shape, which undoes the squash to the network's square.
 
     Args:
-        image: what the network saw, at any resolution.
-        relevance: one value a patch, at least 0.
+        image: What the network saw, at any resolution.
+        relevance: One value a patch, at least 0.
     """
     photo = enlarged(Image.fromarray(image))
     photo.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)
@@ -92,3 +118,19 @@ def enlarged(photo: Image.Image) -> Image.Image:
     if factor == 1:
         return photo.copy()
     return photo.resize((photo.width * factor, photo.height * factor), Image.Resampling.NEAREST)
+
+
+@functools.cache
+def colour_scale() -> UInt8[np.ndarray, "256 3"]:
+    """Return the scale as sRGB values, from no relevance to the largest."""
+    position = np.linspace(0.0, 1.0, SHADES)
+    lightness = LIGHTNESS[0] + (LIGHTNESS[1] - LIGHTNESS[0]) * position
+    chroma = CHROMA * np.sin(np.pi * (0.12 + 0.76 * position)) ** 0.8
+    hue = np.deg2rad(HUE[0] + (HUE[1] - HUE[0]) * position)
+    return _srgb(np.stack([lightness, chroma * np.cos(hue), chroma * np.sin(hue)], axis=-1))
+
+
+def _srgb(oklab: Float64[np.ndarray, "colours 3"]) -> UInt8[np.ndarray, "colours 3"]:
+    linear = (oklab @ TO_CONES.T) ** 3 @ TO_RGB.T
+    curved = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * np.maximum(linear, 0.0) ** (1 / 2.4) - 0.055)
+    return np.rint(np.clip(curved, 0.0, 1.0) * 255).astype(np.uint8)

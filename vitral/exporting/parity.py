@@ -1,22 +1,25 @@
 """Whether an exported file answers as the classifier does, on real images of all sizes."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
 from PIL import Image
 from sklearn.datasets import load_sample_images
+from torch import Tensor, nn
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.image_files import LazyImage
 from vitral.errors import one_line
 from vitral.events import Listener, Progress
+from vitral.exporting.whole import written_network
 from vitral.images.decode import Pixels
-from vitral.inference.exported.graph import Decoded
+from vitral.inference.exported.format import Check, Layers
+from vitral.inference.exported.graph import Graph
 from vitral.inference.predictor import Predictor
 
 IMAGES = 200
@@ -27,9 +30,8 @@ MOST_APART = 1e-4  # of a probability, in float32
 MOST_APART_BY_STEPS = 0.02
 BATCHES = {1: 2, 3: 7}  # images of one size at once, by the number of the image that is repeated; of the others one
 THINNEST = 4  # times its shorter side: no image is longer
+SAME = 0.9999  # a cosine from which on two layers' values count as the same
 SHOWN = 10  # images with another answer that are named
-
-Answer = Callable[[Decoded], Float32[np.ndarray, "batch classes"]]
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,10 @@ class Other:
     """An image that the file and the classifier answer differently.
 
     Attributes:
-        image: its name.
-        classifier: what the classifier says.
-        file: what the file says.
-        margin: how far apart the classifier's probabilities of both are, 0 to 1.
+        image: Its name.
+        classifier: What the classifier says.
+        file: What the file says.
+        margin: How far apart the classifier's probabilities of both are, 0 to 1.
     """
 
     image: str
@@ -54,15 +56,15 @@ class Parity:
     """How far a file's answers are from the classifier's.
 
     Attributes:
-        computed_by: the runtime and the precision.
-        images: that were computed by both.
-        largest: the largest difference of a probability; infinite where the file gives no number, or not one for each class.
-        same_top: the share of the images whose most probable class is the same.
-        others: the images whose most probable class is not.
-        holds: whether it has to be, and is, within `most`; None where it does not have to be.
-        furthest: the number of the image whose answers differ most, counted from 0.
-        error: why the runtime could not compute an image; empty if it could compute all.
-        most: the difference that is allowed.
+        computed_by: The runtime and the precision.
+        images: Number of images that were computed by both.
+        largest: The largest difference of a probability; infinite where the file gives no number, or not one for each class.
+        same_top: The share of the images with the same most probable class.
+        others: The images with another most probable class.
+        holds: Whether the difference is within `most`; None where it does not have to be.
+        furthest: The number of the image that is answered most differently, counted from 0.
+        error: Why the runtime could not compute an image; empty if it could compute all.
+        most: The difference that is allowed.
     """
 
     computed_by: str
@@ -100,11 +102,11 @@ def check_images(own: Sequence[LazyImage] | None, size: tuple[int, int]) -> Iter
     """Give images that shrink by each of the factors, and that grow, to become a network's input.
 
     Args:
-        own: the user's; None for parts of the two photographs that scikit-learn has.
-        size: height and width of the network's input, pixels.
+        own: The user's; None for parts of the two photographs that scikit-learn has.
+        size: Height and width of the network's input, pixels.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     rng = np.random.default_rng(0)
     photos = load_sample_images() if own is None else None
@@ -141,29 +143,25 @@ def _part(photo: Pixels, rng: np.random.Generator) -> Pixels:
 
 def compare(
     classifier: Classifier,
-    answer: Answer,
+    check: Check,
     images: Iterable[tuple[str, Pixels]],
     *,
-    computed_by: str,
-    has_to_hold: bool,
     listener: Listener,
     reference: Predictor | None = None,
     most: float = MOST_APART,
 ) -> Parity:
-    """Compare a file's probabilities with a classifier's; a runtime that fails is told, not raised.
+    """Compare a file's probabilities with a classifier's; a runtime that fails is reported, not raised.
 
     Args:
-        classifier: computed by `reference`.
-        answer: the file.
-        images: with their names; some are given to the file several times over, to see that it takes batches.
-        computed_by: the runtime and the precision, for people.
-        has_to_hold: whether a difference above `most` is a failure.
-        listener: receives progress.
-        reference: what the file has to be like; None for the network in torch in float32.
-        most: difference of a probability that is allowed.
+        classifier: Computed by `reference`.
+        check: What computes the file.
+        images: Images with their names; some are given to the file several times over, to see that it takes batches.
+        listener: What receives progress.
+        reference: What the file has to be like; None for the network in torch in float32.
+        most: Difference of a probability that is allowed.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     reference = reference or classifier.predictor.exact
     apart: list[float] = []
@@ -173,10 +171,10 @@ def compare(
         own = classifier.to_probabilities(reference.logits(prepared))[0]
         count = BATCHES.get(number, 1)
         try:
-            found = torch.from_numpy(answer(np.repeat(pixels[None], count, axis=0)))
+            found = torch.from_numpy(check.answer(np.repeat(pixels[None], count, axis=0)))
         except Exception as error:  # a runtime raises anything
-            failed = f"{name}, {count} at once: {one_line(error)}"
-            return Parity(computed_by, number, math.nan, 0.0, (), False if has_to_hold else None, number, failed, most)
+            failed, holds = f"{name}, {count} at once: {one_line(error)}", False if check.has_to_hold else None
+            return Parity(check.computed_by, number, math.nan, 0.0, (), holds, number, failed, most)
         difference = float((found - own).abs().max()) if found.shape == (count, len(own)) else math.nan
         apart.append(difference if math.isfinite(difference) else math.inf)
         mine, theirs = int(own.argmax()), int(found[0].argmax()) % len(own)
@@ -185,6 +183,49 @@ def compare(
             others.append(Other(name, labels[mine], labels[theirs], float(own[mine] - own[theirs])))
         listener(Progress("check the file", number + 1, IMAGES))
     largest = max(apart)
-    holds = largest <= most if has_to_hold else None
+    holds = largest <= most if check.has_to_hold else None
     same = 1 - len(others) / len(apart)
-    return Parity(computed_by, len(apart), largest, same, tuple(others), holds, apart.index(largest), most=most)
+    return Parity(check.computed_by, len(apart), largest, same, tuple(others), holds, apart.index(largest), most=most)
+
+
+def layer_cosines(classifier: Classifier, graph: Graph, layers: Layers, pixels: Pixels) -> dict[str, float]:
+    """Return the cosine between what each layer gives in the network and in the file, in the order of computation.
+
+    It is multiplied by the ratio of both lengths, so that a layer with values that are only larger is seen, too.
+
+    Args:
+        classifier: Computed in torch in float32.
+        graph: The file.
+        layers: The names of the file's values by the layers that give them.
+        pixels: An image.
+    """
+    network = written_network(classifier)
+    own: dict[str, np.ndarray] = {}
+    for name, module in network.named_modules():
+        if name in layers:
+            module.register_forward_hook(partial(_keep, own, name))
+    with torch.no_grad():
+        network(classifier.preprocessing(pixels)[None])
+    found = graph.inner(pixels[None], tuple(dict.fromkeys(layers[name] for name in own)))
+    return {
+        name: _cosine(values, found[layers[name]])
+        for name, values in own.items()
+        if values.shape == found[layers[name]].shape  # else the graph orders its axes in another way
+    }
+
+
+def first_different(cosines: Mapping[str, float]) -> str:
+    """Return the first layer with other values; empty if there is none."""
+    return next((name for name, cosine in cosines.items() if not cosine >= SAME), "")
+
+
+def _keep(values: dict[str, np.ndarray], name: str, module: nn.Module, arguments: Any, output: object) -> None:  # noqa: ANN401
+    if isinstance(output, Tensor):
+        values[name] = output.float().numpy()
+
+
+def _cosine(own: np.ndarray, found: np.ndarray) -> float:
+    """Return the cosine times the ratio of both lengths, the shorter to the longer: 1 for the same values only."""
+    first, second = own.ravel().astype(np.float64), found.ravel().astype(np.float64)
+    longest = max(float(first @ first), float(second @ second))
+    return float(first @ second) / longest if longest > 0 else 1.0

@@ -25,13 +25,11 @@ WHITE = 255  # the largest value of a pixel
 PILLOW_BITS = 22
 INTEGERS = 1 << 15
 HALF = 1 << 11  # of such an integer, in which sums of 32 products with pixels are exact in float32
-VERTICAL_FIRST = (
-    int(PIL.__version__.partition(".")[0]) >= 13
-)  # from then on, where it loses over twice as many rows as columns
-SMOOTH, SHARP = (
-    -0.5,
-    -0.75,
-)  # the parameter of cubic convolution: of antialiased resizing, as in Pillow; of the other in torch
+# From Pillow 13 on, where it loses over twice as many rows as columns.
+VERTICAL_FIRST = int(PIL.__version__.partition(".")[0]) >= 13
+# The parameter of cubic convolution.
+SMOOTH = -0.5  # of antialiased resizing, as in Pillow
+SHARP = -0.75  # of the other, in torch
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,17 @@ class _Axis:
     first: Scalar
 
 
-class Preparation(nn.Module):
+class PreparationGraph(nn.Module):
     """Does what a `Preprocessing` does to images of one size, in operations that every runtime has.
 
     It gives the same bits where that resizes in 8 bits, but for sums so near to a half that float32 puts them on its other
     side, which changes the value by one level of 255; and the same up to float32's rounding where that resizes in float32.
 
     Args:
-        preprocessing: what is done.
+        preprocessing: What is done.
 
     Raises:
-        ModelError: it takes the nearest pixels as Pillow does, which adds up their places with the rounding of each sum.
+        ModelError: It takes the nearest pixels as Pillow does, which adds up their places with the rounding of each sum.
     """
 
     def __init__(self, preprocessing: Preprocessing) -> None:
@@ -149,8 +147,8 @@ class Preparation(nn.Module):
 
         A sum of products with such integers does not fit float32; those of their upper and of their lower halves do.
         """
-        kept = torch.arange(self.preprocessing.image_size[number]) + axis.first
-        weights = self._weights(axis, kept, pixels.shape[2])
+        outputs = torch.arange(self.preprocessing.image_size[number]) + axis.first
+        weights = self._weights(axis, outputs, pixels.shape[2])
         if not self.in_8_bits or self.preprocessing.interpolation == "nearest":
             return weights.float() @ pixels
         scale = torch.tensor(2.0**PILLOW_BITS, dtype=torch.float64)
@@ -228,12 +226,12 @@ def _cubic(distance: Tensor, a: float) -> Tensor:
     return torch.where(distance < 1, near, torch.where(distance < 2, far, torch.zeros_like(far)))
 
 
-def _either(which: Bool[Tensor, ""], one: _Axis, other: _Axis) -> _Axis:
+def _either(which: Bool[Tensor, ""], first: _Axis, second: _Axis) -> _Axis:
     return _Axis(
-        torch.where(which, one.start, other.start),
-        torch.where(which, one.span, other.span),
-        torch.where(which, one.whole, other.whole),
-        torch.where(which, one.first, other.first),
+        torch.where(which, first.start, second.start),
+        torch.where(which, first.span, second.span),
+        torch.where(which, first.whole, second.whole),
+        torch.where(which, first.first, second.first),
     )
 
 

@@ -1,5 +1,6 @@
 """A classifier as graphs: decoded images to prepared ones, these to answers, or both in one."""
 
+import sys
 from collections.abc import Mapping
 
 import torch
@@ -8,17 +9,15 @@ from torch import Tensor, nn
 
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
-from vitral.exporting.integers import to_integer_layers
-from vitral.exporting.preparation import Preparation
+from vitral.exporting.preparation import PreparationGraph
 from vitral.inference.copies import copy_in
 from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.exported.format import DECODED_AXES, PREPARED_AXES
+from vitral.inference.integers import to_integer_layers
 from vitral.inference.merging import merge_tokens
 from vitral.models.model import Images, Model
 
 EXAMPLE = 2, 41, 53  # images, rows and columns that a graph is traced with; a batch of one would become a constant
-DECODED: Mapping[int, str] = {0: "batch", 1: "height", 2: "width"}  # the free axes of decoded images
-PREPARED_AXES: Mapping[int, str] = {0: "batch"}
-Layers = dict[str, str]  # from the name of a layer of the network to that of the value of a file which it gives
 
 
 def written_network(classifier: Classifier) -> Model:
@@ -27,7 +26,7 @@ def written_network(classifier: Classifier) -> Model:
     What the classifier computes in integers is of integers in it, and the tokens that it merges are merged.
 
     Raises:
-        VitralError: the classifier's int8 form is of another network.
+        VitralError: The classifier's int8 form is of another network.
     """
     network, predictor = copy_in(classifier.model, torch.float32).cpu(), classifier.predictor
     if isinstance(predictor, EnginePredictor):
@@ -42,7 +41,7 @@ class Answering(nn.Module):
     """Gives what a classifier answers to prepared images.
 
     Args:
-        classifier: its network is copied, see `written_network`.
+        classifier: Its network is copied, see `written_network`.
     """
 
     def __init__(self, classifier: Classifier) -> None:
@@ -62,7 +61,7 @@ class Whole(nn.Module):
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
-        self.preparation, self.answering = Preparation(classifier.preprocessing), Answering(classifier)
+        self.preparation, self.answering = PreparationGraph(classifier.preprocessing), Answering(classifier)
 
     def forward(
         self, images: UInt8[Tensor, "batch rows columns 3"]
@@ -71,36 +70,38 @@ class Whole(nn.Module):
         return self.answering(self.preparation(images))
 
 
-def decoded_example() -> UInt8[Tensor, "batch rows columns 3"]:
-    """Return images to trace with."""
-    return torch.zeros(*EXAMPLE, 3, dtype=torch.uint8)
-
-
-def prepared_example(classifier: Classifier) -> Images:
-    """Return prepared images to trace with."""
-    return torch.zeros(EXAMPLE[0], 3, *classifier.preprocessing.image_size)
-
-
-def trace(
-    module: nn.Module, example: Tensor, axes: Mapping[int, str], classifier: Classifier
-) -> torch.export.ExportedProgram:
-    """Return the graph of what a module does with images.
+class ClassifierPrograms:
+    """The graphs of a classifier, see `Programs`; errors name its network.
 
     Args:
-        module: `Preparation`, `Answering` or `Whole`.
-        example: images.
-        axes: their axes that may be of any length, with the names of these.
-        classifier: named in errors.
-
-    Raises:
-        ModelError: its network cannot be a graph; the message names it.
+        classifier: Its network is copied, see `written_network`.
     """
-    name = classifier.predictor.describe()
-    if getattr(classifier.model.config, "experts", None) is not None:
-        raise ModelError(f"{name} sends each token to experts of its own; a graph computes the same for all.")
-    sizes = {axis: torch.export.Dim(axis_name) for axis, axis_name in axes.items()}
-    try:
-        with torch.no_grad():
-            return torch.export.export(module.eval(), (example,), dynamic_shapes=(sizes,))
-    except Exception as error:  # the tracer raises anything, and runs code of plugins
-        raise ModelError(f"{name} cannot be written as a graph ({one_line(error)}).") from error
+
+    def __init__(self, classifier: Classifier) -> None:
+        self.classifier = classifier
+        self.version = str(sys.modules["vitral"].__version__)  # the package itself names this room's `export`
+        self.decoded = torch.zeros(*EXAMPLE, 3, dtype=torch.uint8)
+
+    def preparing(self) -> torch.export.ExportedProgram:
+        """Return the graph from decoded images to prepared ones."""
+        return self._trace(PreparationGraph(self.classifier.preprocessing), self.decoded, DECODED_AXES)
+
+    def answering(self) -> torch.export.ExportedProgram:
+        """Return the graph from prepared images to probabilities and logits."""
+        prepared = torch.zeros(EXAMPLE[0], 3, *self.classifier.preprocessing.image_size)
+        return self._trace(Answering(self.classifier), prepared, PREPARED_AXES)
+
+    def whole(self) -> torch.export.ExportedProgram:
+        """Return both in one."""
+        return self._trace(Whole(self.classifier), self.decoded, DECODED_AXES)
+
+    def _trace(self, module: nn.Module, example: Tensor, axes: Mapping[int, str]) -> torch.export.ExportedProgram:
+        name = self.classifier.predictor.describe()
+        if reason := self.classifier.model.config.obstacle_to("export"):
+            raise ModelError(f"{name} cannot be written as a graph, which computes the same for all images: {reason}.")
+        sizes = {axis: torch.export.Dim(axis_name) for axis, axis_name in axes.items()}
+        try:
+            with torch.no_grad():
+                return torch.export.export(module.eval(), (example,), dynamic_shapes=(sizes,))
+        except Exception as error:  # the tracer raises anything, and runs code of plugins
+            raise ModelError(f"{name} cannot be written as a graph ({one_line(error)}).") from error

@@ -51,21 +51,21 @@ def collect(
     The processes of a job share the images out, and each ends with all rows.
 
     Args:
-        compute: gives the rows of a batch of prepared images, on the CPU.
-        source: images and labels.
-        preprocessing: prepares the images.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        limit: images to take of an endless source; a finite one is always taken whole.
-        purpose: the name under which the listener hears of the progress.
-        listener: receives progress.
-        encode: makes a tensor of labels; class numbers if left out.
-        stop: asked after every batch, as often by every process, whether to stop.
+        compute: Computes the rows of a batch of prepared images, on the CPU.
+        source: Images and labels.
+        preprocessing: The preprocessing of the images.
+        batch_size: Images computed at once.
+        workers: Processes that decode; 0 decodes here.
+        limit: Images to take of an endless source; a finite one is always taken whole.
+        purpose: The name under which the listener hears of the progress.
+        listener: What receives progress.
+        encode: Makes a tensor of labels; class numbers if left out.
+        stop: Says after every batch, in every process alike, whether to stop.
 
     Raises:
         Stopped: `stop` said so.
-        DataError: the source is empty.
-        ImageError: an image cannot be read.
+        DataError: The source is empty.
+        ImageError: An image cannot be read.
         ModelError: `batch_size` is below 1.
     """
     count = min(len(source), limit) if source.endless and limit is not None else len(source)

@@ -1,12 +1,13 @@
-"""Which runtime computes a network: the one that is asked for, or the fastest of those that are there, measured once."""
+"""Which runtime computes a network: the one that a user names, or the fastest of those that are there, measured once."""
 
 import hashlib
 import importlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import get_args
+from typing import TypeVar, get_args
 
 import torch
 
@@ -34,7 +35,7 @@ from vitral.inference.runtimes import MERGING, check_able_to_merge
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.machine import has_int8, has_native_bf16, processor_name
-from vitral.models.kernels.linear import HAS_FUSED_BF16
+from vitral.models.kernels import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 IMAGES = 4  # computed at once where speeds are measured
@@ -44,7 +45,7 @@ KIND = "engines"  # of what is cached
 
 
 @dataclass(frozen=True)
-class Way:
+class Computation:
     """A runtime and a precision, and how many tokens each block merges."""
 
     engine: Engine
@@ -56,9 +57,10 @@ class Way:
         return f"{self.engine} in {self.precision}{said_of_merging(self.merge)}"
 
 
-Speeds = dict[Way, float]  # images/s
-PLAIN = Way("torch", "fp32")  # the network itself
-INTEGERS = Way("packed", "int8")
+Speeds = dict[Computation, float]  # images/s
+Result = TypeVar("Result")
+PLAIN = Computation("torch", "fp32")  # the network itself
+INTEGERS = Computation("packed", "int8")
 
 
 def predictor_of(
@@ -74,15 +76,15 @@ def predictor_of(
     Where "auto" leaves a choice, the processes of a job call this together: the first measures, and all take the same.
 
     Args:
-        model: the network.
-        engine: the runtime; "auto" for the fastest; None for the network itself in fp32, and for the fastest otherwise.
+        model: The network.
+        engine: The runtime; "auto" for the fastest; None for the network itself in fp32, and for the fastest otherwise.
         precision: "fp32", "bf16", "int8", or "auto" for bf16 where the hardware has it and it is faster.
-        listener: receives what was taken where there was a choice.
-        quantization: of the network, which int8 takes.
-        merge: tokens that each block but the last is to have fewer (ToMe), which changes the answers; 0 for none.
+        listener: What receives a message on what was taken, where there was a choice.
+        quantization: The int8 form of the network, which int8 takes.
+        merge: Tokens that each block but the last is to have fewer (ToMe), which changes the answers; 0 for none.
 
     Raises:
-        ModelError: an unknown engine or precision, or one that is not installed or cannot compute the network; int8 of a
+        ModelError: An unknown engine or precision, or one that is not installed or cannot compute the network; int8 of a
             network without a quantization, or where another precision is faster; or tokens that cannot be merged.
     """
     _check("engine", engine or "auto", get_args(EngineChoice))
@@ -100,69 +102,68 @@ def predictor_of(
             return EnginePredictor(model, engine, precision, merge=merge)
     if precision == "int8":
         return _in_int8(model, quantization, merge, listener)
-    taken: Way | ModelError | None = None
+    return predictor_in(model, _by_first(lambda: _best(model, engine or "auto", precision, merge, listener)))
+
+
+def _by_first(choose: Callable[[], Result]) -> Result:
+    """Return what the first process of a job chooses, in all of them; what it refuses, all refuse."""
+    chosen: Result | ModelError | None = None
     if distributed.rank() == 0:
-        taken = _best(model, engine or "auto", precision, merge, listener)
-    way = distributed.broadcast(taken)
-    if not isinstance(way, Way):
-        assert way is not None
-        raise way
-    return predictor_in(model, way)
+        try:
+            chosen = choose()
+        except ModelError as error:
+            chosen = error
+    received = distributed.broadcast(chosen)
+    if isinstance(received, ModelError):
+        raise received
+    assert received is not None, "the first process has sent something"
+    return received
 
 
-def predictor_in(model: Model, way: Way, quantization: Quantization | None = None) -> Predictor:
-    """Return what computes a network's logits in one way; int8 by a quantization of the network.
+def predictor_in(model: Model, option: Computation, quantization: Quantization | None = None) -> Predictor:
+    """Return what computes a network's logits so; int8 by a quantization of the network.
 
     Raises:
-        ModelError: tokens that cannot be merged.
+        ModelError: Tokens that cannot be merged.
     """
-    if way.merge:
+    if option.merge:
         check_merging(model)
-    if way == PLAIN:
+    if option == PLAIN:
         return TorchPredictor(model)
-    form = quantization if way.precision == "int8" else None
-    return EnginePredictor(model, way.engine, way.precision, form, way.merge)
+    form = quantization if option.precision == "int8" else None
+    return EnginePredictor(model, option.engine, option.precision, form, option.merge)
 
 
-def can_compute(way: Way, quantization: Quantization | None) -> bool:
-    """Tell whether what a way takes is there: the runtime, the processor's instructions, and for int8 a quantization."""
-    if not is_installed(way.engine) or way.precision not in precisions_of(way.engine):
+def can_compute(option: Computation, quantization: Quantization | None) -> bool:
+    """Tell whether a computation has what it needs: the runtime, the processor's instructions, and for int8 a quantization."""
+    if not is_installed(option.engine) or option.precision not in precisions_of(option.engine):
         return False
-    if way.merge and way.engine not in MERGING:
+    if option.merge and option.engine not in MERGING:
         return False
-    if way.engine == "packed" and way.precision == "bf16" and not HAS_FUSED_BF16:
+    if option.engine == "packed" and option.precision == "bf16" and not HAS_FUSED_BF16:
         return False
-    return way.precision != "int8" or (quantization is not None and has_int8())
+    return option.precision != "int8" or (quantization is not None and has_int8())
 
 
 def _in_int8(model: Model, quantization: Quantization | None, merge: int, listener: Listener) -> Predictor:
-    quantization = needed_form(quantization)
-    taken: Speeds | ModelError | None = None
-    if distributed.rank() == 0:
-        try:
-            taken = int8_speeds(model, quantization, merge)
-        except ModelError as error:
-            taken = error
-    speeds = distributed.broadcast(taken)
-    if not isinstance(speeds, dict):
-        assert speeds is not None
-        raise speeds
+    form = needed_form(quantization)
+    speeds = _by_first(lambda: int8_speeds(model, form, merge))
     mine = replace(INTEGERS, merge=merge)
-    others = ", ".join(f"{way} {speed:.3g}" for way, speed in speeds.items() if way != mine)
+    others = ", ".join(f"{option} {speed:.3g}" for option, speed in speeds.items() if option != mine)
     listener(
         Message(
             f"Computes by {mine}: {speeds[mine]:.3g} images/s in a short measurement ({others}). "
-            f"{quantization.sentence()}{' That is without merging.' if merge else ''}"
+            f"{form.sentence()}{' That is without merging.' if merge else ''}"
         )
     )
-    return predictor_in(model, mine, quantization)
+    return predictor_in(model, mine, form)
 
 
 def needed_form(quantization: Quantization | None) -> Quantization:
     """Return a quantization that is there.
 
     Raises:
-        ModelError: it is not; the message says how it is found.
+        ModelError: It is not; the message says how it is found.
     """
     if quantization is None:
         raise ModelError(
@@ -176,15 +177,15 @@ def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Spe
     """Return how fast a network computes in int8 here, and from packed weights in the precisions that it competes with.
 
     Raises:
-        ModelError: it cannot, or another one is faster.
+        ModelError: It cannot, or another one is faster.
     """
     native = has_native_bf16(next(model.parameters()).device)
     mine = replace(INTEGERS, merge=merge)
-    ways = [mine, Way("packed", "fp32", merge), *([Way("packed", "bf16", merge)] if native else [])]
-    speeds = _known(model, ways, quantization)
+    options = [mine, Computation("packed", "fp32", merge), *([Computation("packed", "bf16", merge)] if native else [])]
+    speeds = _known(model, options, quantization)
     if speeds is None or mine not in speeds:
-        speeds = {way: measured(model, way, quantization if way == mine else None) for way in ways}
-        _keep(model, ways, speeds, quantization)
+        speeds = {option: measured(model, option, quantization if option == mine else None) for option in options}
+        _keep(model, options, speeds, quantization)
     best = max(speeds, key=speeds.__getitem__)
     if best != mine:
         raise ModelError(
@@ -196,31 +197,39 @@ def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Spe
 
 def _best(
     model: Model, engine: EngineChoice, precision: PrecisionChoice, merge: int, listener: Listener
-) -> Way | ModelError:
-    """Return the fastest way, or why none can compute; the network itself where none of all can be measured."""
-    ways = [
-        replace(way, merge=merge) for way in ways_of(model, engine, precision) if not merge or way.engine in MERGING
+) -> Computation:
+    """Return the fastest option; the network itself where none of all can be measured.
+
+    Raises:
+        ModelError: The only engine that is allowed cannot compute.
+    """
+    options = [
+        replace(option, merge=merge)
+        for option in computations_of(model, engine, precision)
+        if not merge or option.engine in MERGING
     ]
-    if len(ways) == 1:
-        return ways[0]
-    speeds = _known(model, ways)
+    if len(options) == 1:
+        return options[0]
+    speeds = _known(model, options)
     if speeds is None:
-        speeds, reason = _all_measured(model, ways)
+        speeds, reason = _all_measured(model, options)
+        if not speeds and engine != "auto" and reason is not None:
+            raise reason
         if not speeds:
-            return reason if engine != "auto" and reason is not None else ways[0]
-        _keep(model, ways, speeds)
+            return options[0]
+        _keep(model, options, speeds)
     best = fastest(speeds)
     listener(Message(_said(best, speeds)))
     return best
 
 
-def _all_measured(model: Model, ways: list[Way]) -> tuple[Speeds, ModelError | None]:
+def _all_measured(model: Model, options: list[Computation]) -> tuple[Speeds, ModelError | None]:
     """Return the speeds of those that can compute, and why the last of the others cannot."""
     speeds: Speeds = {}
     reason = None
-    for way in ways:
+    for option in options:
         try:
-            speeds[way] = measured(model, way)
+            speeds[option] = measured(model, option)
         except ModelError as error:
             reason = error
     return speeds, reason
@@ -231,7 +240,7 @@ def _check(name: str, value: str, known: tuple[str, ...]) -> None:
         raise ModelError(f"There is no {name} '{value}', only {', '.join(known)}.{did_you_mean(value, known)}")
 
 
-def ways_of(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> list[Way]:
+def computations_of(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> list[Computation]:
     """Return what may compute; the network itself is among them wherever fp32 is.
 
     What torch.compile makes is only taken by name: to make it takes minutes.
@@ -241,60 +250,67 @@ def ways_of(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> l
     if engine != "auto":
         engines = [engine]
     elif device.type == "cpu":
-        engines += [*(["packed"] if HAS_PACKING else []), *(one for one in EXTRAS if is_installed(one))]  # type: ignore[list-item]
+        engines += [*(["packed"] if HAS_PACKING else []), *(runtime for runtime in EXTRAS if is_installed(runtime))]  # type: ignore[list-item]
     if precision != "auto":
-        return [Way(one, precision) for one in engines if precision in precisions_of(one)]
+        return [Computation(runtime, precision) for runtime in engines if precision in precisions_of(runtime)]
     precisions: tuple[Precision, ...] = ("fp32", "bf16") if has_native_bf16(device) else ("fp32",)
-    return [Way(one, each) for each in precisions for one in engines if each in precisions_of(one)]
+    return [Computation(runtime, each) for each in precisions for runtime in engines if each in precisions_of(runtime)]
 
 
-def measured(model: Model, way: Way, quantization: Quantization | None = None) -> float:
+def measured(model: Model, option: Computation, quantization: Quantization | None = None) -> float:
     """Return the images/s of a runtime on images of the network's size; nothing that is done once for a shape is timed.
 
     Raises:
-        ModelError: it cannot compute the network.
+        ModelError: It cannot compute the network.
     """
-    predictor = EnginePredictor(model, way.engine, way.precision, quantization, way.merge)
+    predictor = EnginePredictor(model, option.engine, option.precision, quantization, option.merge)
     images = torch.zeros(IMAGES, 3, *model.image_size)
     predictor.logits(images[:1])  # it is made
-    begun = time.perf_counter()
+    start = time.perf_counter()
     predictor.logits(images[:1])
-    if time.perf_counter() - begun > SECONDS:  # a large network
+    if time.perf_counter() - start > SECONDS:  # a large network
         images = images[:1]
     else:
         predictor.logits(images)  # it is made for this many
-    passes, begun = 0, time.perf_counter()
-    while passes == 0 or time.perf_counter() - begun < SECONDS:
+    passes, start = 0, time.perf_counter()
+    while passes == 0 or time.perf_counter() - start < SECONDS:
         predictor.logits(images)
         passes += 1
-    return passes * len(images) / (time.perf_counter() - begun)
+    return passes * len(images) / (time.perf_counter() - start)
 
 
-def fastest(speeds: Speeds) -> Way:
-    """Return the fastest way; of bf16 only where it is faster by more than chance and a rounding are worth."""
+def fastest(speeds: Speeds) -> Computation:
+    """Return the fastest computation; of bf16 only where it is faster by more than chance and a rounding are worth."""
     ranked = sorted(speeds, key=speeds.__getitem__, reverse=True)
-    exact = next((way for way in ranked if way.precision == "fp32"), None)
+    exact = next((option for option in ranked if option.precision == "fp32"), None)
     if exact is None or speeds[ranked[0]] >= WORTH * speeds[exact]:
         return ranked[0]
     return exact
 
 
-def _said(best: Way, speeds: Speeds) -> str:
-    others = ", ".join(f"{way} {speed:.3g}" for way, speed in speeds.items() if way != best)
+def _said(best: Computation, speeds: Speeds) -> str:
+    others = ", ".join(f"{option} {speed:.3g}" for option, speed in speeds.items() if option != best)
     line = f"Computes by {best}: {speeds[best]:.3g} images/s in a short measurement ({others})."
     if best.precision == "fp32":
         return line
     return f"{line} bf16 keeps three digits of every value; {argument('precision', 'fp32')} computes exactly."
 
 
-def _place(model: Model, ways: list[Way], quantization: Quantization | None = None) -> str:
-    """Return a name that stands for the network's shape, this machine, the versions and the ways that were to be compared."""
+def _place(model: Model, options: list[Computation], quantization: Quantization | None = None) -> str:
+    """Return a name that stands for the network's shape, this machine, the versions and what was to be compared."""
     extras = [name for engine, packages in EXTRAS.items() if is_installed(engine) for name in packages]
     versions = [_version(name) for name in ("torch", *extras)]
     device = next(model.parameters()).device
     where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
-    kept = [] if quantization is None else list(quantization.kept)
-    facts = [repr(model.config), where, torch.get_num_threads(), versions, [str(way) for way in ways], *kept]
+    float_layers = [] if quantization is None else list(quantization.kept)
+    facts = [
+        repr(model.config),
+        where,
+        torch.get_num_threads(),
+        versions,
+        [str(option) for option in options],
+        *float_layers,
+    ]
     return f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
 
 
@@ -307,18 +323,18 @@ def _version(package: str) -> str:
         return str(getattr(importlib.import_module(package), "__version__", ""))
 
 
-def _known(model: Model, ways: list[Way], quantization: Quantization | None = None) -> Speeds | None:
+def _known(model: Model, options: list[Computation], quantization: Quantization | None = None) -> Speeds | None:
     try:
-        stored = json.loads((cache(KIND) / _place(model, ways, quantization)).read_text())
-        speeds = {way: float(stored[str(way)]) for way in ways if str(way) in stored}
+        stored = json.loads((cache(KIND) / _place(model, options, quantization)).read_text())
+        speeds = {option: float(stored[str(option)]) for option in options if str(option) in stored}
     except (OSError, ValueError, TypeError):
         return None
     return speeds or None
 
 
-def _keep(model: Model, ways: list[Way], speeds: Speeds, quantization: Quantization | None = None) -> None:
+def _keep(model: Model, options: list[Computation], speeds: Speeds, quantization: Quantization | None = None) -> None:
     try:
-        path = cache(KIND) / _place(model, ways, quantization)
-        write_file(path, json.dumps({str(way): speed for way, speed in speeds.items()}))
+        path = cache(KIND) / _place(model, options, quantization)
+        write_file(path, json.dumps({str(option): speed for option, speed in speeds.items()}))
     except StorageError:
-        return  # it is measured anew the next time
+        return  # the next process measures again

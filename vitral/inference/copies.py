@@ -1,4 +1,4 @@
-"""A network's copy in another precision, for inference alone: the network itself goes on as it is."""
+"""A network's copy in another precision, for inference alone: the network itself stays as it is."""
 
 import copy
 import itertools
@@ -19,10 +19,10 @@ def copy_in(network: Model, dtype: torch.dtype) -> Model:
     stay in float32, in which these layers compute: a batch norm divides by a deviation that bfloat16 has three digits of.
     """
     exact = [module for module in network.modules() if isinstance(module, _BatchNorm | RotaryPosition)]
-    kept = {id(value) for module in exact for value in itertools.chain(module.parameters(), module.buffers())}
+    unchanged = {id(value) for module in exact for value in itertools.chain(module.parameters(), module.buffers())}
     taken: dict[int, Any] = {}
     for value in itertools.chain(network.parameters(), network.buffers()):
-        same = id(value) in kept or not value.is_floating_point()
+        same = id(value) in unchanged or not value.is_floating_point()
         cast = value.detach() if same else value.detach().to(dtype)
         taken[id(value)] = nn.Parameter(cast, requires_grad=False) if isinstance(value, nn.Parameter) else cast
     return copy.deepcopy(network, taken).eval()

@@ -3,12 +3,12 @@
 from vitral.errors import ModelError, VitralError, one_line
 from vitral.inference.copies import state_of
 from vitral.inference.engines import Engine, Precision
-from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
+from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
 from vitral.inference.runtimes import RUNTIMES, Compute, integers, merging
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import keep_freed_memory
-from vitral.models.model import Features, Images, Logits, Model
+from vitral.models.model import Images, Logits, Model
 
 
 def said_of_merging(count: int) -> str:
@@ -16,20 +16,20 @@ def said_of_merging(count: int) -> str:
     return f", {count} tokens merged a block" if count else ""
 
 
-class EnginePredictor(Predictor):
+class EnginePredictor(TorchPredictor):
     """Computes the logits by a runtime in a precision; features, attention and gradients are the network's own, in float32.
 
-    The runtime takes the network as it is at the first call, and anew after a change of its weights or its size. A change that
+    The runtime takes the network as it is at the first call, and again after a change of its weights or its size. A change that
     torch does not count, in place through `.data` (`weight.data.mul_(3)`), is not seen: write under `torch.no_grad()` instead.
 
-    A predictor that is pickled or copied leaves behind what was made of the network; it is made anew at the next call.
+    A predictor that is pickled or copied leaves behind what was made of the network; the next call makes it again.
 
     Args:
-        model: the network, which stays as it is.
-        engine: the runtime.
-        precision: in which the runtime computes.
-        quantization: of the network, for int8.
-        merge: tokens that each block but the last is to have fewer; 0 for the network as it is.
+        model: The network, which stays as it is.
+        engine: The runtime.
+        precision: The precision in which the runtime computes.
+        quantization: The int8 form of the network, for int8.
+        merge: Tokens that each block but the last is to have fewer; 0 for the network as it is.
     """
 
     def __init__(
@@ -40,29 +40,13 @@ class EnginePredictor(Predictor):
         quantization: Quantization | None = None,
         merge: int = 0,
     ) -> None:
-        self.model, self.engine, self.precision = model, engine, precision
-        self.quantization, self.merge = quantization, merge
-        self._own = TorchPredictor(model)
+        super().__init__(model)
+        self.engine, self.precision, self.quantization, self.merge = engine, precision, quantization, merge
         self._made: tuple[object, Compute] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Return what is pickled or copied: all but what a runtime made, which holds memory of its own kind."""
         return {**self.__dict__, "_made": None}
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """Height and width of the images, in pixels."""
-        return self._own.image_size
-
-    @property
-    def num_classes(self) -> int:
-        """The number of logits."""
-        return self._own.num_classes
-
-    @property
-    def num_parameters(self) -> int:
-        """The number of learned values."""
-        return self._own.num_parameters
 
     @property
     def computed_by(self) -> str:
@@ -77,17 +61,13 @@ class EnginePredictor(Predictor):
     @property
     def exact(self) -> Predictor:
         """The network in torch, as it is."""
-        return self._own
-
-    def describe(self) -> str:
-        """Return the variant's name, or the family's where the network is of no variant."""
-        return self._own.describe()
+        return TorchPredictor(self.model)
 
     def logits(self, images: Images) -> Logits:
         """Return the logits of prepared images.
 
         Raises:
-            ModelError: the runtime is not installed, or cannot compute this network; or images of another size.
+            ModelError: The runtime is not installed, or cannot compute this network; or images of another size.
         """
         try:
             return self._compute()(images)
@@ -111,38 +91,3 @@ class EnginePredictor(Predictor):
         if self.quantization is not None:
             return integers(self.model, self.quantization)
         return RUNTIMES[self.engine](self.model, self.precision)
-
-    def features(self, images: Images) -> Features:
-        """Return the pooled representations of prepared images."""
-        return self._own.features(images)
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether the network is explained by its attention."""
-        return self._own.has_attention
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether the network is a linear layer on the shrunk image."""
-        return self._own.is_linear
-
-    @property
-    def no_rollout(self) -> str:
-        """Why attention cannot be followed from the answer to the image; empty if it can be."""
-        return self._own.no_rollout
-
-    def attention(self, images: Images) -> Attended:
-        """Return the attention of every layer."""
-        return self._own.attention(images)
-
-    def class_attention(self, images: Images, target: int | None = None) -> ClassAttention:
-        """Return the attention of every layer with the gradients of a class."""
-        return self._own.class_attention(images, target)
-
-    def layer_attention(self, images: Images, layer: int | None = None) -> LayerAttention:
-        """Return where one layer looks."""
-        return self._own.layer_attention(images, layer)
-
-    def class_maps(self, images: Images, target: int | None = None) -> ClassMaps:
-        """Return the last feature maps with the gradients of a class."""
-        return self._own.class_maps(images, target)

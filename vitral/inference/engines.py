@@ -17,6 +17,7 @@ EXTRAS: dict[Engine, tuple[str, ...]] = {
     "openvino": ("openvino", "onnxscript"),
     "onnxruntime": ("onnxruntime", "onnxscript"),
 }
+OPSET = 20  # of ONNX: the first with GELU as one node
 EngineChoice = Literal[Engine, "auto"]
 PrecisionChoice = Literal[Precision, "auto"]
 
@@ -28,30 +29,36 @@ def precisions_of(engine: Engine) -> tuple[Precision, ...]:
     return ("fp32",) if engine == "onnxruntime" else ("fp32", "bf16")
 
 
-def is_installed(engine: Engine, *, converts: bool = True) -> bool:
-    """Tell whether what an engine needs is there.
-
-    Args:
-        engine: the engine.
-        converts: whether it is to take a network of ours, not a file of its own.
-    """
-    packages = EXTRAS.get(engine, ())
-    return all(importlib.util.find_spec(package) is not None for package in (packages if converts else packages[:1]))
+def is_installed(engine: Engine) -> bool:
+    """Tell whether what an engine needs to compute a network is there."""
+    return not _missing(EXTRAS.get(engine, ()))
 
 
-def check_able(engine: Engine, precision: str, *, converts: bool = True) -> None:
-    """Refuse an engine whose package is missing, or that does not compute in a precision.
-
-    Args:
-        engine: the engine.
-        precision: one of its own, or "auto" for any.
-        converts: see `is_installed`.
+def check_installed(engine: str, packages: tuple[str, ...]) -> None:
+    """Refuse a runtime of which a package is missing.
 
     Raises:
-        ModelError: it says what to install, or what to take.
+        ModelError: It says what to install.
     """
-    if not is_installed(engine, converts=converts):
+    if _missing(packages):
         raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
+
+
+def _missing(packages: tuple[str, ...]) -> list[str]:
+    return [package for package in packages if importlib.util.find_spec(package) is None]
+
+
+def check_able(engine: Engine, precision: str) -> None:
+    """Refuse an engine without its package, or one that does not compute in a precision.
+
+    Args:
+        engine: The engine.
+        precision: One of its own, or "auto" for any.
+
+    Raises:
+        ModelError: It says what to install, or what to take.
+    """
+    check_installed(engine, EXTRAS.get(engine, ()))
     if precision not in (*precisions_of(engine), "auto"):
         raise ModelError(
             f"The engine '{engine}' computes in {' or '.join(precisions_of(engine))}; take another engine."
@@ -59,17 +66,17 @@ def check_able(engine: Engine, precision: str, *, converts: bool = True) -> None
 
 
 def thread_count() -> int:
-    """Return how many threads a runtime is given: torch's own where it is loaded, else one for each core, or as asked."""
+    """Return how many threads a runtime is given: torch's own where it is loaded, else OMP_NUM_THREADS, or all cores."""
     if (torch := sys.modules.get("torch")) is not None:
         return int(torch.get_num_threads())
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked):
-        return int(asked)
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads):
+        return int(threads)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def openvino_hints(precision: Precision, threads: int) -> dict[str, str | int]:
-    """Return what OpenVINO's plugin for the CPU is told; untold it computes in bf16 wherever the CPU does."""
+    """Return the settings of OpenVINO's plugin for the CPU; without them it computes in bf16 wherever the CPU does."""
     return {
         "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
         "INFERENCE_NUM_THREADS": threads,
@@ -81,7 +88,7 @@ def openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
     """Return the one core of this process.
 
     Each core's plugin for the CPU gives the thread another stack to hear signals on, and as it goes sets the stack that was
-    there when it came. Of two the second leaves behind the first one's, whose memory is gone: the next Ctrl-C is a crash.
+    there when it came. Of two the second leaves behind the first one's, but that memory is freed: the next Ctrl-C is a crash.
     """
     return importlib.import_module("openvino").Core()
 

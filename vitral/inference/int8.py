@@ -1,4 +1,4 @@
-"""A network whose linear layers multiply 8-bit integers on a CPU: inputs unsigned, weights signed, sums in 32 bits.
+"""A network with linear layers that multiply 8-bit integers on a CPU: inputs unsigned, weights signed, sums in 32 bits.
 
 A weight has one scale for each output. An input has one range for all, found beforehand (`vitral.inference.ranges`), so
 that a norm gives integers and a layer hands integers to the next one: what is left to convert would cost as much as the
@@ -14,7 +14,7 @@ from vitral.inference.copies import copy_in
 from vitral.inference.packed import EXACT, HAS_PACKING, PLAIN, TANH, pack
 from vitral.inference.quantization import LEVELS, LayerRange, Quantization, check_weights, linear_layers
 from vitral.models.blocks import Block, LayerScale, Mlp
-from vitral.models.kernels.gelu import TanhGelu
+from vitral.models.kernels import TanhGelu
 from vitral.models.model import Model
 from vitral.models.tokens import Tokens
 
@@ -30,11 +30,11 @@ class Int8Linear(nn.Module):
     """A linear layer of integers, which takes values or what `to_integers` made of them.
 
     Args:
-        weight: as of the layer that it stands for, before smoothing.
-        bias: of that layer.
-        inputs: their range.
-        after: what follows the product, see `PackedLinear`.
-        outputs: the range of the layer that alone takes what this one gives, in integers then; None for float32.
+        weight: The weight of the layer that it stands for, before smoothing.
+        bias: The bias of that layer.
+        inputs: Their range.
+        after: What follows the product, see `PackedLinear`.
+        outputs: The range of the layer that alone takes what this one gives, in integers then; None for float32.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class QuantizingNorm(nn.Module):
     """A layer norm that gives the integers which the next layer multiplies; scale and smoothing are part of its gain.
 
     Args:
-        norm: the layer norm.
-        inputs: the range of the next layer.
+        norm: The layer norm.
+        inputs: The range of the next layer.
     """
 
     def __init__(self, norm: nn.LayerNorm, inputs: LayerRange) -> None:
@@ -134,11 +134,11 @@ def quantized_weight(
 
 
 def quantize(network: Model, quantization: Quantization) -> Model:
-    """Return a copy of a network on the CPU whose layers compute as a quantization says, all others from packed weights.
+    """Return a copy on the CPU with the layers of a quantization in integers, all others computed from packed weights.
 
     Raises:
-        VitralError: the quantization is of another network.
-        ModelError: a weight is no number.
+        VitralError: The quantization is of another network.
+        ModelError: A weight is no number.
     """
     copied = copy_in(network, torch.float32)
     quantization.check(copied)
@@ -160,7 +160,7 @@ Ranges = dict[nn.Module, LayerRange]  # of the layers that compute in int8
 
 
 def _fold_scales(block: Block) -> None:
-    """Make factors on a residual branch part of its last layer, whose inputs stay as they are."""
+    """Make factors on a residual branch part of its last layer; the inputs of that stay as they are."""
     if isinstance(block.scale1, LayerScale):
         _scale(block.attention.out, block.scale1)
         block.scale1 = nn.Identity()
@@ -187,7 +187,7 @@ def _quantize_block(block: Block, ranges: Ranges) -> None:
     after = {TanhGelu: TANH, nn.GELU: EXACT}.get(type(mlp.gelu))
     outputs = None if after is None else ranges.get(mlp.fc2)
     if outputs is not None and outputs.smoothing:
-        outputs = None  # whose factors the integers of the product would lack
+        outputs = None  # the integers of the product would lack its factors
     mlp.fc1 = _made(mlp.fc1, ranges, after or PLAIN, outputs)  # type: ignore[assignment]
     block.norm2 = QuantizingNorm(block.norm2, inputs)  # type: ignore[assignment]
     if after is not None:

@@ -20,7 +20,6 @@ from vitral.models.naming import describe
 from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Losses, Tokens
-from vitral.models.vit import ViT
 
 Sizes = Float[Tensor, "batch tokens 1"]
 
@@ -29,8 +28,8 @@ class _Pass(threading.local):
     """What the blocks of one forward pass tell each other; several threads may compute at once.
 
     Attributes:
-        sizes: how many patches each token stands for; None before any were merged.
-        keys: of the attention that was computed last, the mean over its heads.
+        sizes: How many patches each token stands for; None before any were merged.
+        keys: The keys of the attention that was computed last, the mean over its heads.
     """
 
     def __init__(self) -> None:
@@ -42,8 +41,8 @@ class MergingAttention(nn.Module):
     """Attention in which a token counts as often as it has patches (proportional attention, section 3.2).
 
     Args:
-        attention: whose layers compute.
-        state: of the pass.
+        attention: The attention with the layers that compute.
+        state: The state of the pass.
     """
 
     def __init__(self, attention: Attention, state: _Pass) -> None:
@@ -88,11 +87,11 @@ class MergingBlock(nn.Module):
     """A block that merges tokens between its attention and its MLP.
 
     Args:
-        block: the block.
-        state: of the pass.
-        count: tokens that it is to have fewer afterwards.
-        distilled: whether there is a distillation token after the class token.
-        first: whether it is the network's first.
+        block: The block.
+        state: The state of the pass.
+        count: Tokens that it is to have fewer afterwards.
+        distilled: Whether there is a distillation token after the class token.
+        first: Whether the block is the network's first.
     """
 
     def __init__(self, block: Block | PackedBlock, state: _Pass, *, count: int, distilled: bool, first: bool) -> None:
@@ -135,11 +134,11 @@ def merged(
     the `count` best matches become one, the mean by size. The others keep their order, those at even places first.
 
     Args:
-        tokens: of a block, class token first.
-        sizes: of these; None where all are 1.
-        keys: of their attention, the mean over the heads.
-        count: at most half of the tokens that may be merged are.
-        distilled: whether the second token is a distillation token, which nothing is merged into.
+        tokens: The tokens of a block, class token first.
+        sizes: The sizes of these; None where all are 1.
+        keys: The keys of their attention, the mean over the heads.
+        count: Number of tokens to merge; at most half of those that may be merged are.
+        distilled: Whether the second token is a distillation token, which nothing is merged into.
     """
     count = min(count, (tokens.shape[1] - 1 - distilled) // 2)
     if count <= 0:
@@ -151,7 +150,7 @@ def merged(
         scores[:, :, 0] = -torch.inf
     best, match = scores.max(dim=-1)
     order = best.argsort(dim=-1, descending=True)
-    gone, kept = order[:, :count], order[:, count:].sort(dim=-1).values
+    gone, remaining = order[:, :count], order[:, count:].sort(dim=-1).values
     into = match.gather(1, gone)
     # In float32: bfloat16 counts to 256.
     sizes = torch.ones_like(tokens[:, :, :1], dtype=torch.float32) if sizes is None else sizes
@@ -161,7 +160,7 @@ def merged(
         even, odd, width = values[:, ::2], values[:, 1::2], values.shape[-1]
         moved = even.gather(1, gone[..., None].expand(-1, -1, width))
         odd = odd.scatter_add(1, into[..., None].expand(-1, -1, width), moved)
-        even = even.gather(1, kept[..., None].expand(-1, -1, width))
+        even = even.gather(1, remaining[..., None].expand(-1, -1, width))
         if distilled:
             return torch.cat([even[:, :1], odd[:, :1], even[:, 1:], odd[:, 1:]], dim=1)
         return torch.cat([even, odd], dim=1)
@@ -174,45 +173,31 @@ def check_merging(network: Model) -> None:
     """Check that a network's tokens can be merged.
 
     Raises:
-        ModelError: it says why not.
+        ModelError: It says why not.
     """
-    if reason := _no_merging(network):
+    if reason := network.config.obstacle_to("merging"):
         raise ModelError(f"The tokens of {describe(network.config)} cannot be merged: {reason}. Leave merging out.")
-
-
-def _no_merging(network: Model) -> str:
-    if not isinstance(network, ViT):
-        return "it is no Vision Transformer"
-    config = network.config
-    if config.pooling != "token":
-        return "it reads other tokens than its class token"
-    if config.registers:
-        return "its registers would be merged, too"
-    if config.experts is not None:
-        return "its experts would get other tokens"
-    if config.places_in_blocks:
-        return "its blocks know where each token lies"
-    return ""
 
 
 def merge_tokens(network: Model, count: int) -> Model:
     """Let a network, plain or packed, merge so many tokens in each block but the last; in place.
 
     Args:
-        network: a Vision Transformer that reads its class token; of a distilled one both tokens are kept.
-        count: the paper's r, at least 1.
+        network: A Vision Transformer that reads its class token; of a distilled one both tokens are kept.
+        count: The paper's r, at least 1.
 
     Raises:
-        ModelError: its tokens cannot be merged.
+        ModelError: Its tokens cannot be merged.
     """
     check_merging(network)
     state, blocks = _Pass(), {id(block): index for index, block in enumerate(network.blocks())}
+    distilled = network.config.patch_grid.prefix > 1
     for module in list(network.modules()):
         for name, block in list(module.named_children()):
             if id(block) in blocks:
                 assert isinstance(block, Block | PackedBlock), "a Vision Transformer has no others"
                 plain = block.block if isinstance(block, PackedBlock) else block
                 plain.attention = MergingAttention(plain.attention, state)  # type: ignore[assignment]
-                distilled, first = bool(network.config.distilled), blocks[id(block)] == 0
+                first = blocks[id(block)] == 0
                 setattr(module, name, MergingBlock(block, state, count=count, distilled=distilled, first=first))
     return network

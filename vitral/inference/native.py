@@ -5,6 +5,7 @@ one by one. Packing is greedy in the images' order; there is no padding. NaViT m
 it is computed image by image, which leaves out what a mask would.
 """
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -13,18 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitral.errors import ModelError
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.copies import copy_in, state_of
-from vitral.inference.sizes import grain, size_of_shape
 from vitral.models.attention import Attention, Mask, attend
 from vitral.models.blocks import Block
-from vitral.models.model import Logits, Model
+from vitral.models.model import Logits, Model, TokenModel, token_model
 from vitral.models.naming import describe
 from vitral.models.rotary import Rotation
 from vitral.models.tokens import TokenGrid, Tokens
-from vitral.models.vit import ViT
 
 LONGEST = 4  # times the network's own number of tokens: of a sequence
 THINNEST = 16.0  # times its shorter side that an image's longer side counts as; what is thinner is squashed to it
@@ -37,13 +35,13 @@ class _ByImage(nn.Module):
     """Attention within each image of a sequence.
 
     Args:
-        attention: whose layers compute.
+        attention: The attention with the layers that compute.
     """
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
         self.attention = attention
-        self.images: Sequence[TokenGrid] = ()  # whose tokens the sequence is made of
+        self.images: Sequence[TokenGrid] = ()  # the images in the sequence
 
     def forward(
         self,
@@ -53,12 +51,12 @@ class _ByImage(nn.Module):
         mask: Mask | None = None,
         rotation: Rotation | None = None,
     ) -> Tokens:
-        """Return the mixed tokens; the arguments are those of `Attention`, and say nothing."""
+        """Return the mixed tokens; the arguments are those of `Attention`, and have no effect."""
         lengths = [image.tokens.shape[1] for image in self.images]
         heads = zip(
-            *(torch.split(one, lengths, dim=2) for one in self.attention.project(tokens, None, None)), strict=True
+            *(torch.split(part, lengths, dim=2) for part in self.attention.project(tokens, None, None)), strict=True
         )
-        mixed = [attend(*one, bias=self._bias(image)) for one, image in zip(heads, self.images, strict=True)]
+        mixed = [attend(*part, bias=self._bias(image)) for part, image in zip(heads, self.images, strict=True)]
         return cast(Tensor, self.attention.out(torch.cat(mixed, dim=2).transpose(1, 2).flatten(2)))
 
     def _bias(self, image: TokenGrid) -> Tensor | None:
@@ -70,20 +68,17 @@ class NativeAspect:
     """Computes images at about their own shape and the network's number of pixels, in float32.
 
     Args:
-        model: a Vision Transformer whose positions are added before its blocks.
+        model: A Vision Transformer with positions that are added before its blocks.
 
     Raises:
-        ModelError: the network cannot; it says why.
+        ModelError: The network cannot; it says why.
     """
 
     def __init__(self, model: Model) -> None:
-        if reason := _no_native(model):
-            raise ModelError(f"{describe(model.config)} takes images of one shape only: {reason}.")
-        assert isinstance(model, ViT), "no other network can"
-        self.model = model
+        self.model = token_model(model, "packing", f"{describe(model.config)} takes images of one shape only")
         self._state: object = None
-        self._sized: dict[tuple[int, int], ViT] = {}
-        self._encoder: tuple[ViT, list[_ByImage]] | None = None
+        self._sized: dict[tuple[int, int], TokenModel] = {}
+        self._encoder: tuple[TokenModel, list[_ByImage]] | None = None
         self._computing = threading.Lock()
 
     def prepare(self, image: Pixels, preprocessing: Preprocessing) -> SizedImage:
@@ -91,10 +86,10 @@ class NativeAspect:
 
         Args:
             image: (height, width, 3).
-            preprocessing: of the network.
+            preprocessing: The preprocessing of the network.
         """
         shape = min(THINNEST, max(1 / THINNEST, image.shape[0] / image.shape[1]))
-        size = size_of_shape(self.model.image_size, shape, grain(self.model))
+        size = size_of_shape(self.model.image_size, shape, self.model.config.size_step)
         return preprocessing.whole().with_size(size)(image)
 
     @torch.no_grad()
@@ -102,9 +97,9 @@ class NativeAspect:
         """Return the logits of prepared images, each of any size in whole patches.
 
         Raises:
-            ModelError: a size that is none.
+            ModelError: A size that is none.
         """
-        with self._computing:  # what the layers are told of the images is of one call
+        with self._computing:  # the layers keep the images of one call
             if (state := state_of(self.model)) != self._state:
                 self._sized, self._encoder, self._state = {}, None, state
             embedded = [self._embedded(image) for image in images]
@@ -115,7 +110,7 @@ class NativeAspect:
         like = next(sized.parameters())
         return sized.embed(sized.patches(image[None].to(like.device, like.dtype)))
 
-    def _at(self, size: tuple[int, int]) -> ViT:
+    def _at(self, size: tuple[int, int]) -> TokenModel:
         """Return the network at another size: a copy that shares all of its weights but the positions."""
         if len(self._sized) >= MOST_SIZES:
             self._sized.clear()
@@ -124,8 +119,8 @@ class NativeAspect:
             self._sized[size].resize(size)
         return self._sized[size]
 
-    def _by_image(self) -> tuple[ViT, list[_ByImage]]:
-        """Return a copy whose attention is within images, and its layers of attention."""
+    def _by_image(self) -> tuple[TokenModel, list[_ByImage]]:
+        """Return a copy with attention within images, and its layers of attention."""
         if self._encoder is None:
             network, layers = self._copy(), []
             for block in cast(list[Block], network.blocks()):
@@ -134,17 +129,17 @@ class NativeAspect:
             self._encoder = network, layers
         return self._encoder
 
-    def _copy(self) -> ViT:
+    def _copy(self) -> TokenModel:
         """Return a copy in evaluation mode that shares the weights."""
-        return cast(ViT, copy_in(self.model, next(self.model.parameters()).dtype))
+        return cast(TokenModel, copy_in(self.model, next(self.model.parameters()).dtype))
 
     def _packed(self, images: Sequence[TokenGrid]) -> Iterator[list[TokenGrid]]:
         """Give the images of each sequence."""
-        rows, columns = self.model.config.grid
-        most = LONGEST * (rows * columns + self.model.config.num_prefix_tokens)
+        grid = self.model.config.patch_grid
+        most = LONGEST * (math.prod(grid.sides) + grid.prefix)
         sequence: list[TokenGrid] = []
         for image in images:
-            if sequence and sum(one.tokens.shape[1] for one in (*sequence, image)) > most:
+            if sequence and sum(packed.tokens.shape[1] for packed in (*sequence, image)) > most:
                 yield sequence
                 sequence = []
             sequence.append(image)
@@ -159,22 +154,19 @@ class NativeAspect:
             layer.images = images
         z = network.normalize(network.transform(TokenGrid(tokens, grid=None)))
         parts = torch.split(z.tokens, lengths, dim=1)
-        return torch.cat([_answer(network, image.with_tokens(part)) for image, part in zip(images, parts, strict=True)])
+        return torch.cat([network.classify(image.with_tokens(part)) for image, part in zip(images, parts, strict=True)])
 
 
-def _answer(network: ViT, image: TokenGrid) -> Logits:
-    logits = network.head(network.pool(image))
-    if network.distillation_head is None:
-        return logits
-    return (logits + network.distillation_head(image.tokens[:, 1])) / 2
+def size_of_shape(own: tuple[int, int], shape: float, step: int) -> tuple[int, int]:
+    """Return the height and width of a shape with about as many pixels as the network's own, in whole patches.
 
-
-def _no_native(network: Model) -> str:
-    if not isinstance(network, ViT):
-        return "it is no Vision Transformer"
-    config = network.config
-    if config.experts is not None:
-        return "its experts share out their slots among all tokens"
-    if config.rotary != "none" or config.position == "relative" or config.position_at != "input":
-        return "its blocks know where each token lies"
-    return ""
+    Args:
+        own: Height and width of the network's images.
+        shape: Height by width.
+        step: The number of pixels of which both sides are multiples.
+    """
+    if shape == 1 and own[0] == own[1]:
+        return own
+    pixels = own[0] * own[1]
+    rows, columns = (max(1, round(math.sqrt(side) / step)) * step for side in (pixels * shape, pixels / shape))
+    return rows, columns

@@ -1,6 +1,6 @@
-"""A network whose linear layers a CPU computes from weights in the order of its own products.
+"""A network with linear layers that a CPU computes from weights in the order of its own products.
 
-oneDNN sorts a weight anew for each product unless it is sorted once beforehand; and it adds a bias or a branch's
+oneDNN sorts a weight for each product unless it is sorted once beforehand; and it adds a bias or a branch's
 tokens, and applies a GELU, while the product is still in registers. The formula stays the layer's own.
 """
 
@@ -13,27 +13,25 @@ from torch import Tensor, nn
 from vitral.models.attention import Attention, Mask
 from vitral.models.blocks import Block, Mlp
 from vitral.models.experts import MixtureOfExperts
-from vitral.models.kernels.gelu import TanhGelu
-from vitral.models.kernels.linear import HAS_FUSED_LINEAR, Linear
+from vitral.models.kernels import HAS_FUSED_LINEAR, Linear, TanhGelu
 from vitral.models.model import Model
 from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Losses, Tokens
 
 HAS_PACKING = HAS_FUSED_LINEAR and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-PLAIN, TANH, EXACT = (
-    ("none", ""),
-    ("gelu", "tanh"),
-    ("gelu", "none"),
-)  # what follows the product, as oneDNN's kernel names it
+# What follows the product, as oneDNN's kernel names it.
+PLAIN = ("none", "")
+TANH = ("gelu", "tanh")
+EXACT = ("gelu", "none")
 
 
 class PackedLinear(nn.Linear):
     """A linear layer for inference, from a weight that was sorted once; it has no plain `weight` any more.
 
     Args:
-        layer: the layer that it equals.
-        after: what follows the product: `PLAIN`, `TANH` or `EXACT`.
+        layer: The layer that it equals.
+        after: What follows the product: `PLAIN`, `TANH` or `EXACT`.
     """
 
     def __init__(self, layer: nn.Linear, after: tuple[str, str] = PLAIN) -> None:
@@ -62,7 +60,7 @@ class PackedBlock(nn.Module):
     """An encoder block of packed layers, which adds to the tokens what their last products give.
 
     Args:
-        block: the block that it equals, without experts and factors on its branches.
+        block: The block that it equals, without experts and factors on its branches.
     """
 
     def __init__(self, block: Block) -> None:
@@ -108,13 +106,13 @@ def pack(network: Model) -> Model:
     Left as they are: experts' routers, and what a last block projects of some tokens only, which reads part of a weight.
     """
     last = network.blocks()[-1] if network.blocks() else nn.Identity()
-    kept = {id(module.qkv) for module in last.modules() if isinstance(module, Attention)}
+    partial = {id(module.qkv) for module in last.modules() if isinstance(module, Attention)}
     for module in network.modules():
         if isinstance(module, Mlp):
             _pack_mlp(module)
         if not isinstance(module, MixtureOfExperts):
             for name, layer in list(module.named_children()):
-                if type(layer) in (Linear, nn.Linear) and id(layer) not in kept:
+                if type(layer) in (Linear, nn.Linear) and id(layer) not in partial:
                     setattr(module, name, PackedLinear(cast(nn.Linear, layer)))
     for module in list(network.modules()):
         for name, block in list(module.named_children()):

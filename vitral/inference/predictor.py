@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitral.errors import ModelError
-from vitral.models.model import Features, Images, Logits
+from vitral.models.model import ExplainedBy, Features, Images, Logits
 from vitral.tasks.task import Probabilities, Task
 
 
@@ -20,12 +20,12 @@ class Attended:
     """The attention of one pass of a batch through a Vision Transformer; all tensors float32, on the CPU.
 
     Attributes:
-        logits: the network's output.
-        attentions: probabilities of each layer, first layer first, each (batch, heads, tokens, tokens).
-        pooling: the share of each output token in the pooled representation, summing to 1.
-        num_prefix_tokens: tokens before the patches: class token, distillation token and registers.
-        grid: rows and columns of patches.
-        stride: step between patches, (height, width) in pixels of the network's input.
+        logits: The network's output.
+        attentions: Probabilities of each layer, first layer first, each (batch, heads, tokens, tokens).
+        pooling: The share of each output token in the pooled representation, summing to 1.
+        num_prefix_tokens: Tokens before the patches: class token, distillation token and registers.
+        grid: Rows and columns of patches.
+        stride: Step between patches, (height, width) in pixels of the network's input.
     """
 
     logits: Logits
@@ -41,8 +41,8 @@ class ClassAttention:
     """The attention of one pass, and how a class depends on it; float32, on the CPU.
 
     Attributes:
-        attended: the attention.
-        gradients: of the class's logit by the probabilities of each layer, first layer first.
+        attended: The attention.
+        gradients: Gradients of the class's logit by the probabilities of each layer, first layer first.
     """
 
     attended: Attended
@@ -54,11 +54,11 @@ class LayerAttention:
     """Where the heads of one layer look; float32, on the CPU.
 
     Attributes:
-        logits: the network's output.
-        maps: the attention that each cell of the image gets from the tokens that the answer is read from, in the shares in
+        logits: The network's output.
+        maps: The attention that each cell of the image gets from the tokens that the answer is read from, in the shares in
             which it is; from all queries of the layer alike where it has none of those tokens. At least 0, at most 1 in sum.
-        layer: its number among the layers of attention, counted from 1.
-        num_layers: layers of attention.
+        layer: Its number among the layers of attention, counted from 1.
+        num_layers: Layers of attention.
     """
 
     logits: Logits
@@ -72,9 +72,9 @@ class ClassMaps:
     """The last feature maps of one pass of a batch, and how a class depends on them; float32, on the CPU.
 
     Attributes:
-        logits: the network's output.
-        maps: the feature maps.
-        gradients: of the class's logit by the maps.
+        logits: The network's output.
+        maps: The feature maps.
+        gradients: Gradients of the class's logit by the maps.
     """
 
     logits: Logits
@@ -119,7 +119,7 @@ class Predictor(ABC):
     def probabilities(self, images: Images, task: Task) -> Probabilities:
         """Return what the logits of prepared images mean to a task.
 
-        A runtime whose model file includes this last step overrides it.
+        A runtime with this last step in its model file overrides it.
         """
         return task.probabilities(self.logits(images)).float().cpu()
 
@@ -139,14 +139,14 @@ class Predictor(ABC):
         return self
 
     @property
-    def has_attention(self) -> bool:
-        """Whether the network is explained by its attention, unless another method is asked for."""
-        return False
+    def explained_by(self) -> ExplainedBy:
+        """What explains an answer best, unless another method is named."""
+        return "gradients"
 
     @property
-    def is_linear(self) -> bool:
-        """Whether the logits are a linear layer on the very cells of the map that `class_maps` gives."""
-        return False
+    def has_attention(self) -> bool:
+        """Whether the network is explained by its attention, unless another method is named."""
+        return self.explained_by == "attention"
 
     @property
     def no_rollout(self) -> str:
@@ -157,7 +157,7 @@ class Predictor(ABC):
         """Return the attention of every layer.
 
         Raises:
-            ModelError: it has none to show, or none that makes a chain from the answer to the patches.
+            ModelError: It has none to show, or none that makes a chain from the answer to the patches.
         """
         raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
 
@@ -165,11 +165,11 @@ class Predictor(ABC):
         """Return the attention of every layer with the gradients of a class.
 
         Args:
-            images: prepared images.
-            target: the logit; None for each image's largest.
+            images: Prepared images.
+            target: The logit; None for each image's largest.
 
         Raises:
-            ModelError: as `attention` does.
+            ModelError: As `attention` does.
         """
         raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
 
@@ -177,11 +177,11 @@ class Predictor(ABC):
         """Return where one layer looks.
 
         Args:
-            images: prepared images.
-            layer: counted from 1 among the layers of attention; None for the last.
+            images: Prepared images.
+            layer: Counted from 1 among the layers of attention; None for the last.
 
         Raises:
-            ModelError: it has no attention to show, or not so many layers of it.
+            ModelError: It has no attention to show, or not so many layers of it.
         """
         raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
 
@@ -189,11 +189,11 @@ class Predictor(ABC):
         """Return the last feature maps with the gradients of a class.
 
         Args:
-            images: prepared images.
-            target: the logit; None for each image's largest.
+            images: Prepared images.
+            target: The logit; None for each image's largest.
 
         Raises:
-            ModelError: it has neither such maps nor gradients.
+            ModelError: It has neither such maps nor gradients.
         """
         raise ModelError(
             f"{self.describe()} has neither attention to show nor a last feature map, so it cannot be explained."

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from vitral.described import LATER, read_described
 from vitral.errors import ModelError, VitralError
 from vitral.models.experts import MixtureOfExperts
-from vitral.models.kernels.linear import Linear
+from vitral.models.kernels import Linear
 from vitral.models.model import Model
 
 LEVELS = 255  # steps of an input between its least and its largest value
-LEAST_STEP, MOST_STEP = 1e-12, 1e12  # beyond which no network's inputs are
+LEAST_STEP = 1e-12  # no network's inputs are nearer to each other
+MOST_STEP = 1e12  # nor farther apart
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class LayerRange:
     """How the inputs of a linear layer become 8-bit integers, the same for all tokens and images.
 
     Attributes:
-        low: of the inputs, divided by `smoothing`; at most 0. What is below becomes it.
-        high: likewise; at least 0.
-        smoothing: a factor an input, by which it is divided while its weights are multiplied by it (SmoothQuant, arXiv
+        low: The least input, divided by `smoothing`; at most 0. What is below becomes it.
+        high: The largest input, divided by `smoothing`; at least 0.
+        smoothing: A factor an input, by which it is divided while its weights are multiplied by it (SmoothQuant, arXiv
             2211.10438): float16 in base64; empty for none.
     """
 
@@ -58,7 +59,7 @@ class LayerRange:
         """Return the factors of so many inputs; None without smoothing.
 
         Raises:
-            VitralError: there are not as many, or one is not a positive number.
+            VitralError: There are not as many, or one is not a positive number.
         """
         if not self.smoothing:
             return None
@@ -81,15 +82,15 @@ class Quantization:
     """What makes a network's int8 form: found on training images, chosen on validation images.
 
     Attributes:
-        layers: the range of the inputs of each linear layer that computes in int8, by the layer's name.
-        kept: the other linear layers of the blocks, which stay in float32 so that the scores hold.
-        image_size: height and width of the images, pixels.
-        data: of which images it was made.
-        images: validation images that it was chosen on.
-        exact: the headline figure on these in fp32, 0 to 1.
-        score: the same in int8.
-        same_top: the share of these whose most probable class is the same.
-        weights: the hash of the weights file of which it was made; empty where it was made of no file.
+        layers: The range of the inputs of each linear layer that computes in int8, by the layer's name.
+        kept: The other linear layers of the blocks, which stay in float32 so that the scores hold.
+        image_size: Height and width of the images, pixels.
+        data: The name of the images of which it was made.
+        images: Validation images that it was chosen on.
+        exact: The headline figure on these in fp32, 0 to 1.
+        score: The same in int8.
+        same_top: The share of these with the same most probable class.
+        weights: The hash of the weights file of which it was made; empty where it was made of no file.
     """
 
     layers: Mapping[str, LayerRange]
@@ -120,35 +121,35 @@ class Quantization:
 
     @classmethod
     def from_json(cls, values: object) -> "Quantization | None":
-        """Return what `to_json` gave; None for a folder that says nothing of it.
+        """Return what `to_json` gave; None for a folder without one.
 
         Raises:
-            VitralError: it is not of this form.
+            VitralError: It is not of this form.
         """
         if values is None:
             return None
         read = read_described(cls, values, "Its int8 form")
-        layers = {name: read_described(LayerRange, one, "A range") for name, one in read.layers.items()}
-        return cls(**{**{one.name: getattr(read, one.name) for one in fields(cls)}, "layers": layers})
+        layers = {name: read_described(LayerRange, layer, "A range") for name, layer in read.layers.items()}
+        return cls(**{**{layer.name: getattr(read, layer.name) for layer in fields(cls)}, "layers": layers})
 
     def check(self, network: Model) -> None:
         """Check that it is of a network.
 
         Raises:
-            VitralError: it names other layers, or has factors for another number of inputs.
+            VitralError: It names other layers, or has factors for another number of inputs.
         """
         known = linear_layers(network)
         if self.layers.keys() | set(self.kept) != known.keys() or self.layers.keys() & set(self.kept):
             raise VitralError("its int8 form is of a network with other layers")
-        for name, one in self.layers.items():
-            one.factors(known[name].in_features)
+        for name, layer in self.layers.items():
+            layer.factors(known[name].in_features)
 
 
 def check_weights(network: Model) -> None:
     """Refuse weights that are no numbers, which integers would hide.
 
     Raises:
-        ModelError: the message names the first such tensor.
+        ModelError: The message names the first such tensor.
     """
     for name, value in (*network.named_parameters(), *network.named_buffers()):
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):

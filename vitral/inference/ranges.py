@@ -24,16 +24,17 @@ STRENGTHS = (0.0, 0.15, 0.3, 0.5, 0.65)  # of smoothing: SmoothQuant's alpha, 0 
 WIDTHS = (1.0, 0.9, 0.8, 0.65, 0.5, 0.35)  # of a range, as a share of all that was seen
 ROWS = 512  # inputs of a layer that are kept to judge by
 ROWS_AN_IMAGE = 2  # of them, the first token's among them: so that 256 images have a say
-LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e3  # of smoothing, far inside float16
+LEAST_FACTOR = 1e-3  # of smoothing, far inside float16
+MOST_FACTOR = 1e3  # likewise
 
 
 @dataclass(frozen=True)
-class Found:
+class LayerFit:
     """What was found for a layer.
 
     Attributes:
-        inputs: the range.
-        error: of the layer's answers, root mean square, as a share of what they vary by.
+        inputs: The range.
+        error: The error of the layer's answers, root mean square, as a share of what they vary by.
     """
 
     inputs: LayerRange
@@ -41,12 +42,12 @@ class Found:
 
 
 class _Observed(nn.Module):
-    """A linear layer that keeps what it is asked.
+    """A linear layer that keeps its inputs.
 
     Attributes:
-        rows: inputs, as many as `ROWS`.
-        low: the least that each input was.
-        high: the largest.
+        rows: Inputs, as many as `ROWS`.
+        low: The least that each input was.
+        high: The largest.
     """
 
     def __init__(self, layer: nn.Linear, generator: torch.Generator) -> None:
@@ -79,15 +80,15 @@ class _Observed(nn.Module):
             self.rows.append(taken.clone())
 
 
-def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, Found]:
+def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit]:
     """Return what is found for each linear layer of a network's blocks.
 
     Args:
-        network: the network, which stays as it is.
-        batches: prepared images, neither of the test split nor of those by which layers are chosen.
+        network: The network, which stays as it is.
+        batches: Prepared images, neither of the test split nor of those by which layers are chosen.
 
     Raises:
-        ModelError: a weight is no number.
+        ModelError: A weight is no number.
     """
     copied = copy_in(network, torch.float32)
     check_weights(copied)
@@ -99,17 +100,17 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, Found]:
     }
     layers, generator = linear_layers(copied), torch.Generator().manual_seed(0)
     observed = {name: _Observed(layer, generator) for name, layer in layers.items()}
-    for name, one in observed.items():
-        copied.set_submodule(name, one)
+    for name, layer in observed.items():
+        copied.set_submodule(name, layer)
     with torch.no_grad():
         for images in batches:
             copied(images)
-        return {name: _best(one, smooth=id(one.layer) in after_norm) for name, one in observed.items()}
+        return {name: _best(layer, smooth=id(layer.layer) in after_norm) for name, layer in observed.items()}
 
 
-def _best(seen: _Observed, *, smooth: bool) -> Found:
+def _best(seen: _Observed, *, smooth: bool) -> LayerFit:
     """Return the range and the smoothing by which a layer's answers are nearest to those of float32."""
-    assert seen.low is not None, "every layer of a block is asked"
+    assert seen.low is not None, "every layer of a block computes"
     assert seen.high is not None
     rows, weight = torch.cat(seen.rows)[:ROWS], seen.layer.weight.detach()
     exact = rows @ weight.T
@@ -122,7 +123,7 @@ def _best(seen: _Observed, *, smooth: bool) -> Found:
         if most - least <= 0:
             most = 1.0  # of inputs that are always zero
         inputs = LayerRange(least, most, "" if factors is None else written_factors(factors))
-        tried.append(Found(inputs, float((_answers(rows, weight, inputs) - exact).pow(2).mean().sqrt() / spread)))
+        tried.append(LayerFit(inputs, float((_answers(rows, weight, inputs) - exact).pow(2).mean().sqrt() / spread)))
     return min(tried, key=lambda found: found.error)
 
 

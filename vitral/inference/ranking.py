@@ -26,7 +26,7 @@ def check_finite(values: Float[np.ndarray, "images classes"], names: Sequence[st
     """Refuse the output of a network with damaged weights.
 
     Raises:
-        ModelError: a value is not finite; the message names the first such image.
+        ModelError: A value is not finite; the message names the first such image.
     """
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(broken):

@@ -1,8 +1,7 @@
-"""What explanations need of a network's attention, in torch: of all layers or one, and with the gradients of a class."""
+"""What explanations need of a network, in torch: its attention, of all layers or one, or its last maps; and their gradients."""
 
 import contextlib
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,76 +10,44 @@ from torch import Tensor, nn
 
 from vitral.advice import argument
 from vitral.errors import ModelError
-from vitral.inference.predictor import Attended, ClassAttention, LayerAttention
-from vitral.models.coatnet import CoAtNet
-from vitral.models.cvt import KEY_STRIDE, CvT
-from vitral.models.model import Images, Logits, Model
+from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention
+from vitral.models.model import Images, Logits, Model, PatchGrid
 from vitral.models.naming import describe
 from vitral.models.record import record
-from vitral.models.t2t import STRIDE, T2TViT
-from vitral.models.vit import ViT
-
-NO_ATTENTION = "it has no attention"
-Shares = Float[Tensor, "batch tokens"]
-
-
-def has_attention(model: Model) -> bool:
-    """Tell whether a network is explained by its attention: whether it is a Vision Transformer, hybrids included."""
-    return isinstance(model, ViT)
-
-
-def as_transformer(model: Model) -> ViT:
-    """Return the network as the Vision Transformer that it is.
-
-    Raises:
-        ModelError: it is none.
-    """
-    if not isinstance(model, ViT):
-        raise ModelError(f"A {type(model).__name__} has no attention to show; only Vision Transformers have.")
-    return model
-
-
-def no_rollout(model: Model) -> str:
-    """Return why the attention of a network cannot be followed from the answer to the image; empty if it can be."""
-    if isinstance(model, ViT | T2TViT):
-        return ""
-    if isinstance(model, CvT):
-        return "its keys are of fewer positions than its queries, and every stage has tokens of its own"
-    if isinstance(model, CoAtNet):
-        return "it pools between the layers of attention, after stages of convolutions that have none"
-    return NO_ATTENTION
+from vitral.models.tokens import Maps
 
 
 def attend(model: Model, images: Images) -> Attended:
     """Run prepared images through a network and keep its attention.
 
-    Of T2T-ViT that of the backbone, whose tokens the token layers have mixed from the image.
+    Of T2T-ViT that of the backbone; its token layers have mixed the tokens from the image before.
 
     Raises:
-        ModelError: the attention of such a network makes no chain from the answer to the patches.
+        ModelError: The attention of such a network makes no chain from the answer to the patches.
     """
-    chained = _chained(model)
-    with record(chained, "blocks.*.attention") as attentions, record(chained, "norm") as norm:
-        logits = chained(images)
-        layers = tuple(attentions[f"blocks.{index}.attention"] for index in range(len(chained.blocks())))
-        return _attended(chained, logits, layers, norm["norm"])
+    grid = _chained(model)
+    with record(model, "blocks.*.attention") as attentions, record(model, "norm") as norm:
+        logits = model(images)
+        layers = tuple(attentions[f"blocks.{index}.attention"] for index in range(len(model.blocks())))
+        return _attended(model, grid, logits, layers, norm["norm"])
 
 
 def attend_to_class(model: Model, images: Images, target: int | None) -> ClassAttention:
     """Run prepared images through a network, with gradients, and keep its attention and how a class depends on it.
 
     Raises:
-        ModelError: the attention of such a network makes no chain from the answer to the patches.
+        ModelError: The attention of such a network makes no chain from the answer to the patches.
     """
-    chained = _chained(model)
-    with _unfused(chained) as layers, record(chained, "norm") as norm:
-        logits = chained(images.clone().requires_grad_())  # a graph, even if every weight is frozen
-        gradients = torch.autograd.grad(explained(logits, target), layers)
-    attended = _attended(chained, logits.detach(), tuple(layer.detach() for layer in layers), norm["norm"].detach())
+    grid = _chained(model)
+    with _unfused(model) as layers, record(model, "norm") as norm:
+        logits = model(images.clone().requires_grad_())  # a graph, even if every weight is frozen
+        gradients = torch.autograd.grad(_explained(logits, target), layers)
+    values = (tuple(layer.detach() for layer in layers), norm["norm"].detach())
+    attended = _attended(model, grid, logits.detach(), *values)
     return ClassAttention(attended, tuple(gradient.float().cpu() for gradient in gradients))
 
 
-def explained(logits: Logits, target: int | None) -> Float[Tensor, ""]:
+def _explained(logits: Logits, target: int | None) -> Float[Tensor, ""]:
     """Return the logit of a class, or each image's largest, summed over the images, which do not touch each other."""
     return (logits.amax(dim=1) if target is None else logits[:, target]).sum()
 
@@ -89,57 +56,54 @@ def attend_in_layer(model: Model, images: Images, layer: int | None) -> LayerAtt
     """Run prepared images through a network and keep where one layer looks.
 
     Raises:
-        ModelError: the network has no attention, or not so many layers of it.
+        ModelError: The network has no attention, or not so many layers of it.
     """
-    names = [f"blocks.{index}" for index, block in enumerate(model.blocks()) if hasattr(block, "attention")]
-    if not names:
+    blocks = [index for index, block in enumerate(model.blocks()) if hasattr(block, "attention")]
+    if not blocks:
         raise ModelError(f"{describe(model.config)} has no attention to show.")
-    number = len(names) if layer is None else layer
-    if not 1 <= number <= len(names):
+    number = len(blocks) if layer is None else layer
+    if not 1 <= number <= len(blocks):
         raise ModelError(
-            f"{describe(model.config)} has {len(names)} layers of attention, counted from 1; there is no layer {layer}."
+            f"{describe(model.config)} has {len(blocks)} layers of attention, counted from 1; there is no layer {layer}."
         )
-    if isinstance(model, ViT | T2TViT):
+    if not model.config.obstacle_to("rollout"):
         attended = attend(model, images)
         rows = torch.einsum("bq,bhqk->bhk", attended.pooling, attended.attentions[number - 1])
         maps = rows[:, :, attended.num_prefix_tokens :].reshape(*rows.shape[:2], *attended.grid)
-        return LayerAttention(attended.logits, maps, number, len(names))
-    logits, maps = _layer_by_grid(model, images, names[number - 1])
-    return LayerAttention(logits.float().cpu(), maps.float().cpu(), number, len(names))
+        return LayerAttention(attended.logits, maps, number, len(blocks))
+    logits, maps = _layer_by_grid(model, images, blocks[number - 1])
+    return LayerAttention(logits.float().cpu(), maps.float().cpu(), number, len(blocks))
 
 
-def _layer_by_grid(model: Model, images: Images, name: str) -> tuple[Logits, Float[Tensor, "batch heads rows columns"]]:
+def _layer_by_grid(
+    model: Model, images: Images, block: int
+) -> tuple[Logits, Float[Tensor, "batch heads rows columns"]]:
     """Return where a layer of a network that shrinks its map looks: its class token, or the mean of its queries."""
-    with record(model, f"{name}.attention") as attention, contextlib.ExitStack() as stack:
-        pattern = "stages.*.embedding" if isinstance(model, CvT) else name
-        maps = stack.enter_context(record(model, pattern))
+    name = f"blocks.{block}.attention"
+    with record(model, name) as attention:
         logits = model(images)
-        weights, grid = attention[f"{name}.attention"], _key_grid(model, name, maps)
-    prefix = weights.shape[-1] - grid[0] * grid[1]
-    rows = weights[:, :, 0] if prefix else weights.mean(dim=2)
-    return logits, rows[:, :, prefix:].reshape(*rows.shape[:2], *grid)
+    grids = model.attention_grids(block, (images.shape[2], images.shape[3]))
+    if grids is None:
+        raise ModelError(f"{describe(model.config)} has attention that lies on no grid, so that it cannot be shown.")
+    weights, (rows, columns) = attention[name], grids[1]
+    prefix = weights.shape[-1] - rows * columns
+    seen = weights[:, :, 0] if prefix else weights.mean(dim=2)
+    return logits, seen[:, :, prefix:].reshape(*seen.shape[:2], rows, columns)
 
 
-def _key_grid(model: Model, name: str, maps: dict[str, Tensor]) -> tuple[int, int]:
-    if not isinstance(model, CvT):
-        return maps[name].shape[2], maps[name].shape[3]
-    block = int(name.rpartition(".")[2])
-    stage = next(stage for stage, end in enumerate(accumulate(model.config.depths)) if block < end)
-    rows, columns = maps[f"stages.{stage}.embedding"].shape[2:]
-    return -(-rows // KEY_STRIDE), -(-columns // KEY_STRIDE)
-
-
-def _chained(model: Model) -> ViT | T2TViT:
-    if not isinstance(model, ViT | T2TViT):
+def _chained(model: Model) -> PatchGrid:
+    """Return where the tokens lie through which attention can be followed."""
+    grid: PatchGrid | None = model.config.patch_grid
+    if (reason := model.config.obstacle_to("rollout")) or grid is None:
         raise ModelError(
-            f"{describe(model.config)} cannot be explained by attention rollout or relevance: {no_rollout(model)}; "
+            f"{describe(model.config)} cannot be explained by attention rollout or relevance: {reason}; "
             f"{argument('method', 'grad-cam')} explains it."
         )
-    return model
+    return grid
 
 
 @contextlib.contextmanager
-def _unfused(model: ViT | T2TViT) -> Iterator[list[Tensor]]:
+def _unfused(model: Model) -> Iterator[list[Tensor]]:
     """Let the blocks' attention compute by plain products, and keep its probabilities, first layer first."""
     layers: list[Tensor] = []
 
@@ -162,39 +126,57 @@ def _unfused(model: ViT | T2TViT) -> Iterator[list[Tensor]]:
 
 
 def _attended(
-    model: ViT | T2TViT, logits: Logits, layers: tuple[Tensor, ...], tokens: Float[Tensor, "batch outputs dim"]
+    model: Model,
+    grid: PatchGrid,
+    logits: Logits,
+    layers: tuple[Tensor, ...],
+    tokens: Float[Tensor, "batch outputs dim"],
 ) -> Attended:
-    layers = tuple(layer.float().cpu() for layer in layers)
-    if isinstance(model, T2TViT):
-        pooling, prefix, stride = torch.zeros(layers[0].shape[::3]), 1, (STRIDE, STRIDE)
-        pooling[:, 0] = 1.0
-    else:
-        with torch.no_grad():
-            pooling = _pooling(model, tokens, num_tokens=layers[0].shape[-1])
-        prefix, stride = model.config.num_prefix_tokens, model.config.stride
+    with torch.no_grad():
+        shares = model.token_shares(tokens, layers[0].shape[-1])
     return Attended(
         logits=logits.float().cpu(),
-        attentions=layers,
-        pooling=pooling.float().cpu(),
-        num_prefix_tokens=prefix,
-        grid=model.config.grid,
-        stride=stride,
+        attentions=tuple(layer.float().cpu() for layer in layers),
+        pooling=shares.float().cpu(),
+        num_prefix_tokens=grid.prefix,
+        grid=grid.sides,
+        stride=grid.stride,
     )
 
 
-def _pooling(model: ViT, tokens: Float[Tensor, "batch outputs dim"], *, num_tokens: int) -> Shares:
-    prefix = model.config.num_prefix_tokens
-    shares = torch.zeros(len(tokens), num_tokens, device=tokens.device)
-    if model.config.pooling == "token":
-        read = model.config.num_pooled_tokens  # the class token; with a distillation token the mean of both heads
-        shares[:, :read] = 1.0 / read
-    elif model.config.pooling in ("gap", "token-gap"):
-        shares[:, prefix:] = 1.0 / (num_tokens - prefix)
-        if model.config.class_token:  # both halves of what the head reads count the same
-            shares /= 2
-            shares[:, 0] = 0.5
-    else:
-        probe = model.map_head.probe.expand(len(tokens), -1, -1)
-        weights = model.map_head.attention.probabilities(probe, tokens[:, prefix:])  # (batch, heads, 1, patches)
-        shares[:, prefix:] = weights.mean(dim=1)[:, 0]
-    return shares
+def last_maps(model: Model, images: Images, target: int | None) -> ClassMaps:
+    """Run prepared images through a network, with gradients, and keep the last feature maps.
+
+    The maps are what the last block gives, or of a hybrid what its convolutions hand to the transformer. Of a network
+    without such maps that reads its answer from a class token (T2T-ViT, CvT), the other tokens no longer matter in the last
+    block; its maps are the tokens as they enter the attention of that block (after its first norm).
+
+    Raises:
+        ModelError: The network has no feature map.
+    """
+    name = model.maps_at
+    if name is None:
+        raise _without_maps(model)
+    with record(model, name) as recorded:
+        logits = model(images.clone().requires_grad_())  # a graph, even if every weight is frozen
+    values = recorded[name]
+    maps = _as_maps(model, values.detach(), images)
+    gradient = torch.autograd.grad(_explained(logits, target), values)[0]
+    gradients = _as_maps(model, gradient, images)
+    return ClassMaps(logits.detach().float().cpu(), maps.float().cpu(), gradients.float().cpu())
+
+
+def _as_maps(model: Model, values: Tensor, images: Images) -> Maps:
+    """Return maps as they are, and tokens as maps, those before the grid's left out."""
+    if values.ndim == 4:
+        return values
+    grids = model.attention_grids(len(model.blocks()) - 1, (images.shape[2], images.shape[3]))
+    if values.ndim != 3 or grids is None:
+        raise _without_maps(model)
+    rows, columns = grids[0]
+    return values[:, values.shape[1] - rows * columns :].transpose(1, 2).reshape(len(values), -1, rows, columns)
+
+
+def _without_maps(model: Model) -> ModelError:
+    name = describe(model.config)
+    return ModelError(f"{name} cannot be explained by Grad-CAM: without convolutions it ends in no feature map.")

@@ -14,19 +14,26 @@ import torch
 
 from vitral.errors import ModelError
 from vitral.inference.copies import copy_in
-from vitral.inference.engines import Engine, Precision, check_able, onnxruntime_session, openvino_core, openvino_hints
+from vitral.inference.engines import (
+    OPSET,
+    Engine,
+    Precision,
+    check_able,
+    onnxruntime_session,
+    openvino_core,
+    openvino_hints,
+)
 from vitral.inference.int8 import HAS_INT8, quantize
 from vitral.inference.merging import check_merging, merge_tokens
 from vitral.inference.packed import HAS_PACKING, pack
 from vitral.inference.quantization import Quantization
 from vitral.machine import has_int8
-from vitral.models.kernels.linear import HAS_FUSED_BF16
+from vitral.models.kernels import HAS_FUSED_BF16
 from vitral.models.model import Images, Logits, Model
 
-MERGING: tuple[Engine, ...] = ("torch", "packed")  # those whose networks can merge tokens
+MERGING: tuple[Engine, ...] = ("torch", "packed")  # the engines that can merge tokens
 Compute = Callable[[Images], Logits]  # images of the network's size, float32, on the CPU; and so are the logits
 
-OPSET = 20  # of ONNX: the first with GELU as one node
 BATCH = torch.export.Dim("batch")
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
@@ -40,14 +47,14 @@ def merging(network: Model, engine: Engine, precision: Precision, count: int, fo
     """Return a copy that merges tokens, as engine and precision compute otherwise.
 
     Args:
-        network: a Vision Transformer that reads its class token.
+        network: A Vision Transformer that reads its class token.
         engine: "torch" or "packed".
-        precision: in which it computes.
-        count: tokens that each block but the last is to have fewer.
-        form: the network's in int8, for that precision.
+        precision: The precision in which it computes.
+        count: Tokens that each block but the last is to have fewer.
+        form: The network's in int8, for that precision.
 
     Raises:
-        ModelError: the network's tokens cannot be merged, or the engine cannot compute it.
+        ModelError: The network's tokens cannot be merged, or the engine cannot compute it.
     """
     check_able_to_merge(engine)
     check_merging(network)
@@ -62,7 +69,7 @@ def check_able_to_merge(engine: str) -> None:
     """Refuse an engine that takes the graph of a network as it is.
 
     Raises:
-        ModelError: it says which to take.
+        ModelError: It says which to take.
     """
     if engine not in MERGING:
         raise ModelError(f"The engine '{engine}' cannot merge tokens; take {' or '.join(MERGING)}.")
@@ -72,7 +79,7 @@ def packed(network: Model, precision: Precision) -> Compute:
     """Return a copy for the CPU, its weights sorted once for the products, biases and GELUs computed with these.
 
     Raises:
-        ModelError: the network is not on the CPU, torch was built without oneDNN, or this CPU has no products in bf16 that
+        ModelError: The network is not on the CPU, torch was built without oneDNN, or this CPU has no products in bf16 that
             oneDNN knows; or of int8, which takes `integers`.
     """
     return _in_torch(_packed(network, precision))
@@ -89,11 +96,11 @@ def _packed(network: Model, precision: Precision) -> Model:
 
 
 def integers(network: Model, quantization: Quantization) -> Compute:
-    """Return a copy for the CPU whose linear layers multiply integers, all else as `packed` in float32.
+    """Return a copy for the CPU with linear layers that multiply integers, all else as `packed` in float32.
 
     Raises:
-        ModelError: the network is not on the CPU, or this has no instructions for that.
-        VitralError: the quantization is of another network.
+        ModelError: The network is not on the CPU, or this has no instructions for that.
+        VitralError: The quantization is of another network.
     """
     return _in_torch(_of_integers(network, quantization))
 
@@ -131,7 +138,7 @@ def onnxruntime(network: Model, precision: Precision) -> Compute:
     """Return the network as ONNX Runtime runs it on the CPU, in fp32.
 
     Raises:
-        ModelError: ONNX Runtime is not installed; the network has experts or is not on the CPU; or bf16 is asked for.
+        ModelError: ONNX Runtime is not installed; the network has experts or is not on the CPU; or the precision is bf16.
     """
     check_able("onnxruntime", precision)
     exported = _exported(network, "ONNX Runtime")
@@ -159,10 +166,12 @@ def _exported(network: Model, runtime: str) -> torch.export.ExportedProgram:
     """Return the graph of a network for batches of any size, for a runtime outside torch to convert.
 
     Raises:
-        ModelError: it has experts, or is not on the CPU.
+        ModelError: It has experts, or is not on the CPU.
     """
-    if getattr(network.config, "experts", None) is not None:
-        raise ModelError(f"{runtime} computes one graph for all images, not a mixture of experts; take another engine.")
+    if reason := network.config.obstacle_to("export"):
+        raise ModelError(
+            f"{runtime} computes one graph for all images, and this one has none: {reason}; take another engine."
+        )
     if _device(network).type != "cpu":
         raise ModelError(f"{runtime} computes on the CPU here, and the network is on a GPU; take engine 'torch'.")
     example = torch.zeros(2, 3, *network.image_size)  # a batch of one would be taken for a constant

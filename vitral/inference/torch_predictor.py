@@ -1,26 +1,24 @@
 """The predictor that computes with torch, on the network's own device and in its own precision."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from vitral.inference.class_maps import last_maps
-from vitral.inference.evaluating import evaluating
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
-from vitral.inference.recording import attend, attend_in_layer, attend_to_class, has_attention, no_rollout
+from vitral.inference.recording import attend, attend_in_layer, attend_to_class, last_maps
 from vitral.models.cost import count_parameters
-from vitral.models.model import Features, Images, Logits, Model
+from vitral.models.model import ExplainedBy, Features, Images, Logits, Model
 from vitral.models.naming import describe
-from vitral.models.pixels import Pixels
 
 
 class TorchPredictor(Predictor):
     """Predicts with a network in torch; changes to the network (weights, device, size) take effect with the next call.
 
     Args:
-        model: the network; every call leaves its mode as it was.
+        model: The network; every call leaves its mode as it was.
     """
 
     def __init__(self, model: Model) -> None:
@@ -54,25 +52,20 @@ class TorchPredictor(Predictor):
         return self._computed(self.model.features, images)
 
     @property
-    def has_attention(self) -> bool:
-        """Whether the network is explained by its attention: whether it is a Vision Transformer, hybrids included."""
-        return has_attention(self.model)
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether the network is a linear layer on the shrunk image, which is its last and only map."""
-        return isinstance(self.model, Pixels)
+    def explained_by(self) -> ExplainedBy:
+        """What explains an answer best."""
+        return self.model.explained_by
 
     @property
     def no_rollout(self) -> str:
         """Why attention cannot be followed from the answer to the image, as part of a sentence; empty if it can be."""
-        return no_rollout(self.model)
+        return str(self.model.config.obstacle_to("rollout"))
 
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer.
 
         Raises:
-            ModelError: the network has none that makes a chain from the answer to the patches.
+            ModelError: The network has none that makes a chain from the answer to the patches.
         """
         with evaluating(self.model), torch.inference_mode():
             return attend(self.model, self._placed(images))
@@ -81,7 +74,7 @@ class TorchPredictor(Predictor):
         """Return the attention of every layer with the gradients of a class.
 
         Raises:
-            ModelError: the network has none that makes a chain from the answer to the patches.
+            ModelError: The network has none that makes a chain from the answer to the patches.
         """
         with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
             return attend_to_class(self.model, self._placed(images), target)
@@ -90,7 +83,7 @@ class TorchPredictor(Predictor):
         """Return where one layer looks.
 
         Raises:
-            ModelError: the network has no attention, or not so many layers of it.
+            ModelError: The network has no attention, or not so many layers of it.
         """
         with evaluating(self.model), torch.inference_mode():
             return attend_in_layer(self.model, self._placed(images), layer)
@@ -99,7 +92,7 @@ class TorchPredictor(Predictor):
         """Return the last feature maps with the gradients of a class.
 
         Raises:
-            ModelError: the network has no feature map.
+            ModelError: The network has no feature map.
         """
         with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
             return last_maps(self.model, self._placed(images), target)
@@ -112,3 +105,19 @@ class TorchPredictor(Predictor):
         """Return the images on the network's device and in its precision."""
         like = next(self.model.parameters())
         return images.to(like.device, like.dtype)
+
+
+@contextlib.contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode; afterwards, even after an error, restore the mode of every module.
+
+    Modules are restored one by one: a norm that a user keeps in evaluation mode while the rest trains stays in it.
+    """
+    training = [module for module in network.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True

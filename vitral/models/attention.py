@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.kernels import condition
-from vitral.models.kernels.linear import Linear
-from vitral.models.kernels.packed_attention import packed_attention
-from vitral.models.relative import RelativeGrid
+from vitral.models import kernels
+from vitral.models.kernels import Linear, packed_attention
+from vitral.models.position import RelativeGrid
 from vitral.models.rotary import Rotation, rotate
 from vitral.models.tokens import Tokens
 
@@ -45,15 +44,15 @@ def attend(
     takes the plain ones; everything else takes the fused kernel.
 
     Args:
-        query: one vector a query and head.
-        key: one vector a token and head.
-        value: likewise.
-        dropout: rate on the probabilities.
-        scale: of the scores; 1/sqrt(head_dim) if None.
-        mask: which keys each query may attend to, at least one; all if None.
-        bias: what is added to the scores; nothing if None.
+        query: One vector a query and head.
+        key: One vector a token and head.
+        value: One vector a token and head.
+        dropout: Rate on the probabilities.
+        scale: The scale of the scores; 1/sqrt(head_dim) if None.
+        mask: Which keys each query may attend to, at least one; all if None.
+        bias: What is added to the scores; nothing if None.
     """
-    if not condition.trains_in_bf16_on_cpu(query):
+    if not kernels.trains_in_bf16_on_cpu(query):
         whole = None if bias is None else bias.expand(*query.shape[:3], -1)
         added = whole if whole is None or mask is None else whole.masked_fill(~mask, -math.inf)
         return functional.scaled_dot_product_attention(
@@ -75,16 +74,16 @@ class Attention(nn.Module):
     """Multi-head self-attention (equations 5-8).
 
     Args:
-        dim: width of a token.
-        num_heads: heads; each has `dim / num_heads` channels.
-        qkv_bias: whether the query, key and value projections have biases, as in the paper; T2T-ViT's have none.
-        dropout: rate after the output projection.
-        attention_dropout: rate on the attention probabilities.
-        relative: of how many tokens there are relative positions; None for none. A query's product with the embedding of its
+        dim: Width of a token.
+        num_heads: Heads; each has `dim / num_heads` channels.
+        qkv_bias: Whether the query, key and value projections have biases, as in the paper; T2T-ViT's have none.
+        dropout: Rate after the output projection.
+        attention_dropout: Rate on the attention probabilities.
+        relative: Number of tokens that have relative positions; None for none. A query's product with the embedding of its
             distance to a key, in tokens, is added to its score of that key (paper appendix D.4, whose code is not published:
             that heads share the embeddings, and that a class token counts as the first token, is unverified).
-        grid: rows and columns of the patches that have relative positions in both directions; None for none.
-        prefix: how many tokens come before these patches.
+        grid: Rows and columns of the patches that have relative positions in both directions; None for none.
+        prefix: How many tokens come before these patches.
     """
 
     def __init__(
@@ -119,10 +118,10 @@ class Attention(nn.Module):
         """Return the mixed tokens.
 
         Args:
-            tokens: all tokens, which keys and values are taken of.
-            num_queries: how many of them, from the first on, are mixed; all if None.
-            mask: which tokens each of these may attend to; all if None.
-            rotation: how far queries and keys are turned by where they lie; not at all if None.
+            tokens: All tokens, which keys and values are taken of.
+            num_queries: How many of them, from the first on, are mixed; all if None.
+            mask: Which tokens each of these may attend to; all if None.
+            rotation: How far queries and keys are turned by where they lie; not at all if None.
         """
         return self.dropout(self.out(self.mix(tokens, num_queries, mask, rotation)))
 
@@ -134,7 +133,7 @@ class Attention(nn.Module):
         plain = mask is None and rotation is None and self.relative is None
         if num_queries is None and plain and rate == 0.0:
             projected = self.qkv(tokens)
-            if condition.trains_in_bf16_on_cpu(projected):
+            if kernels.trains_in_bf16_on_cpu(projected):
                 added = self._of_grid(projected.shape[1], projected.dtype)
                 return packed_attention(projected, self.num_heads, added)
             query, key, value = self._split(projected, 3)

@@ -4,17 +4,18 @@ Held against bit_pytorch/models.py of google-research/big_transfer. The ViT pape
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Maps, StandardizedConvolution
+from vitral.models.convolution import Maps, StandardizedConvolution, residual_stages
 from vitral.models.initialization import init_norm, lecun_normal_, seeded
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
+from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
-from vitral.models.tokens import FeatureMaps, TokenGrid
+from vitral.models.tokens import FeatureMaps
 
 GROUPS = 32
 WIDTH = 64
@@ -26,11 +27,11 @@ class BiTConfig(ModelConfig):
     """Everything that makes one BiT ResNet, besides what `ModelConfig` says.
 
     Attributes:
-        stages: residual units in each of the four stages.
-        width_factor: widens every layer.
-        weight_eps: of the weight standardisation, added to the variance: 1e-10 in the original, 1e-8 in timm and
+        stages: Residual units in each of the four stages.
+        width_factor: Widens every layer.
+        weight_eps: The epsilon of the weight standardisation, added to the variance: 1e-10 in the original, 1e-8 in timm and
             in transformers.
-        norm_eps: of the group norms.
+        norm_eps: The epsilon of the group norms.
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)
@@ -76,7 +77,7 @@ class PreActivationUnit(nn.Module):
         return shortcut + self.stochastic_depth(residual, part)
 
 
-class BiT(Model):
+class BiT(StagedModel):
     """The ResNet of one `BiTConfig`."""
 
     config: BiTConfig
@@ -86,16 +87,9 @@ class BiT(Model):
         self.config = config
         width = WIDTH * config.width_factor
         self.root = _convolution(3, width, 7, 2, config)
-        self.stages = nn.ModuleList()
-        channels = width
-        for stage, units in enumerate(config.stages):
-            blocks = nn.Sequential()
-            for unit in range(units):
-                blocks.append(PreActivationUnit(channels, width * 2**stage, 2 if stage and not unit else 1, config))
-                channels = EXPANSION * width * 2**stage
-            self.stages.append(blocks)
-        self.norm = nn.GroupNorm(GROUPS, channels, eps=config.norm_eps)
-        self.head = nn.Linear(channels, config.num_classes)
+        self.stages = residual_stages(partial(PreActivationUnit, config=config), config.stages, width, EXPANSION)
+        self.norm = nn.GroupNorm(GROUPS, config.channels, eps=config.norm_eps)
+        self.head = nn.Linear(config.channels, config.num_classes)
         self.apply_rates()
 
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
@@ -105,19 +99,6 @@ class BiT(Model):
         for block in self.blocks():
             maps = block(maps, part)
         return FeatureMaps(functional.relu(self.norm(maps)))
-
-    def features(self, images: Images, part: BatchPart | None = None) -> Features:
-        """Return the mean of the last feature map."""
-        return self.pool(self.encode(images, part))
-
-    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
-        """Return the mean of the feature map."""
-        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
-        return encoded.maps.mean(dim=(2, 3))
-
-    def blocks(self) -> list[nn.Module]:
-        """Return the residual units in order."""
-        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's stochastic depth to the units."""

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from vitral.models.attention import Attention, Mask
 from vitral.models.initialization import init_linear, init_norm
-from vitral.models.kernels.gelu import Gelu, gelu_layer
-from vitral.models.kernels.linear import Linear
+from vitral.models.kernels import Gelu, Linear, gelu_layer
 from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import Losses, Tokens
@@ -22,10 +21,10 @@ class Mlp(nn.Module):
     """Two linear layers with a GELU between (paper section 3.1), dropout after each.
 
     Args:
-        dim: width in and out.
-        hidden_dim: width between.
+        dim: Width in and out.
+        hidden_dim: Width between.
         gelu: "tanh", the original's approximation, "exact" or "quick".
-        dropout: rate after the GELU and after the second layer.
+        dropout: Rate after the GELU and after the second layer.
     """
 
     def __init__(self, dim: int, hidden_dim: int, *, gelu: Gelu, dropout: float = 0.0) -> None:
@@ -49,10 +48,10 @@ class SwiGlu(nn.Module):
     """A gated MLP: SiLU of one projection times another (arXiv 2002.05202), in the MLP's place in DINOv2's largest network.
 
     Args:
-        dim: width in and out.
-        hidden_dim: width of each of the two projections.
-        norm_eps: epsilon of a norm before the last layer (EVA-02); None for no norm.
-        dropout: rate before and after the last layer.
+        dim: Width in and out.
+        hidden_dim: Width of each of the two projections.
+        norm_eps: Epsilon of a norm before the last layer (EVA-02); None for no norm.
+        dropout: Rate before and after the last layer.
     """
 
     def __init__(self, dim: int, hidden_dim: int, *, norm_eps: float | None = None, dropout: float = 0.0) -> None:
@@ -92,21 +91,21 @@ class Block(nn.Module):
     """A pre-norm encoder block (paper equations 2 and 3).
 
     Args:
-        dim: width of a token.
-        num_heads: attention heads.
-        mlp_dim: width inside the MLP.
+        dim: Width of a token.
+        num_heads: Attention heads.
+        mlp_dim: Width inside the MLP.
         mlp: "plain", "swiglu" or "swiglu-norm", with a norm before its last layer.
-        gelu: of the plain MLP: "tanh", "exact" or "quick".
-        norm_eps: epsilon of the norms.
-        qkv_bias: whether the query, key and value projections have biases.
-        dropout: rate after every dense layer but the query, key and value projections.
-        attention_dropout: rate on the attention probabilities.
-        stochastic_depth: rate at which a residual branch is left out.
-        layer_scale: initial factor on the residual branches; None for none.
-        experts: a mixture of experts in the MLP's place, which gives tokens and auxiliary losses; None for the plain MLP.
-        relative: of how many tokens there are relative positions; None for none.
-        grid: rows and columns of the patches that have relative positions in both directions; None for none.
-        prefix: how many tokens come before these patches.
+        gelu: The activation of the plain MLP: "tanh", "exact" or "quick".
+        norm_eps: Epsilon of the norms.
+        qkv_bias: Whether the query, key and value projections have biases.
+        dropout: Rate after every dense layer but the query, key and value projections.
+        attention_dropout: Rate on the attention probabilities.
+        stochastic_depth: Rate at which a residual branch is left out.
+        layer_scale: Initial factor on the residual branches; None for none.
+        experts: A mixture of experts in the MLP's place, which gives tokens and auxiliary losses; None for the plain MLP.
+        relative: Number of tokens that have relative positions; None for none.
+        grid: Rows and columns of the patches that have relative positions in both directions; None for none.
+        prefix: How many tokens come before these patches.
     """
 
     def __init__(
@@ -163,11 +162,11 @@ class Block(nn.Module):
         """Return the tokens after the block, and the experts' auxiliary losses, where there are experts.
 
         Args:
-            tokens: all tokens.
-            num_queries: how many of them, from the first on, are computed; all if None.
-            mask: which tokens each of these may attend to; all if None.
-            rotation: how far queries and keys are turned by where they lie; not at all if None.
-            part: which examples of a batch these are; all if None.
+            tokens: All tokens.
+            num_queries: How many of them, from the first on, are computed; all if None.
+            mask: Which tokens each of these may attend to; all if None.
+            rotation: How far queries and keys are turned by where they lie; not at all if None.
+            part: Which examples of a batch these are; all if None.
         """
         tokens = self.attended(tokens, num_queries=num_queries, mask=mask, rotation=rotation, part=part)
         return self.transformed(tokens, part)

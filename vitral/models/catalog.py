@@ -11,16 +11,15 @@ from vitral.models.coatnet import CoAtNetConfig, Kind
 from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
+from vitral.models.foundations import STARTS, WIDTHS, Width
 from vitral.models.model import ModelConfig
 from vitral.models.pixels import PixelsConfig
 from vitral.models.position import PositionKind
 from vitral.models.resnet import ResNetConfig
-from vitral.models.starts import STARTS
 from vitral.models.stem import StemConfig
 from vitral.models.t2t import T2TConfig
 from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
 from vitral.models.whitened_stem import WhitenedStemConfig
-from vitral.models.widths import WIDTHS, Width
 
 # Width, then patch and pooling of what is published or has a recipe; others are a variant with settings changed.
 # vit_jax/configs/models.py; gap: its GSAM models; map: Scaling ViT (g, G), big_vision (S, B); SAM with ViTs (S/8, S/14).
@@ -287,7 +286,7 @@ def variant(name: str) -> Any:  # noqa: ANN401  # the family's own ModelConfig
     """Return the config behind a name such as "vit-b16".
 
     Raises:
-        ModelError: no variant has that name; the nearest one is offered, or how to make what the name says.
+        ModelError: No variant has that name; the nearest one is offered, or how to make what the name says.
     """
     try:
         return VARIANTS[name]

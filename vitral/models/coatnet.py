@@ -5,6 +5,7 @@ the width out, which with the hidden layer before the head gives the paper's par
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -18,8 +19,8 @@ from vitral.models.blocks import LAYER_NORM_EPS, Mlp
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_batch_norm, init_convolution
 from vitral.models.heads import TanhLayer
 from vitral.models.initialization import init_norm, seeded
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of
-from vitral.models.relative import relative_index, resize_table
+from vitral.models.model import Features, Grid, Images, ModelConfig, StagedModel, Use
+from vitral.models.position import relative_index, resize_table
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
@@ -35,13 +36,13 @@ class CoAtNetConfig(ModelConfig):
     """Everything that makes one CoAtNet, besides what `ModelConfig` says.
 
     Attributes:
-        stem_dim: width of the two convolutions of stage 0.
+        stem_dim: Width of the two convolutions of stage 0.
         kinds: "convolution" (inverted bottlenecks) or "attention" for each group of blocks.
-        depths: blocks in each group.
-        dims: width of each group.
+        depths: Blocks in each group.
+        dims: Width of each group.
         strides: 2 where a group halves the map, 1 where it continues at the same resolution (CoAtNet-6 and -7).
-        head_dim: channels of an attention head.
-        representation_size: width of the tanh layer before the head; None for none.
+        head_dim: Channels of an attention head.
+        representation_size: Width of the tanh layer before the head; None for none.
         convention: "paper" halves maps by their maxima and strides in a bottleneck's first convolution; "timm" takes means,
             strides in the depth-wise one, and squeezes with SiLU.
     """
@@ -67,6 +68,12 @@ class CoAtNetConfig(ModelConfig):
             if side % self.reduction:
                 nearest = max(side // self.reduction, 1) * self.reduction
                 raise ModelError(f"Image side {side} is not divided by {self.reduction}; use {nearest}.")
+
+    def obstacle_to(self, use: Use) -> str:
+        """Return what keeps the network from a use, as part of a sentence; empty if nothing does."""
+        if use == "rollout":
+            return "it pools between the layers of attention, after stages of convolutions that have none"
+        return ModelConfig.obstacle_to(self, use)
 
     @property
     def reduction(self) -> int:
@@ -177,7 +184,7 @@ class TransformerBlock(nn.Module):
         return tokens.transpose(1, 2).unflatten(2, (shrunk.shape[2], shrunk.shape[3]))
 
 
-class CoAtNet(Model):
+class CoAtNet(StagedModel):
     """The network of one `CoAtNetConfig`."""
 
     config: CoAtNetConfig
@@ -217,21 +224,16 @@ class CoAtNet(Model):
             maps = block(maps, part)
         return FeatureMaps(maps)
 
-    def features(self, images: Images, part: BatchPart | None = None) -> Features:
-        """Return the normalised mean of the last map, through the tanh layer where there is one."""
-        return self.pool(self.encode(images, part))
-
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the normalised mean of the map, through the tanh layer where there is one."""
-        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
-        pooled = self.norm(encoded.maps.mean(dim=(2, 3)))
+        pooled = self.norm(super().pool(encoded))
         return self.dropout(pooled if self.pre_logits is None else self.pre_logits(pooled))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Take images of another size: the tables of relative attention are interpolated.
 
         Raises:
-            ModelError: the strides do not divide that size.
+            ModelError: The strides do not divide that size.
         """
         super().resize(image_size)
         for stage, grid in zip(self.stages, _grids(self.config), strict=True):
@@ -239,9 +241,11 @@ class CoAtNet(Model):
                 if isinstance(block, TransformerBlock):
                     block.attention.resize(grid)
 
-    def blocks(self) -> list[nn.Module]:
-        """Return the blocks of all stages in order."""
-        return blocks_of(self.stages)
+    def attention_grids(self, block: int, image_size: tuple[int, int]) -> tuple[Grid, Grid]:
+        """Return where the queries and the keys of a block's attention lie: on its map."""
+        stage = next(stage for stage, end in enumerate(accumulate(self.config.depths)) if block < end)
+        grid = _grids(self.config)[stage]
+        return grid, grid
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the layers."""

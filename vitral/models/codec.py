@@ -10,7 +10,8 @@ from vitral.models.families import FAMILIES, family, replace
 from vitral.models.model import ModelConfig
 
 REPEATED = ("depth", "depths", "stages", "blocks")  # how often a part of the network is repeated
-MOST_LAYERS, MOST_FACTOR = 1000, 16.0  # of those, a number and a factor; a damaged description may say anything
+MOST_LAYERS = 1000  # repetitions, as a number; a damaged description may say anything
+MOST_FACTOR = 16.0  # repetitions, as a factor
 PAIRS = ("image_size", "patch_size", "patch_stride")  # (height, width), or one number for both
 
 
@@ -18,7 +19,7 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  # 
     """Return a config with fields changed by JSON values, those of its parts (a stem, experts) each on their own.
 
     Raises:
-        ModelError: there is no such field, or the values do not go together.
+        ModelError: There is no such field, or the values do not go together.
     """
     fields: dict[str, Any] = {}
     for name, value in changes.items():
@@ -59,7 +60,7 @@ def config_from_json(values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the f
     """Return the config that `config_to_json` wrote.
 
     Raises:
-        ModelError: an unknown family, an unknown or missing field, or an impossible value.
+        ModelError: An unknown family, an unknown or missing field, or an impossible value.
     """
     named = dict(values) if isinstance(values, Mapping) else {}
     name = named.pop("family", None)

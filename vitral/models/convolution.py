@@ -1,6 +1,6 @@
 """The convolutions that the families share: TensorFlow's SAME padding, weight standardisation, squeeze and excite."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -26,7 +26,7 @@ def _total(size: int, kernel: int, stride: int) -> int:
 
 
 class Convolution(nn.Conv2d):
-    """A square convolution whose padding is a number of pixels or "same" (TensorFlow's)."""
+    """A square convolution with a padding of so many pixels, or "same" (TensorFlow's)."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class Convolution(nn.Conv2d):
 
 
 class StandardizedConvolution(Convolution):
-    """A convolution whose weights are brought to mean 0 and variance 1 a filter (arXiv 1903.10520).
+    """A convolution with weights of mean 0 and variance 1 in each filter (arXiv 1903.10520).
 
     Args:
-        channels: in.
-        out_channels: out.
-        kernel: its side, pixels.
-        stride: pixels.
-        padding: pixels, or "same".
-        eps: keeps the division finite.
-        eps_inside: whether `eps` is added to the variance, under the root (BiT), or to the standard deviation (vit_jax).
+        channels: Channels in.
+        out_channels: Out.
+        kernel: Its side, pixels.
+        stride: Pixels.
+        padding: Pixels, or "same".
+        eps: Keeps the division finite.
+        eps_inside: Whether `eps` is added to the variance, under the root (BiT), or to the standard deviation (vit_jax).
     """
 
     def __init__(
@@ -106,6 +106,27 @@ class SqueezeExcite(nn.Module):
         """Return the scaled maps."""
         means = maps.mean(dim=(2, 3), keepdim=True)
         return maps * torch.sigmoid(self.expand(self.activation(self.reduce(means))))
+
+
+def residual_stages(
+    unit: Callable[[int, int, int], nn.Module], stages: Sequence[int], width: int, expansion: int
+) -> nn.ModuleList:
+    """Return stages of residual units; each stage after the first halves the map and has twice the width.
+
+    Args:
+        unit: Makes a unit of its channels in, its inner width and its stride.
+        stages: Units in each stage.
+        width: Channels in of the first unit, and its inner width.
+        expansion: Channels out of a unit over its inner width.
+    """
+    made, channels = nn.ModuleList(), width
+    for stage, units in enumerate(stages):
+        blocks = nn.Sequential()
+        for index in range(units):
+            blocks.append(unit(channels, width * 2**stage, 2 if stage and not index else 1))
+            channels = expansion * width * 2**stage
+        made.append(blocks)
+    return made
 
 
 @torch.no_grad()

@@ -1,7 +1,6 @@
 """What a network costs: parameters and multiply-accumulates."""
 
 import functools
-import math
 
 import torch
 from torch import nn
@@ -26,34 +25,13 @@ def count_macs(config: ModelConfig) -> int:
     field's convention. A Vision Transformer's last block counts in full, though pooling by class token needs less of it;
     of experts those count that a token goes to.
     """
-    if isinstance(config, ViTConfig):
-        return _vit_macs(config)
-    return _counted(build(config, seed=None), config.image_size)
-
-
-def _vit_macs(config: ViTConfig) -> int:
-    patches = math.prod(config.grid)
-    tokens = patches + config.num_prefix_tokens
-    dim = config.dim
-    channels = config.stem.channels if config.stem else 3
-    embedding = patches * channels * math.prod(config.patch_size) * dim
-    attention = 4 * tokens * dim**2 + 2 * tokens**2 * dim
-    mlp = (2 if config.mlp == "plain" else 3) * tokens * dim * config.mlp_dim
-    attention += tokens * (2 * tokens - 1) * dim if config.position == "relative" else 0
-    total = embedding + config.depth * (attention + mlp)
-    if config.experts:
-        router = tokens * dim * config.experts.num_experts
-        total += len(config.experts.blocks) * (router + (config.experts.num_selected - 1) * mlp)
-    if config.stem:
+    known = config.known_macs
+    if known is not None:
+        return known
+    if isinstance(config, ViTConfig) and config.stem:
         with torch.device("meta"):
-            total += _counted(build_stem(config.stem), config.image_size)
-    features = config.representation_size or config.num_features
-    heads = 2 if config.distilled else 1
-    total += heads * features * config.num_classes + (
-        config.num_features * features if config.representation_size else 0
-    )
-    pooling = 2 * patches * dim**2 + 2 * dim**2 + 2 * dim * config.mlp_dim + 2 * patches * dim
-    return total + (pooling if config.pooling == "map" else 0)
+            return config.macs_behind_stem + _counted(build_stem(config.stem), config.image_size)
+    return _counted(build(config, seed=None), config.image_size)
 
 
 def _counted(model: nn.Module, image_size: tuple[int, int]) -> int:

@@ -4,6 +4,7 @@ Held against lib/models/cls_cvt.py of microsoft/CvT. There is no position embedd
 """
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
@@ -14,8 +15,8 @@ from vitral.models.attention import attend, attention_scores
 from vitral.models.blocks import Mlp
 from vitral.models.convolution import Maps, init_batch_norm
 from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, seeded
-from vitral.models.kernels.gelu import Gelu
-from vitral.models.model import Features, Images, Model, ModelConfig, refuse_rates
+from vitral.models.kernels import Gelu
+from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, depth_rate
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
@@ -33,9 +34,9 @@ class CvTConfig(ModelConfig):
     Stochastic depth grows within the last stage, from 0 to its rate; the stages before have none.
 
     Attributes:
-        dims: width of a token in each of the three stages.
-        depths: blocks.
-        num_heads: attention heads.
+        dims: Width of a token in each of the three stages.
+        depths: Blocks.
+        num_heads: Attention heads.
         gelu: "quick", the original's, or "exact" (transformers' port).
     """
 
@@ -52,6 +53,12 @@ class CvTConfig(ModelConfig):
             raise ModelError("CvT needs widths, depths and heads of at least 1.")
         if any(dim % heads for dim, heads in zip(self.dims, self.num_heads, strict=True)):
             raise ModelError(f"The widths {self.dims} cannot be shared out to {self.num_heads} heads evenly.")
+
+    def obstacle_to(self, use: Use) -> str:
+        """Return what keeps the network from a use, as part of a sentence; empty if nothing does."""
+        if use == "rollout":
+            return "its keys are of fewer positions than its queries, and every stage has tokens of its own"
+        return ModelConfig.obstacle_to(self, use)
 
 
 class ConvolutionalProjection(nn.Module):
@@ -73,7 +80,7 @@ class ConvolutionalProjection(nn.Module):
 
 
 class ConvolutionalAttention(nn.Module):
-    """Multi-head attention whose queries, keys and values come from convolutional projections (section 3.2)."""
+    """Multi-head attention with queries, keys and values from convolutional projections (section 3.2)."""
 
     def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
         super().__init__()
@@ -211,6 +218,19 @@ class CvT(Model):
         for stage in others:
             tokens = stage(tokens.maps, part)
         return tokens
+
+    @property
+    def maps_at(self) -> str:
+        """Where the tokens enter the last attention: behind it the answer is read from the class token alone."""
+        return f"blocks.{sum(self.config.depths) - 1}.norm1"
+
+    def attention_grids(self, block: int, image_size: tuple[int, int]) -> tuple[Grid, Grid]:
+        """Return where the queries and the keys of a block's attention lie, the class token aside."""
+        stage = next(stage for stage, end in enumerate(accumulate(self.config.depths)) if block < end)
+        rows, columns = image_size
+        for kernel, stride, padding in EMBEDDINGS[: stage + 1]:
+            rows, columns = ((side + 2 * padding - kernel) // stride + 1 for side in (rows, columns))
+        return (rows, columns), (-(-rows // KEY_STRIDE), -(-columns // KEY_STRIDE))
 
     def blocks(self) -> list[nn.Module]:
         """Return the blocks of all stages in order."""

@@ -13,13 +13,14 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, fan_out, init_batch_norm, init_convolution
 from vitral.models.initialization import seeded
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
+from vitral.models.model import Features, Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import FeatureMaps, TokenGrid
 
 NORM_EPS = 1e-3
 NORM_MOMENTUM = 0.01  # torch's sense: the share of the new batch
-STEM, HEAD = 32, 1280
+STEM = 32  # channels of the first convolution
+HEAD = 1280  # channels of the last convolution
 # Repeats, kernel, stride, expansion and channels of each stage of B0.
 STAGES = (
     (1, 3, 1, 1, 16),
@@ -38,8 +39,8 @@ class EfficientNetConfig(ModelConfig):
     """Everything that makes one EfficientNet, besides what `ModelConfig` says; dropout comes before the head.
 
     Attributes:
-        width: coefficient of every layer's channels.
-        depth: coefficient of every stage's repeats.
+        width: Coefficient of every layer's channels.
+        depth: Coefficient of every stage's repeats.
     """
 
     width: float = 1.0
@@ -89,7 +90,7 @@ class MBConv(nn.Module):
         return maps + self.stochastic_depth(narrow, part) if self.has_shortcut else narrow
 
 
-class EfficientNet(Model):
+class EfficientNet(StagedModel):
     """The network of one `EfficientNetConfig`."""
 
     config: EfficientNetConfig
@@ -121,18 +122,9 @@ class EfficientNet(Model):
             maps = block(maps, part)
         return FeatureMaps(functional.silu(self.head_norm(self.head_convolution(maps))))
 
-    def features(self, images: Images, part: BatchPart | None = None) -> Features:
-        """Return the mean of the last feature map."""
-        return self.pool(self.encode(images, part))
-
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
-        """Return the mean of the feature map."""
-        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
-        return self.dropout(encoded.maps.mean(dim=(2, 3)))
-
-    def blocks(self) -> list[nn.Module]:
-        """Return the inverted bottlenecks in order."""
-        return blocks_of(self.stages)
+        """Return the mean of the feature maps, after dropout."""
+        return self.dropout(super().pool(encoded))
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the layers; stochastic depth grows with the block's index over their number."""

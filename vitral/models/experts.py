@@ -19,8 +19,7 @@ from torch.nn import functional
 from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.initialization import lecun_normal_
-from vitral.models.kernels.gelu import Gelu, gelu_layer
-from vitral.models.precision import full_precision
+from vitral.models.kernels import Gelu, full_precision, gelu_layer
 from vitral.models.tokens import Losses, Tokens
 
 CAPACITY_MULTIPLE = 4  # an expert's buffer is rounded up to a multiple of it
@@ -31,16 +30,16 @@ class ExpertsConfig:
     """Which blocks have experts, and how tokens find them.
 
     Attributes:
-        blocks: the blocks, counted from 0, whose MLP is a mixture of experts.
-        num_experts: experts in each (E).
-        num_selected: experts that a token goes to (k).
-        capacity_factor: size of the experts' buffers over what an even share-out would need (C); 1.05 in pre-training,
+        blocks: The numbers, counted from 0, of the blocks that have experts in place of an MLP.
+        num_experts: Experts in each (E).
+        num_selected: Experts that a token goes to (k).
+        capacity_factor: Size of the experts' buffers over what an even share-out would need (C); 1.05 in pre-training,
             1.5 in fine-tuning.
-        batch_priority: whether the tokens with the largest gates are placed first (Batch Prioritized Routing).
-        group_images: images whose tokens are routed together, sharing the buffers; 8 in the original.
-        noise_std: standard deviation of the noise on the router's logits while training, in units of 1/E.
-        evaluation_capacity_factor: the capacity factor outside of training; None for the same.
-        dropout: rate after each of an expert's two layers; None for the network's own rate.
+        batch_priority: Whether the tokens with the largest gates are placed first (Batch Prioritized Routing).
+        group_images: Number of images that are routed together and share the buffers; 8 in the original.
+        noise_std: Standard deviation of the noise on the router's logits while training, in units of 1/E.
+        evaluation_capacity_factor: The capacity factor outside of training; None for the same.
+        dropout: Rate after each of an expert's two layers; None for the network's own rate.
     """
 
     blocks: tuple[int, ...]
@@ -98,8 +97,8 @@ class ExpertLinear(nn.Module):
         """Xavier-uniform weights and biases of standard deviation 1e-6, the same for all experts, as in the original."""
         _, in_features, out_features = self.weight.shape
         limit = math.sqrt(6.0 / (in_features + out_features))
-        one = torch.empty(in_features, out_features, device=self.weight.device)
-        self.weight.copy_(one.uniform_(-limit, limit, generator=generator).expand_as(self.weight))
+        weight = torch.empty(in_features, out_features, device=self.weight.device)
+        self.weight.copy_(weight.uniform_(-limit, limit, generator=generator).expand_as(self.weight))
         bias = torch.empty(out_features, device=self.bias.device).normal_(std=1e-6, generator=generator)
         self.bias.copy_(bias.expand_as(self.bias))
 
@@ -124,7 +123,7 @@ class MixtureOfExperts(nn.Module):
         Which part that is says `rows`, and of a whole network `shared_rows`.
 
         Raises:
-            ModelError: the processes cannot share the experts evenly.
+            ModelError: The processes cannot share the experts evenly.
         """
         experts, world = self.config.num_experts, dist.get_world_size(group)
         if experts % world:
@@ -164,8 +163,8 @@ class MixtureOfExperts(nn.Module):
         buffers = tokens.new_zeros(self.config.num_experts * capacity + 1, dim)
         buffers = buffers.index_copy(0, position, tokens[order])[:-1].view(self.config.num_experts, capacity, dim)
         outputs = self._experts(buffers).flatten(0, 1)
-        kept = torch.where(slots < capacity, values, 0.0)
-        weighted = outputs[position.clamp(max=len(outputs) - 1)] * kept[:, None].to(outputs.dtype)
+        gates = torch.where(slots < capacity, values, 0.0)
+        weighted = outputs[position.clamp(max=len(outputs) - 1)] * gates[:, None].to(outputs.dtype)
         return weighted.view(self.config.num_selected, count, dim).sum(dim=0), losses
 
     def _experts(self, buffers: Float[Tensor, "experts slots dim"]) -> Float[Tensor, "experts slots dim"]:
@@ -210,7 +209,7 @@ class MixtureOfExperts(nn.Module):
     def _load(
         self, clean: Float[Tensor, "tokens experts"], noisy: Float[Tensor, "tokens experts"], std: float
     ) -> Float[Tensor, " experts"]:
-        """Return how probable it is that each expert is chosen if its own noise alone were drawn anew."""
+        """Return the probability that each expert is chosen if only its own noise were drawn again."""
         threshold = noisy.topk(self.config.num_selected, dim=-1).values[:, -1:]
         return (1.0 - torch.special.ndtr((threshold - clean) / std)).mean(dim=0)
 
@@ -254,7 +253,7 @@ def change_experts(network: nn.Module, **changes: Any) -> None:  # noqa: ANN401 
     """Change how the experts of a network work, such as their `capacity_factor`, as fine-tuning does; the weights stay.
 
     Raises:
-        ModelError: it has no experts, or an impossible value.
+        ModelError: It has no experts, or an impossible value.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, MixtureOfExperts)]
     if not layers:

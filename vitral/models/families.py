@@ -26,11 +26,11 @@ class Family:
     """One architecture family.
 
     Attributes:
-        title: what it is called in a sentence.
-        config: the type of its configs.
-        model: the type of its networks.
-        identity: the config's fields that make a variant; the others are size, head and regularisation.
-        finer: fields that tell apart variants of one identity, where they tell.
+        title: What it is called in a sentence.
+        config: The type of its configs.
+        model: The type of its networks.
+        identity: The config's fields that make a variant; the others are size, head and regularisation.
+        finer: Fields that tell apart variants of one identity, where they tell.
     """
 
     title: str
@@ -78,7 +78,7 @@ def _add(name: str, thing: object) -> None:
     """Add a plugin's network, as a family of one variant.
 
     Raises:
-        PluginError: it is not a pair of a network's class and its config, or one of them is known already.
+        PluginError: It is not a pair of a network's class and its config, or one of them is known already.
     """
     kind, config = thing if isinstance(thing, tuple) and len(thing) == 2 else (None, None)
     if not (isinstance(kind, type) and issubclass(kind, Model) and isinstance(config, ModelConfig)):
@@ -103,7 +103,7 @@ def replace(config: Any, **changes: Any) -> Any:  # noqa: ANN401  # the family's
     """Return a config with some fields changed.
 
     Raises:
-        ModelError: the family has no such field, or the values do not go together.
+        ModelError: The family has no such field, or the values do not go together.
     """
     known = {field.name for field in dataclasses.fields(config)}
     for name in changes:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitral.models.attention import Heads, attend, attention_scores
 from vitral.models.blocks import LAYER_NORM_EPS, Mlp
 from vitral.models.initialization import init_linear, init_norm
-from vitral.models.kernels.gelu import Gelu
+from vitral.models.kernels import Gelu
 from vitral.models.tokens import Tokens
 
 
@@ -80,5 +80,5 @@ class MapHead(nn.Module):
 
 
 def new_head(features: int, num_classes: int, like: Tensor) -> nn.Linear:
-    """Return a linear layer whose values are yet to be drawn, on the device and in the precision of `like`."""
+    """Return a linear layer with values still to be drawn, on the device and in the precision of `like`."""
     return nn.Linear(features, num_classes, device="meta", dtype=like.dtype).to_empty(device=like.device)

@@ -3,13 +3,14 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
+from vitral.models.attention import Mask
 from vitral.models.heads import new_head
 from vitral.models.initialization import seeded
 from vitral.models.stochastic_depth import BatchPart
@@ -18,11 +19,56 @@ from vitral.models.tokens import FeatureMaps, TokenGrid
 Images = Float[Tensor, "batch 3 height width"]
 Features = Float[Tensor, "batch features"]
 Logits = Float[Tensor, "batch classes"]
-
+Grid = tuple[int, int]  # rows and columns
 
 HEADS = ("head.", "distillation_head.")  # what the names of the layers that give logits begin with
+SIZE_STEP = 32  # pixels: what the strides of most networks divide
 # Beyond what anyone builds; a description from elsewhere must not keep us busy for hours.
-LARGEST, DEEPEST = 16_384, 1_000
+LARGEST = 16_384  # pixels of a side
+DEEPEST = 1_000  # blocks
+
+# What else than classifying a network may serve for: its attention is followed from the answer to the image ("rollout"); other
+# tokens stand in the place of its patches ("replacing"); some patches are hidden and rebuilt, in the blocks ("masking") or by
+# leaving them out ("dropping"); tokens become one between blocks ("merging"); images of several sizes share one sequence
+# ("packing"); it becomes one graph for all images ("export").
+Use = Literal["rollout", "replacing", "masking", "dropping", "merging", "packing", "export"]
+# What explains an answer best: the attention; the last maps and their gradients; or the weights, where the logits are a linear
+# layer on the last maps.
+ExplainedBy = Literal["attention", "gradients", "weights"]
+NO_ATTENTION = "it has no attention"
+NO_TOKENS = "it is no Vision Transformer"
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """Where the tokens of a network lie, the same in all of its blocks.
+
+    Attributes:
+        sides: Rows and columns of patches.
+        stride: Step between patches, (height, width) in pixels.
+        prefix: Number of tokens before the patches: class token, distillation token and registers.
+        dim: Width of a token.
+    """
+
+    sides: Grid
+    stride: tuple[int, int]
+    prefix: int
+    dim: int
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The position embedding of a network.
+
+    Attributes:
+        table: What is added to each patch, in raster order.
+        kind: "learned" or "fixed".
+        tables: Number of different tables: one, or one a block, of which `table` is the first block's.
+    """
+
+    table: Float[Tensor, "patches dim"]
+    kind: Literal["learned", "fixed"]
+    tables: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +76,12 @@ class ModelConfig:
     """What the config of every family says.
 
     Attributes:
-        image_size: height and width of the images, pixels.
-        num_classes: logits (K).
-        head_bias: initial bias of the head: -10 with the sigmoid loss of the original's large sets, else 0.
-        dropout: rate, where the family's paper has it.
-        attention_dropout: rate on the attention probabilities; 0 in every published model.
-        stochastic_depth: rate of leaving out a residual branch in the last block, growing linearly from 0 in the first.
+        image_size: Height and width of the images, pixels.
+        num_classes: Logits (K).
+        head_bias: Initial bias of the head: -10 with the sigmoid loss of the original's large sets, else 0.
+        dropout: Rate, where the family's paper has it.
+        attention_dropout: Rate on the attention probabilities; 0 in every published model.
+        stochastic_depth: Rate of leaving out a residual branch in the last block, growing linearly from 0 in the first.
     """
 
     image_size: tuple[int, int] = (224, 224)
@@ -60,15 +106,34 @@ class ModelConfig:
             if not 0.0 <= getattr(self, rate) < 1.0:
                 raise ModelError(f"{rate} must be at least 0 and below 1, not {getattr(self, rate)}.")
 
+    def obstacle_to(self, use: Use) -> str:
+        """Return what keeps the network from a use, as part of a sentence; empty if nothing does."""
+        return {"rollout": NO_ATTENTION, "export": ""}.get(use, NO_TOKENS)
+
+    @property
+    def patch_grid(self) -> PatchGrid | None:
+        """Where the tokens of all blocks lie; None where there are no patches, or blocks differ."""
+        return None
+
+    @property
+    def size_step(self) -> int:
+        """A number of pixels of which the sides of an image may be any multiple."""
+        return SIZE_STEP
+
+    @property
+    def known_macs(self) -> int | None:
+        """Multiply-accumulates of one image, by a formula; None where the network must be built to be counted."""
+        return None
+
 
 @dataclass(frozen=True)
 class Outputs:
     """What a network gives while it trains.
 
     Attributes:
-        logits: the classification head's logits, (batch, classes).
-        distillation_logits: the distillation head's, (batch, classes), where there is one.
-        auxiliary: auxiliary losses by name, scalars.
+        logits: The classification head's logits, (batch, classes).
+        distillation_logits: The distillation head's, (batch, classes), where there is one.
+        auxiliary: Auxiliary losses by name, scalars.
     """
 
     logits: Tensor
@@ -87,6 +152,7 @@ class Model(nn.Module, ABC):
 
     config: Any  # the family's own ModelConfig
     head: nn.Linear
+    explained_by: ClassVar[ExplainedBy] = "gradients"
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -111,19 +177,19 @@ class Model(nn.Module, ABC):
         """Return what the backbone makes of the images, for a head of whatever kind.
 
         Args:
-            images: at the network's size.
-            part: which examples of a batch these are, while training with stochastic depth; None for all.
+            images: Images at the network's size.
+            part: Which examples of a batch these are, while training with stochastic depth; None for all.
         """
 
-    @abstractmethod
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the pooled representation, the head's input."""
+        return self.pool(self.encode(images, part))
 
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the pooled representation of what `encode` gave: what `features` returns, where a caller needs both.
 
         Raises:
-            ModelError: the network does not say how.
+            ModelError: The network does not say how.
         """
         raise ModelError(f"{type(self).__name__} does not say how it pools what its backbone gives.")
 
@@ -151,7 +217,7 @@ class Model(nn.Module, ABC):
         """Make the network take images of another size, an int or (height, width), in pixels.
 
         Raises:
-            ModelError: the network cannot take that size.
+            ModelError: The network cannot take that size.
         """
         size = (image_size, image_size) if isinstance(image_size, int) else image_size
         self.config = dataclasses.replace(self.config, image_size=size)
@@ -160,7 +226,7 @@ class Model(nn.Module, ABC):
         """Change the regularisation in place, as fine-tuning does; the weights stay.
 
         Raises:
-            ModelError: a rate above 0 that the family has no place for.
+            ModelError: A rate above 0 that the family has no place for.
         """
         self.config = dataclasses.replace(
             self.config, dropout=dropout, attention_dropout=attention_dropout, stochastic_depth=stochastic_depth
@@ -181,17 +247,53 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def init_weights(self, seed: int) -> None:
-        """Draw every parameter anew, as a pure function of `seed`."""
+        """Draw every parameter, as a pure function of `seed`."""
 
     def fixed_tensors(self) -> dict[str, Tensor]:
         """Return tensors that are computed, not learned, and that some checkpoints leave out; none for most families."""
         return {}
 
+    @property
+    def maps_at(self) -> str | None:
+        """The name by which `record` finds the last feature maps, or tokens that lie on a grid; None where there are none."""
+        return f"blocks.{len(self.blocks()) - 1}"
+
+    def attention_grids(self, block: int, image_size: tuple[int, int]) -> tuple[Grid, Grid] | None:
+        """Return where the queries and the keys of a block's attention lie, a class token aside; None for on no grid.
+
+        Args:
+            block: The number of the block, counted from 0.
+            image_size: Height and width of the images, pixels.
+        """
+        grid: PatchGrid | None = self.config.patch_grid
+        return None if grid is None else (grid.sides, grid.sides)
+
+    def token_shares(
+        self, tokens: Float[Tensor, "batch outputs dim"], num_tokens: int
+    ) -> Float[Tensor, "batch tokens"]:
+        """Return the share that each token has in what `features` returns, summing to 1: all is the class token's.
+
+        Args:
+            tokens: The tokens behind the last norm that were computed.
+            num_tokens: Number of tokens of the last block.
+        """
+        shares = torch.zeros(len(tokens), num_tokens, device=tokens.device)
+        shares[:, 0] = 1.0
+        return shares
+
+    def patch_filters(self) -> Float[Tensor, "dim 3 height width"] | None:
+        """Return the filters that make tokens of an image's patches; None where none are applied to the image itself."""
+        return None
+
+    def positions(self) -> Positions | None:
+        """Return the position embedding; None where there is none."""
+        return None
+
     def check_size(self, images: Images) -> None:
         """Refuse images of another size than the network's, where its tables are of that size.
 
         Raises:
-            ModelError: both sizes are named.
+            ModelError: Both sizes are named.
         """
         if images.shape[-2:] != self.image_size:
             raise ModelError(
@@ -200,17 +302,94 @@ class Model(nn.Module, ABC):
             )
 
 
+class StagedModel(Model):
+    """A network of stages of blocks, which ends in feature maps."""
+
+    stages: nn.ModuleList
+
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the mean of the feature maps."""
+        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
+        return encoded.maps.mean(dim=(2, 3))
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the blocks of all stages in order."""
+        return [block for stage in self.stages for block in stage.children()]
+
+
+class TokenModel(Model):
+    """A network of tokens, with a forward pass that can be taken step by step.
+
+    What lies between two steps (dropped, masked or further tokens) is the caller's, as far as `obstacle_to` says nothing
+    against it.
+    """
+
+    @abstractmethod
+    def patches(self, images: Images) -> TokenGrid:
+        """Cut images into patches and project each to a token."""
+
+    @abstractmethod
+    def embed(self, patches: TokenGrid) -> TokenGrid:
+        """Put the further tokens before the patches and add the positions.
+
+        Args:
+            patches: One token for every patch of the grid, as `patches` gives them or changed; what drops some does so later.
+        """
+
+    @abstractmethod
+    def transform(
+        self,
+        z: TokenGrid,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        num_queries: int | None = None,
+        mask: Mask | None = None,
+        part: BatchPart | None = None,
+    ) -> TokenGrid:
+        """Return the tokens after the blocks, or after some of them.
+
+        Args:
+            z: The tokens, as `embed` gives them, or with some dropped, merged or appended.
+            start: The first block, counted from 0.
+            stop: The block before which to stop; None for all.
+            num_queries: How many tokens, from the first on, the last of these blocks computes; all if None.
+            mask: Which tokens each token may attend to; all if None.
+            part: Which examples of a batch these are; all if None.
+        """
+
+    @abstractmethod
+    def normalize(self, z: TokenGrid) -> TokenGrid:
+        """Return the tokens after the norm behind the blocks."""
+
+    def classify(self, encoded: TokenGrid) -> Logits:
+        """Return the logits that the network reads from normalised tokens."""
+        return self.head(self.pool(encoded))
+
+
+def token_model(network: nn.Module, use: Use, needs: str) -> TokenModel:
+    """Return a network as one of tokens.
+
+    Args:
+        network: The network.
+        use: What it is to serve for.
+        needs: The beginning of the message where it cannot, before a colon and the reason.
+
+    Raises:
+        ModelError: The network cannot serve for that.
+    """
+    reason = network.config.obstacle_to(use) if isinstance(network, Model) else NO_TOKENS
+    if reason or not isinstance(network, TokenModel):
+        raise ModelError(f"{needs}: {reason or NO_TOKENS}.")
+    return network
+
+
 def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:
     """Refuse rates that a family has no place for.
 
     Raises:
-        ModelError: one of the named rates is above 0.
+        ModelError: One of the named rates is above 0.
     """
     for name in names:
         if getattr(config, name):
             raise ModelError(f"{family} has no place for {name}; set it to 0.")
-
-
-def blocks_of(stages: nn.ModuleList) -> list[nn.Module]:
-    """Return the blocks of all stages in order."""
-    return [block for stage in stages for block in stage.children()]

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vitral.models.catalog import VARIANTS
+from vitral.models.create import FIELDS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import FAMILIES, family
 from vitral.models.model import ModelConfig
-from vitral.models.shape import FIELDS
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
 
@@ -58,16 +58,16 @@ def variant_name(config: ModelConfig) -> str | None:
     return alike[0] if alike else None
 
 
-def same_tensors(one: ModelConfig, other: ModelConfig) -> bool:
+def same_tensors(config: ModelConfig, other: ModelConfig) -> bool:
     """Tell whether two configs differ in nothing but numerics, heads and routing, which tensors' shapes do not show."""
-    if type(one) is not type(other):
+    if type(config) is not type(other):
         return False
-    fields = [field for field in FAMILIES[family(one)].identity if field not in ("num_heads", "layer_scale")]
-    return all(_shape(getattr(one, field)) == _shape(getattr(other, field)) for field in ("num_classes", *fields))
+    fields = [field for field in FAMILIES[family(config)].identity if field not in ("num_heads", "layer_scale")]
+    return all(_shape(getattr(config, field)) == _shape(getattr(other, field)) for field in ("num_classes", *fields))
 
 
 def _shape(value: Any) -> Any:  # noqa: ANN401  # a field of any config
-    """Return what of a stem or of experts makes a variant: their shapes, not their numerics or their routing."""
+    """Return the part of a stem or of experts that makes a variant: their shapes, not their numerics or routing."""
     if isinstance(value, StemConfig):
         return value.stages, value.width_factor
     if isinstance(value, ExpertsConfig):

@@ -1,13 +1,14 @@
 """A linear model on shrunk images: the simplest classifier of images, which every network has to beat."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from vitral.errors import ModelError
 from vitral.models.initialization import init_torch_default, seeded
-from vitral.models.model import LARGEST, Features, Images, Model, ModelConfig, refuse_rates
+from vitral.models.model import LARGEST, ExplainedBy, Features, Images, Model, ModelConfig, refuse_rates
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import FeatureMaps
 
@@ -17,7 +18,7 @@ class PixelsConfig(ModelConfig):
     """Everything that makes one linear model on pixels, besides what `ModelConfig` says.
 
     Attributes:
-        side: height and width to which an image is shrunk, pixels.
+        side: Height and width to which an image is shrunk, pixels.
     """
 
     side: int = 16
@@ -34,6 +35,7 @@ class Pixels(Model):
     """The network of one `PixelsConfig`: area averages, one value a pixel and colour, and a linear layer on them."""
 
     config: PixelsConfig
+    explained_by: ClassVar[ExplainedBy] = "weights"
 
     def __init__(self, config: PixelsConfig) -> None:
         super().__init__()

@@ -1,17 +1,20 @@
 """Position embeddings: learned 1-D, learned 2-D, fixed 2-D sin-cos, relative ones, or none (paper sections 3.1 and D.4)."""
 
+import itertools
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 PositionKind = Literal["learned", "learned-2d", "sincos-2d", "relative", "relative-2d", "none"]
 PositionAt = Literal["input", "layers", "layers-shared"]
 PositionResize = Literal["bilinear", "bicubic", "bicubic-antialias", "bicubic-dinov2"]
+Table = Float[Tensor, "heads ways_down ways_right"]
 
 TEMPERATURE = 10_000.0
+LOCALITY = 1.0  # how fast a head's score falls with the squared distance from its neighbour, in tokens; ConViT's
 DINOV2_OFFSET = 0.1  # of a grid's side (dinov2/models/vision_transformer.py, interpolate_pos_encoding)
 
 
@@ -31,9 +34,9 @@ def resize_position_embedding(
     The extra tokens' rows are not part of `grid`. An equal size returns the very same tensor.
 
     Args:
-        grid: the embeddings in row-major order.
-        old: rows and columns of `grid`.
-        new: rows and columns wanted.
+        grid: The embeddings in row-major order.
+        old: Rows and columns of `grid`.
+        new: Rows and columns wanted.
         method: "bilinear", "bicubic", "bicubic-antialias" or "bicubic-dinov2".
     """
     if old == new:
@@ -72,12 +75,12 @@ class PositionEmbedding(nn.Module):
     leave the class token as it is. Nothing is added of `relative` and `relative-2d` ones, which stand in the attention.
 
     Args:
-        kind: which embedding.
-        grid: rows and columns of patches.
-        dim: width of a token.
-        prefix: how many tokens (class, distillation) come before the patches.
-        prefix_rows: whether a learned embedding has rows for them.
-        method: how it is interpolated to another grid.
+        kind: The kind of embedding.
+        grid: Rows and columns of patches.
+        dim: Width of a token.
+        prefix: How many tokens (class, distillation) come before the patches.
+        prefix_rows: Whether a learned embedding has rows for them.
+        method: How it is interpolated to another grid.
     """
 
     table: Tensor
@@ -155,3 +158,82 @@ class PositionEmbedding(nn.Module):
             parameter.normal_(std=std, generator=generator)
         if self.kind == "sincos-2d":
             self.table = sincos_table(self.grid, self.dim).to(self.table.device)
+
+
+class RelativeGrid(nn.Module):
+    """What is added to the scores between the patches of a grid; nothing to or from the tokens before them.
+
+    The form is CoAtNet's (arXiv 2106.04803, equation 3) and Swin's: a learned term of each head for the way from query to key.
+    The beginning is ConViT's (arXiv 2103.10697, section 3): each head looks at one neighbour of its query, as a convolution
+    does, and is free to learn otherwise.
+
+    Args:
+        num_heads: Heads, each with a table of its own.
+        grid: Rows and columns of patches.
+        prefix: How many tokens (class, distillation, registers) come before the patches.
+    """
+
+    index: Tensor
+
+    def __init__(self, num_heads: int, grid: tuple[int, int], *, prefix: int) -> None:
+        super().__init__()
+        self.grid, self.prefix = grid, prefix
+        self.table = nn.Parameter(torch.empty(num_heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
+        self.register_buffer("index", relative_index(grid), persistent=False)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are, those before the patches among them."""
+        return self.prefix + self.grid[0] * self.grid[1]
+
+    def forward(self, grid: tuple[int, int] | None = None) -> Float[Tensor, "heads tokens tokens"]:
+        """Return what is added to the score of each key, for each query; on another grid, what `resize` to it would give."""
+        if grid is None or grid == self.grid:
+            table: Tensor = self.table
+            index = self.index
+        else:
+            table, index = resize_table(self.table, grid), relative_index(grid).to(self.index.device)
+        return nn.functional.pad(table.flatten(1)[:, index], (self.prefix, 0, self.prefix, 0))
+
+    @torch.no_grad()
+    def resize(self, grid: tuple[int, int]) -> None:
+        """Take another grid: the tables are interpolated; an equal grid changes nothing."""
+        if grid != self.grid:
+            self.grid, self.table = grid, nn.Parameter(resize_table(self.table, grid))
+            self.index = relative_index(grid).to(self.index.device)
+
+    @torch.no_grad()
+    def init_weights(self) -> None:
+        """Let each head look at a neighbour of its own, the nearest ones: -LOCALITY times the squared distance from it."""
+        self.index.copy_(relative_index(self.grid))
+        rows, columns = self.grid
+        down, right = torch.arange(1 - rows, rows), torch.arange(1 - columns, columns)
+        for table, (row, column) in zip(self.table, neighbours(len(self.table)), strict=True):
+            # A table holds the way from key to query; the neighbour lies the other way.
+            table.copy_(-LOCALITY * ((down[:, None] + row).square() + (right[None] + column).square()))
+
+
+def neighbours(count: int) -> list[tuple[int, int]]:
+    """Return the nearest places around a token, as rows and columns from it; of equally near ones the upper left.
+
+    The token itself is left out: the residual branch hands it on.
+    """
+    reach = range(-count, count + 1)
+    places = [place for place in itertools.product(reach, reach) if place != (0, 0)]
+    return sorted(places, key=lambda place: (place[0] ** 2 + place[1] ** 2, place))[:count]
+
+
+def relative_index(grid: tuple[int, int]) -> Int64[Tensor, "tokens tokens"]:
+    """Return where in a flattened table the way from each query to each key stands."""
+    rows, columns = (side.flatten() for side in np.mgrid[: grid[0], : grid[1]])
+    down = rows[:, None] - rows[None] + grid[0] - 1
+    right = columns[:, None] - columns[None] + grid[1] - 1
+    return torch.from_numpy(down * (2 * grid[1] - 1) + right)
+
+
+def resize_table(table: Table, grid: tuple[int, int]) -> Table:
+    """Return tables for another grid, interpolated bilinearly, as CoAtNet's are (its appendix A.1)."""
+    shape = (2 * grid[0] - 1, 2 * grid[1] - 1)
+    if table.shape[1:] == shape:
+        return table
+    return nn.functional.interpolate(table[None], size=shape, mode="bilinear", align_corners=False)[0]

@@ -8,23 +8,21 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
-from vitral.models.attention import Attention
-from vitral.models.coatnet import RelativeAttention
-from vitral.models.cvt import ConvolutionalAttention
 from vitral.models.model import Model
 
 
 @contextlib.contextmanager
 def record(model: Model, pattern: str) -> Iterator[dict[str, Tensor]]:
-    """Collect what the modules whose names match `pattern` give while the block runs.
+    """Collect the outputs of the modules with names that match `pattern` while the block runs.
 
     Blocks are named `blocks.0`, `blocks.1`, ..., and so are their parts: `record(model, "blocks.*.attention")`. Of
-    an attention layer the probabilities are recorded, (batch, heads, tokens, tokens or keys), rows summing to one, of
-    every token also where the network itself computes the class token's alone; of a module that gives auxiliary losses, too,
-    its tokens; of any other its output. Works on the network as built, not on a compiled one.
+    an attention layer, which is a module with a method `probabilities`, the probabilities are recorded, (batch, heads, tokens,
+    tokens or keys), rows summing to one, of every token also where the network itself computes the class token's alone; of a
+    module that gives auxiliary losses, too, its tokens; of any other its output. Works on the network as
+    built, not on a compiled one.
 
     Raises:
-        ModelError: no module matches.
+        ModelError: No module matches.
     """
     recorded: dict[str, Tensor] = {}
     names = {module: name for name, module in _named_modules(model) if fnmatch.fnmatchcase(name, pattern)}
@@ -32,10 +30,8 @@ def record(model: Model, pattern: str) -> Iterator[dict[str, Tensor]]:
         raise ModelError(f"No part of the network is called '{pattern}'.")
 
     def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:  # noqa: ANN401
-        if isinstance(module, Attention):
-            output = module.probabilities(inputs[0], named.get("rotation"))
-        elif isinstance(module, ConvolutionalAttention | RelativeAttention):
-            output = module.probabilities(*inputs)
+        if (probabilities := getattr(module, "probabilities", None)) is not None:
+            output = probabilities(*inputs, **{key: value for key, value in named.items() if key == "rotation"})
         recorded[names[module]] = output[0] if isinstance(output, tuple) else output
 
     handles = [module.register_forward_hook(hook, with_kwargs=True) for module in names]

@@ -5,17 +5,18 @@ Held against torchvision's models/resnet.py: in a bottleneck the stride sits in 
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution
+from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution, residual_stages
 from vitral.models.initialization import init_torch_default, seeded
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
+from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
-from vitral.models.tokens import FeatureMaps, TokenGrid
+from vitral.models.tokens import FeatureMaps
 
 WIDTH = 64
 EXPANSION = 4
@@ -26,8 +27,8 @@ class ResNetConfig(ModelConfig):
     """Everything that makes one ResNet, besides what `ModelConfig` says.
 
     Attributes:
-        stages: residual units in each of the four stages.
-        bottleneck: three convolutions a unit (50 layers and more) instead of two (18 and 34).
+        stages: Residual units in each of the four stages.
+        bottleneck: Three convolutions a unit (50 layers and more) instead of two (18 and 34).
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)
@@ -77,7 +78,7 @@ class ResidualUnit(nn.Module):
         return functional.relu(shortcut + self.stochastic_depth(maps, part))
 
 
-class ResNet(Model):
+class ResNet(StagedModel):
     """The network of one `ResNetConfig`."""
 
     config: ResNetConfig
@@ -87,14 +88,8 @@ class ResNet(Model):
         self.config = config
         self.root = Convolution(3, WIDTH, 7, stride=2, padding=3)
         self.root_norm = nn.BatchNorm2d(WIDTH)
-        self.stages = nn.ModuleList()
-        channels = WIDTH
-        for stage, units in enumerate(config.stages):
-            blocks = nn.Sequential()
-            for unit in range(units):
-                blocks.append(ResidualUnit(channels, WIDTH * 2**stage, 2 if stage and not unit else 1, config))
-                channels = config.expansion * WIDTH * 2**stage
-            self.stages.append(blocks)
+        self.stages = residual_stages(partial(ResidualUnit, config=config), config.stages, WIDTH, config.expansion)
+        channels = config.expansion * WIDTH * 2 ** (len(config.stages) - 1)
         self.head = nn.Linear(channels, config.num_classes)
         self.apply_rates()
 
@@ -105,19 +100,6 @@ class ResNet(Model):
         for block in self.blocks():
             maps = block(maps, part)
         return FeatureMaps(maps)
-
-    def features(self, images: Images, part: BatchPart | None = None) -> Features:
-        """Return the mean of the last feature map."""
-        return self.pool(self.encode(images, part))
-
-    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
-        """Return the mean of the feature map."""
-        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
-        return encoded.maps.mean(dim=(2, 3))
-
-    def blocks(self) -> list[nn.Module]:
-        """Return the residual units in order."""
-        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's stochastic depth to the units."""

@@ -22,9 +22,9 @@ class Rotation:
     """How far the channels of each token's queries and keys are turned.
 
     Attributes:
-        cosine: of the angles, (tokens, head_dim).
-        sine: likewise.
-        interleaved: whether neighbouring channels turn together (EVA-02), or those of a head's two halves (DINOv3).
+        cosine: Cosines of the angles, (tokens, head_dim).
+        sine: Sines of the angles, (tokens, head_dim).
+        interleaved: Whether neighbouring channels turn together (EVA-02), or those of a head's two halves (DINOv3).
     """
 
     cosine: Float[Tensor, "tokens head_dim"]
@@ -38,16 +38,16 @@ def rotate(
     """Turn each channel together with its fellow by their token's angle; in float32.
 
     Args:
-        heads: queries or keys, of the first tokens if not of all.
-        rotation: of all tokens.
+        heads: Queries or keys, of the first tokens if not of all.
+        rotation: The rotation of all tokens.
     """
     count = heads.shape[2]
     values = heads.float()
     if rotation.interleaved:
         turned = torch.stack([-values[..., 1::2], values[..., ::2]], dim=-1).flatten(-2)
     else:
-        one, other = values.chunk(2, dim=-1)
-        turned = torch.cat([-other, one], dim=-1)
+        first, second = values.chunk(2, dim=-1)
+        turned = torch.cat([-second, first], dim=-1)
     return (values * rotation.cosine[:count] + turned * rotation.sine[:count]).to(heads.dtype)
 
 
@@ -60,8 +60,8 @@ def rotation_table(kind: RotaryKind, grid: tuple[int, int], head_dim: int) -> Fl
 
     Args:
         kind: "dinov3" or "eva02".
-        grid: rows and columns of patches.
-        head_dim: channels of a head, a multiple of 4.
+        grid: Rows and columns of patches.
+        head_dim: Channels of a head, a multiple of 4.
     """
     count = head_dim // 4
     if kind == "dinov3":
@@ -81,8 +81,8 @@ class RotaryPosition(nn.Module):
 
     Args:
         kind: "dinov3" or "eva02".
-        grid: rows and columns of patches.
-        head_dim: channels of an attention head.
+        grid: Rows and columns of patches.
+        head_dim: Channels of an attention head.
     """
 
     table: Tensor
@@ -107,6 +107,6 @@ class RotaryPosition(nn.Module):
         return self
 
     def resize(self, grid: tuple[int, int]) -> None:
-        """Compute the angles for another grid of (rows, columns), or anew for the same."""
+        """Compute the angles for a grid of (rows, columns), also for the same one again."""
         self.grid = grid
         self.table = rotation_table(self.kind, grid, self.head_dim).to(self.table.device)

@@ -1,18 +1,19 @@
-"""The hybrids' stem: a ResNet whose feature map is cut into patches instead of the image (paper section 3.1).
+"""The hybrids' stem: a ResNet. Its feature map is cut into patches instead of the image (paper section 3.1).
 
 Held against models_resnet.py of google-research/vision_transformer: the first version of ResNet, activation after the
-norm, with GroupNorm for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), whose norms come first.
+norm, with GroupNorm for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), in which norms come first.
 """
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Maps, StandardizedConvolution, pad_same
+from vitral.models.convolution import Maps, StandardizedConvolution, pad_same, residual_stages
 from vitral.models.initialization import init_norm, lecun_normal_
 
 GROUPS = 32
@@ -25,11 +26,11 @@ class StemConfig:
     """A ResNet before the transformer.
 
     Attributes:
-        stages: residual units in each stage; empty for the root alone, a convolution and a pooling.
-        width_factor: widens every layer.
-        weight_eps: of the weight standardisation.
-        weight_eps_inside: whether it is added under the root (timm) or to the standard deviation (the original).
-        norm_eps: of the group norms.
+        stages: Residual units in each stage; empty for the root alone, a convolution and a pooling.
+        width_factor: Widens every layer.
+        weight_eps: The epsilon of the weight standardisation.
+        weight_eps_inside: Whether that is added under the root (timm) or to the standard deviation (the original).
+        norm_eps: The epsilon of the group norms.
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)
@@ -59,7 +60,7 @@ class StemConfig:
         return math.ceil(size / self.stride)
 
 
-class ResidualUnit(nn.Module):
+class StemUnit(nn.Module):
     """Three convolutions, each with its norm, around a shortcut; the activation comes after the sum."""
 
     def __init__(self, channels: int, width: int, stride: int, config: StemConfig) -> None:
@@ -92,15 +93,7 @@ class ResNetStem(nn.Module):
         width = WIDTH * config.width_factor
         self.root = _convolution(3, width, 7, 2, config)
         self.root_norm = nn.GroupNorm(GROUPS, width, eps=config.norm_eps)
-        self.stages = nn.ModuleList()
-        channels = width
-        for stage, units in enumerate(config.stages):
-            mid = width * 2**stage
-            blocks = nn.Sequential()
-            for unit in range(units):
-                blocks.append(ResidualUnit(channels, mid, 2 if stage and not unit else 1, config))
-                channels = EXPANSION * mid
-            self.stages.append(blocks)
+        self.stages = residual_stages(partial(StemUnit, config=config), config.stages, width, EXPANSION)
 
     def forward(self, images: Maps) -> Maps:
         """Return the feature map, (batch, channels, height / stride, width / stride)."""
@@ -118,7 +111,7 @@ class ResNetStem(nn.Module):
             elif isinstance(module, nn.GroupNorm):
                 init_norm(module)
         for module in self.modules():
-            if isinstance(module, ResidualUnit):
+            if isinstance(module, StemUnit):
                 nn.init.zeros_(module.norm3.weight)
 
 

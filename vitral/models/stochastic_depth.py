@@ -30,15 +30,15 @@ class StochasticDepth(nn.Module):
         """Return the branch, zero for a share `rate` of the examples and scaled up for the others.
 
         Args:
-            branch: what the residual block adds.
-            part: which examples these are; None where they are the whole batch.
+            branch: What the residual block adds.
+            part: Which examples these are; None where they are the whole batch.
         """
         if not self.training or self.rate == 0.0:
             return branch
         first, total = part or (0, len(branch))
         keep = torch.full((total, *[1] * (branch.ndim - 1)), 1.0 - self.rate, device=branch.device)
-        kept = torch.bernoulli(keep)[first : first + len(branch)]
-        return branch * (kept / (1.0 - self.rate)).to(branch.dtype)
+        mask = torch.bernoulli(keep)[first : first + len(branch)]
+        return branch * (mask / (1.0 - self.rate)).to(branch.dtype)
 
 
 def depth_rate(rate: float, index: int, count: int) -> float:

@@ -16,9 +16,9 @@ from vitral.errors import ModelError
 from vitral.models.attention import attend
 from vitral.models.blocks import Block, Mlp
 from vitral.models.initialization import init_linear_deit, init_norm, seeded
-from vitral.models.model import Features, Images, Model, ModelConfig
+from vitral.models.kernels import full_precision
+from vitral.models.model import Features, Images, Model, ModelConfig, PatchGrid, Positions, Use
 from vitral.models.position import resize_position_embedding
-from vitral.models.precision import full_precision
 from vitral.models.stochastic_depth import BatchPart, depth_rate
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
@@ -37,11 +37,11 @@ class T2TConfig(ModelConfig):
     """Everything that makes one T2T-ViT, besides what `ModelConfig` says.
 
     Attributes:
-        tokens: the layer between two splits: "performer", of linear cost, or "transformer" (the models named t).
-        dim: width of a token in the backbone (D).
-        depth: blocks of the backbone.
-        mlp_dim: width inside the MLP.
-        num_heads: attention heads.
+        tokens: The layer between two splits: "performer", of linear cost, or "transformer" (the models named t).
+        dim: Width of a token in the backbone (D).
+        depth: Blocks of the backbone.
+        mlp_dim: Width inside the MLP.
+        num_heads: Attention heads.
     """
 
     tokens: Literal["performer", "transformer"] = "performer"
@@ -66,9 +66,18 @@ class T2TConfig(ModelConfig):
         """Rows and columns of tokens."""
         return self.image_size[0] // STRIDE, self.image_size[1] // STRIDE
 
+    @property
+    def patch_grid(self) -> PatchGrid:
+        """Where the tokens of the backbone's blocks lie."""
+        return PatchGrid(self.grid, (STRIDE, STRIDE), prefix=1, dim=self.dim)
+
+    def obstacle_to(self, use: Use) -> str:
+        """Return what keeps the network from a use; nothing from following the attention of its backbone."""
+        return "" if use == "rollout" else ModelConfig.obstacle_to(self, use)
+
 
 class TokenTransformer(nn.Module):
-    """A narrow transformer layer with one head whose skip is the value, for the widths in and out differ."""
+    """A narrow transformer layer with one head. Its skip is the value, because the widths in and out differ."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -187,6 +196,15 @@ class T2TViT(Model):
         super().resize(image_size)
         grid = resize_position_embedding(self.position[:, 1:], old, self.config.grid, method="bicubic")
         self.position = torch.cat([self.position[:, :1], grid], dim=1)
+
+    @property
+    def maps_at(self) -> str:
+        """Where the tokens enter the last attention: behind it the answer is read from the class token alone."""
+        return f"blocks.{self.config.depth - 1}.norm1"
+
+    def positions(self) -> Positions:
+        """Return the sinusoids of the patches."""
+        return Positions(self.position[0, 1:], "fixed")
 
     def blocks(self) -> list[nn.Module]:
         """Return the backbone's blocks in order."""

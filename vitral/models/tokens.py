@@ -19,11 +19,11 @@ class TokenGrid:
     """Tokens, and which of them are patches of what grid.
 
     Attributes:
-        tokens: all tokens, (batch, prefix + patches + suffix, dim).
-        grid: rows and columns of the patches, in raster order; None where some were dropped or merged.
-        prefix: tokens before the patches: class token, distillation token, registers.
-        suffix: tokens after them, which others have appended, such as queries.
-        losses: auxiliary losses of the blocks that these tokens went through.
+        tokens: All tokens, (batch, prefix + patches + suffix, dim).
+        grid: Rows and columns of the patches, in raster order; None where some were dropped or merged.
+        prefix: Tokens before the patches: class token, distillation token, registers.
+        suffix: Tokens after them, which others have appended, such as queries.
+        losses: Auxiliary losses of the blocks that these tokens went through.
     """
 
     tokens: Tokens
@@ -47,7 +47,7 @@ class TokenGrid:
         """The patches' tokens as feature maps.
 
         Raises:
-            ModelError: they lie on no grid any more.
+            ModelError: They lie on no grid any more.
         """
         if self.grid is None:
             raise ModelError("Tokens that were dropped or merged make no feature map.")
@@ -61,8 +61,8 @@ class TokenGrid:
     def keep(self, indices: Int64[Tensor, "batch kept"]) -> "TokenGrid":
         """Return these tokens with some of the patches only, those of `indices` in that order; they lie on no grid."""
         patches = self.patches
-        kept = patches.gather(1, indices[:, :, None].expand(-1, -1, patches.shape[2]))
-        tokens = torch.cat([self.tokens[:, : self.prefix], kept, self.appended], dim=1)
+        chosen = patches.gather(1, indices[:, :, None].expand(-1, -1, patches.shape[2]))
+        tokens = torch.cat([self.tokens[:, : self.prefix], chosen, self.appended], dim=1)
         return TokenGrid(tokens, None, self.prefix, self.suffix, self.losses)
 
     def with_tokens(self, tokens: Tokens) -> "TokenGrid":
@@ -75,7 +75,7 @@ class FeatureMaps:
     """What a convolutional backbone gives.
 
     Attributes:
-        maps: the last feature maps, (batch, channels, rows, columns).
+        maps: The last feature maps, (batch, channels, rows, columns).
     """
 
     maps: Maps

@@ -27,7 +27,7 @@ def expert_blocks(places: str, depth: int) -> tuple[int, ...]:
     """Return the blocks that get experts, counted from 0: of "every-2" every second, of "last-2" the last two of those.
 
     Raises:
-        ModelError: it has another form, or there are no such blocks.
+        ModelError: It has another form, or there are no such blocks.
     """
     match = PLACES.fullmatch(places)
     number = int(match[2]) if match else 0
@@ -43,13 +43,13 @@ def upcycle(network: Model, places: str, *, number: int = NUMBER, seed: int) -> 
     """Return a network with experts in some blocks that answers as a dense one.
 
     Args:
-        network: a Vision Transformer without experts.
-        places: which blocks; see `expert_blocks`.
-        number: experts in each.
-        seed: of the routers.
+        network: A Vision Transformer without experts.
+        places: The blocks, in the form of `expert_blocks`.
+        number: Experts in each.
+        seed: The seed of the routers.
 
     Raises:
-        ModelError: it is no plain Vision Transformer, or has experts already.
+        ModelError: It is no plain Vision Transformer, or has experts already.
     """
     if not isinstance(network, ViT) or network.config.experts is not None or network.config.mlp != "plain":
         raise ModelError(

@@ -7,9 +7,10 @@ weights are drawn come after.
 
 import dataclasses
 import math
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
@@ -18,7 +19,7 @@ from vitral.models.blocks import Block, LayerScale
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.heads import MapHead, TanhLayer, new_head
 from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, lecun_normal_, seeded
-from vitral.models.model import Features, Images, Logits, Model, Outputs
+from vitral.models.model import ExplainedBy, Features, Images, Logits, Outputs, Positions, TokenModel
 from vitral.models.position import PositionEmbedding
 from vitral.models.rotary import RotaryPosition, Rotation
 from vitral.models.stem import ResNetStem, StemConfig
@@ -28,14 +29,14 @@ from vitral.models.vit_config import ViTConfig
 from vitral.models.whitened_stem import WhitenedStem, WhitenedStemConfig, whitening_filters
 
 
-class ViT(Model):
+class ViT(TokenModel):
     """The Vision Transformer of one `ViTConfig`; weights are undefined until `init_weights` or a checkpoint.
 
-    Each step of the forward pass is a function of its arguments alone, and may be taken on its own: what lies between two of
-    them (dropped, masked or further tokens) is the caller's.
+    Each step of the forward pass is a function of its arguments alone, and may be taken on its own; see `TokenModel`.
     """
 
     config: ViTConfig
+    explained_by: ClassVar[ExplainedBy] = "attention"
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -69,10 +70,14 @@ class ViT(Model):
 
     def forward(self, images: Images) -> Logits:
         """Return the logits; of a distilled network the mean of both heads', as DeiT's code has it (models.py)."""
-        outputs = self.outputs(images)
-        if outputs.distillation_logits is None:
-            return outputs.logits
-        return (outputs.logits + outputs.distillation_logits) / 2
+        return self.classify(self.encode(images, num_queries=self._num_read))
+
+    def classify(self, encoded: TokenGrid) -> Logits:
+        """Return the logits that the network reads from normalised tokens; the mean of both heads', if distilled."""
+        logits = self.head(self.pool(encoded))
+        if self.distillation_head is None:
+            return logits
+        return (logits + self.distillation_head(encoded.tokens[:, 1])) / 2
 
     def outputs(self, images: Images, part: BatchPart | None = None) -> Outputs:
         """Return the logits of each head, and the experts' auxiliary losses, each summed over the blocks."""
@@ -102,9 +107,6 @@ class ViT(Model):
 
         Registers come after the positions, which they have none of; where the config has a norm before the encoder, it comes
         last.
-
-        Args:
-            patches: one token for every patch of the grid, as `patches` gives them or changed; what drops some does so later.
         """
         tokens = patches.tokens
         pooled = [self.class_token] if self.config.class_token else []
@@ -132,16 +134,7 @@ class ViT(Model):
         mask: Mask | None = None,
         part: BatchPart | None = None,
     ) -> TokenGrid:
-        """Return the tokens after the encoder's blocks (equations 2 and 3), or after some of them.
-
-        Args:
-            z: tokens, as `embed` gives them, or with some dropped, merged or appended.
-            start: the first block, counted from 0.
-            stop: the block before which to stop; None for all.
-            num_queries: how many tokens, from the first on, the last of these blocks computes; all if None.
-            mask: which tokens each token may attend to; all if None.
-            part: which examples of a batch these are; all if None.
-        """
+        """Return the tokens after the encoder's blocks (equations 2 and 3), or after some of them; see `TokenModel`."""
         tokens, losses = z.tokens, dict(z.losses)
         rotation = self._rotation(z)
         blocks = self.blocks()[start:stop]
@@ -189,6 +182,48 @@ class ViT(Model):
         return pooled if self.pre_logits is None else self.pre_logits(pooled)
 
     @property
+    def maps_at(self) -> str | None:
+        """The stem of a hybrid; None without one, because a network without convolutions ends in no feature map."""
+        return None if self.stem is None else "stem"
+
+    def token_shares(
+        self, tokens: Float[Tensor, "batch outputs dim"], num_tokens: int
+    ) -> Float[Tensor, "batch tokens"]:
+        """Return the share that each token has in the pooled representation, summing to 1.
+
+        With a distillation token both heads count the same; of attention pooling it is the mean over its heads; of a class
+        token beside the mean over the patches both halves of what the head reads count the same.
+        """
+        prefix, pooling = self.config.num_prefix_tokens, self.config.pooling
+        shares = torch.zeros(len(tokens), num_tokens, device=tokens.device)
+        if pooling == "token":
+            read = self.config.num_pooled_tokens
+            shares[:, :read] = 1.0 / read
+        elif pooling == "map":
+            probe = self.map_head.probe.expand(len(tokens), -1, -1)
+            weights = self.map_head.attention.probabilities(probe, tokens[:, prefix:])  # (batch, heads, 1, patches)
+            shares[:, prefix:] = weights.mean(dim=1)[:, 0]
+        else:
+            shares[:, prefix:] = 1.0 / (num_tokens - prefix)
+            if self.config.class_token:
+                shares /= 2
+                shares[:, 0] = 0.5
+        return shares
+
+    def patch_filters(self) -> Float[Tensor, "dim 3 height width"] | None:
+        """Return the filters of the patch embedding; None for a hybrid, because it cuts patches from a feature map."""
+        return None if self.stem is not None else self.patch_embedding.weight
+
+    def positions(self) -> Positions | None:
+        """Return the position embedding of the patches; None where it is relative or there is none."""
+        table = self.position.patch_embedding()
+        if table is None:
+            return None
+        learned = self.config.position.startswith("learned")
+        several = learned and self.config.position_at == "layers"
+        return Positions(table[0], "learned" if learned else "fixed", self.config.depth if several else 1)
+
+    @property
     def _num_read(self) -> int | None:
         """How many of the last block's tokens the head reads; None for all."""
         # Nothing of the last block but the pooled tokens is ever read, so no other query is computed there; but experts
@@ -217,7 +252,7 @@ class ViT(Model):
         """Take images of another size: the position embedding is interpolated (paper section 3.2).
 
         Raises:
-            ModelError: the patches do not divide that size, or positions are relative, of which only one grid is known.
+            ModelError: The patches do not divide that size, or positions are relative, of which only one grid is known.
         """
         if self.config.position == "relative" and _other_grid(self.config, image_size):
             raise ModelError("Relative positions are of one image size; take the network at the size that it learned.")

@@ -1,6 +1,7 @@
 """Everything that makes one Vision Transformer, checked before it is built."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -8,8 +9,8 @@ from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.blocks import LAYER_NORM_EPS, MlpKind
 from vitral.models.experts import ExpertsConfig
-from vitral.models.kernels.gelu import Gelu
-from vitral.models.model import ModelConfig
+from vitral.models.kernels import Gelu
+from vitral.models.model import SIZE_STEP, ModelConfig, PatchGrid, Use
 from vitral.models.position import PositionAt, PositionKind, PositionResize
 from vitral.models.rotary import RotaryKind
 from vitral.models.stem import StemConfig
@@ -38,37 +39,37 @@ class ViTConfig(ModelConfig):
     Dropout comes after the position embedding and every dense layer but query, key and value.
 
     Attributes:
-        patch_size: height and width of a patch, pixels (P); with a stem, positions of its feature map.
-        patch_stride: step between patches, likewise; smaller than the patch, they overlap. None: the patch size.
-        dim: width of a token (D).
-        depth: number of encoder blocks (L).
-        mlp_dim: width inside the MLP, behind the gate if it has one.
-        num_heads: attention heads (k).
-        position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d", "relative" (of one image size),
+        patch_size: Height and width of a patch, pixels (P); with a stem, positions of its feature map.
+        patch_stride: Step between patches, likewise; smaller than the patch, they overlap. None: the patch size.
+        dim: Width of a token (D).
+        depth: Number of encoder blocks (L).
+        mlp_dim: Width inside the MLP, behind the gate if it has one.
+        num_heads: Attention heads (k).
+        position: Position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d", "relative" (of one image size),
             "relative-2d" (in rows and columns, of each head alone; see `RelativeGrid`) or "none".
         pooling: "token" (the class token, the paper's), "gap" (mean over the patches), "map" (attention pooling) or "token-gap"
             (class token and mean, one after the other: DINOv2's linear classifiers).
-        representation_size: width of the tanh layer before the head, the pre-training MLP head; None for none.
+        representation_size: Width of the tanh layer before the head, the pre-training MLP head; None for none.
         gelu: "tanh", the original's form, "exact" (DeiT, timm and transformers) or "quick".
-        registers: extra learned tokens that hold no patch (arXiv 2309.16588).
-        layer_scale: initial factor on residual branches (arXiv 2103.17239); None for none.
-        stem: the convolutions of a hybrid, a ResNet or those of a `WhitenedStem`; None for none.
-        distilled: whether there is a distillation token with a head of its own (DeiT, arXiv 2012.12877, section 4).
-        experts: the blocks with a mixture of experts (V-MoE, arXiv 2106.05974); None for none.
-        norm_eps: epsilon of the layer norms.
-        qkv_bias: whether the query, key and value projections have biases.
-        position_resize: how the position embedding goes to another grid: "bilinear" (the paper's), "bicubic" (DeiT's),
+        registers: Extra learned tokens that hold no patch (arXiv 2309.16588).
+        layer_scale: Initial factor on residual branches (arXiv 2103.17239); None for none.
+        stem: The convolutions of a hybrid, a ResNet or those of a `WhitenedStem`; None for none.
+        distilled: Whether there is a distillation token with a head of its own (DeiT, arXiv 2012.12877, section 4).
+        experts: The blocks with a mixture of experts (V-MoE, arXiv 2106.05974); None for none.
+        norm_eps: Epsilon of the layer norms.
+        qkv_bias: Whether the query, key and value projections have biases.
+        position_resize: How the position embedding goes to another grid: "bilinear" (the paper's), "bicubic" (DeiT's),
             "bicubic-antialias" (timm's) or "bicubic-dinov2"; see `resize_position_embedding`.
-        class_position: whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
-        even_depth: whether stochastic depth has the same rate in all blocks (DeiT III), instead of one that grows from 0.
-        initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision", "deit" or, ours, "whitened"; see
+        class_position: Whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
+        even_depth: Whether stochastic depth has the same rate in all blocks (DeiT III), instead of one that grows from 0.
+        initialization: How weights are drawn: as in "vit" (vision_transformer), "big_vision", "deit" or, ours, "whitened"; see
             `init_weights`.
         mlp: "plain", "swiglu" (a gate of SiLU: the largest of DINOv2) or "swiglu-norm" (with a norm before its last layer).
-        rotary: how queries and keys are turned by where their patches lie: "none", as in "dinov3" or as in "eva02".
-        norm_before: whether there is a norm between the positions and the first block (CLIP).
-        norm_pooled: whether the last norm comes after the mean over the patches, not before it (MAE's fine-tuned networks).
-        patch_bias: whether the projection of the patches has a bias; CLIP's has none.
-        position_at: where positions are added (appendix D.4): "input", to the tokens before the encoder; "layers", at the
+        rotary: How queries and keys are turned by where their patches lie: "none", as in "dinov3" or as in "eva02".
+        norm_before: Whether there is a norm between the positions and the first block (CLIP).
+        norm_pooled: Whether the last norm comes after the mean over the patches, not before it (MAE's fine-tuned networks).
+        patch_bias: Whether the projection of the patches has a bias; CLIP's has none.
+        position_at: Where positions are added (appendix D.4): "input", to the tokens before the encoder; "layers", at the
             beginning of every block, each with its own; "layers-shared", there too, all with the same.
     """
 
@@ -135,6 +136,11 @@ class ViTConfig(ModelConfig):
         return height, width
 
     @property
+    def patch_grid(self) -> PatchGrid:
+        """Where the tokens of all blocks lie."""
+        return PatchGrid(self.grid, self.stride, self.num_prefix_tokens, self.dim)
+
+    @property
     def num_prefix_tokens(self) -> int:
         """Tokens before the patches: the class token, the distillation token, then the registers."""
         return self.num_pooled_tokens + self.registers
@@ -158,6 +164,61 @@ class ViTConfig(ModelConfig):
     def num_features(self) -> int:
         """The width of what the head reads, before any representation layer."""
         return 2 * self.dim if self.pooling == "token-gap" else self.dim
+
+    @property
+    def size_step(self) -> int:
+        """A number of pixels of which the sides of an image may be any multiple."""
+        return SIZE_STEP if self.stem else max(self.patch_size[0], self.stride_on_map[0])
+
+    def obstacle_to(self, use: Use) -> str:
+        """Return what keeps the network from a use, as part of a sentence; empty if nothing does."""
+        return next((reason for found, reason in _obstacles(self, use) if found), "")
+
+    @property
+    def known_macs(self) -> int | None:
+        """Multiply-accumulates of one image, by a formula; None for a hybrid, because its stem must be built to be counted."""
+        return None if self.stem else self.macs_behind_stem
+
+    @property
+    def macs_behind_stem(self) -> int:
+        """Multiply-accumulates of one image, those of a stem left out; see `count_macs` for what counts."""
+        patches, dim = math.prod(self.grid), self.dim
+        tokens = patches + self.num_prefix_tokens
+        channels = self.stem.channels if self.stem else 3
+        embedding = patches * channels * math.prod(self.patch_size) * dim
+        attention = 4 * tokens * dim**2 + 2 * tokens**2 * dim
+        attention += tokens * (2 * tokens - 1) * dim if self.position == "relative" else 0
+        mlp = (2 if self.mlp == "plain" else 3) * tokens * dim * self.mlp_dim
+        total = embedding + self.depth * (attention + mlp)
+        if self.experts:
+            router = tokens * dim * self.experts.num_experts
+            total += len(self.experts.blocks) * (router + (self.experts.num_selected - 1) * mlp)
+        features = self.representation_size or self.num_features
+        total += (2 if self.distilled else 1) * features * self.num_classes
+        total += self.num_features * features if self.representation_size else 0
+        pooling = 2 * patches * dim**2 + 2 * dim**2 + 2 * dim * self.mlp_dim + 2 * patches * dim
+        return total + (pooling if self.pooling == "map" else 0)
+
+
+def _obstacles(config: ViTConfig, use: Use) -> list[tuple[bool, str]]:
+    """Return what may keep a network from a use, and whether it does."""
+    plain = config.stem is None and config.stride == config.patch_size
+    patches = (not plain, "its patches overlap, or are cut from a feature map")
+    slots = (config.experts is not None, "its experts share out their slots among all tokens")
+    places = (config.places_in_blocks, "its blocks know where each token lies")
+    by_size = config.rotary != "none" or config.position == "relative" or config.position_at != "input"
+    return {
+        "masking": [patches],
+        "dropping": [patches, slots, places],
+        "merging": [
+            (config.pooling != "token", "it reads other tokens than its class token"),
+            (config.registers > 0, "its registers would be merged, too"),
+            (config.experts is not None, "its experts would get other tokens"),
+            places,
+        ],
+        "packing": [slots, (by_size, places[1])],
+        "export": [(config.experts is not None, "it sends each token to experts of its own")],
+    }.get(use, [])
 
 
 def with_pooling(config: Any, pooling: Pooling) -> Any:  # noqa: ANN401  # the family's own ModelConfig

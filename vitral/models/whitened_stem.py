@@ -29,9 +29,9 @@ class WhitenedStemConfig:
     """Whitened patches and convolutions before the transformer.
 
     Attributes:
-        patch: side of the whitened patches, pixels.
-        step: between them, pixels.
-        widths: channels of the stages, each of which halves the map.
+        patch: Side of the whitened patches, pixels.
+        step: The step between them, pixels.
+        widths: Channels of the stages, each of which halves the map.
     """
 
     patch: int = 2
@@ -63,7 +63,7 @@ class WhitenedStemConfig:
         return ((size - self.patch) // self.step + 1) // 2 ** len(self.widths)
 
     def least(self, positions: int) -> int:
-        """Return the least side, in pixels, whose feature map has so many positions."""
+        """Return the least side, in pixels, that gives a feature map of so many positions."""
         return (positions * 2 ** len(self.widths) - 1) * self.step + self.patch
 
 

@@ -31,10 +31,10 @@ def sigmoid_cross_entropy(
     The loss of the original's pre-training on ImageNet-21k and JFT-300M, with the head's bias initialised to -10.
 
     Args:
-        logits: one per class.
-        labels: class indices, or weights of the classes.
-        label_smoothing: fraction of each label that is spread over all classes.
-        binary_targets: whether every weight above 0 counts as 1 (DeiT III).
+        logits: One per class.
+        labels: Class indices, or weights of the classes.
+        label_smoothing: Fraction of each label that is spread over all classes.
+        binary_targets: Whether every weight above 0 counts as 1 (DeiT III).
     """
     if labels.ndim == 1:
         labels = torch.zeros_like(logits, dtype=torch.float32).scatter_(1, labels[:, None], 1.0)

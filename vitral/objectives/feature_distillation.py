@@ -21,11 +21,11 @@ class FeatureStudent(nn.Module):
     """A network, and what maps its features to a teacher's.
 
     Args:
-        network: that learns.
-        patches: width of its patches, or of its feature maps.
-        teacher_pooled: width of the teacher's pooled features.
-        teacher_patches: width of those of its patches.
-        seed: of the maps.
+        network: The network that learns.
+        patches: Width of its patches, or of its feature maps.
+        teacher_pooled: Width of the teacher's pooled features.
+        teacher_patches: Width of those of its patches.
+        seed: The seed of the maps.
     """
 
     def __init__(self, network: Model, patches: int, *, teacher_pooled: int, teacher_patches: int, seed: int) -> None:

@@ -18,7 +18,8 @@ from vitral.models.model import Model
 from vitral.models.stochastic_depth import BatchPart
 
 Projections = Float[Tensor, "views batch dimensions"]
-KNOTS, REACH = 17, 3.0  # of the quadrature: from 0 to so many standard deviations; the other half is its mirror image
+KNOTS = 17  # points of the quadrature, from 0 on; the other half is its mirror image
+REACH = 3.0  # standard deviations: the last of these points
 NORM_EPS = 1e-5
 
 
@@ -26,10 +27,10 @@ class LatentViews(nn.Module):
     """A network and a projector, thrown away in the end: three linear layers with batch norm and ReLU between.
 
     Args:
-        network: the model to pre-train.
-        hidden: width of the projector's two hidden layers.
-        dimensions: of a projection.
-        seed: of the projector's weights.
+        network: The model to pre-train.
+        hidden: Width of the projector's two hidden layers.
+        dimensions: The dimensions of a projection.
+        seed: The seed of the projector's weights.
     """
 
     def __init__(self, network: Model, *, hidden: int, dimensions: int, seed: int) -> None:

@@ -10,50 +10,45 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from vitral.errors import ModelError
 from vitral.models.blocks import LAYER_NORM_EPS, Block
 from vitral.models.initialization import init_linear, init_norm, seeded
+from vitral.models.model import token_model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Tokens
-from vitral.models.vit import ViT
 
 Patches = Float[Tensor, "batch patches values"]  # rows, columns and channels of each patch, in this order
 MLP_RATIO = 4  # of the decoder's blocks
 VARIANCE_EPS = 1e-6  # added to a patch's variance
 LONGEST_WAVE = 10_000.0  # of the decoder's positions
+NEEDS = "A masked autoencoder needs a Vision Transformer with a plain grid of patches and positions at its input"
 
 
 class MaskedAutoencoder(nn.Module):
     """A Vision Transformer that sees some patches of an image, and a decoder that rebuilds the others.
 
     Args:
-        network: the model to pre-train; its patches must be a plain grid, with positions at the input.
-        share: the fraction of patches that are hidden.
-        depth: blocks of the decoder.
-        width: of its tokens.
-        heads: of its attention.
-        seed: of the decoder's weights.
+        network: The model to pre-train; its patches must be a plain grid, with positions at the input.
+        share: The fraction of patches that are hidden.
+        depth: Blocks of the decoder.
+        width: The width of its tokens.
+        heads: The heads of its attention.
+        seed: The seed of the decoder's weights.
 
     Raises:
-        ModelError: the model cannot do without some of its patches.
+        ModelError: The model cannot do without some of its patches.
     """
 
     def __init__(self, network: nn.Module, *, share: float, depth: int, width: int, heads: int, seed: int) -> None:
         super().__init__()
-        if not isinstance(network, ViT) or not _can_drop_patches(network):
-            raise ModelError(
-                "A masked autoencoder needs a Vision Transformer with a plain grid of patches and positions at its input."
-            )
-        self.network, self.share = network, share
-        config = network.config
-        self.prefix = config.num_prefix_tokens
-        rows, columns = config.patch_size
-        self.embedding = nn.Linear(config.dim, width)
+        self.network, self.share = token_model(network, "dropping", f"{NEEDS}, which this network is not"), share
+        grid = self.network.config.patch_grid
+        self.prefix, self.count = grid.prefix, math.prod(grid.sides)
+        self.embedding = nn.Linear(grid.dim, width)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
         self.decoder = nn.ModuleList(Block(width, heads, MLP_RATIO * width) for _ in range(depth))
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
-        self.prediction = nn.Linear(width, rows * columns * 3)
-        positions = torch.cat([torch.zeros(config.num_prefix_tokens, width), wave_positions(config.grid, width)])
+        self.prediction = nn.Linear(width, math.prod(grid.stride) * 3)
+        positions = torch.cat([torch.zeros(grid.prefix, width), wave_positions(grid.sides, width)])
         self.positions: Tensor
         self.register_buffer("positions", positions[None], persistent=False)
         self.to(next(network.parameters()).device)
@@ -73,7 +68,7 @@ class MaskedAutoencoder(nn.Module):
         self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None
     ) -> tuple[Patches, Bool[Tensor, "batch patches"]]:
         """Return the rebuilt pixels of every patch, and which patches were hidden; draws from torch's generator."""
-        visible, hidden = choose_visible(len(images), math.prod(self.network.config.grid), self.share)
+        visible, hidden = choose_visible(len(images), self.count, self.share)
         visible, hidden = visible.to(images.device), hidden.to(images.device)
         return self.decode(self.encode(images, visible, part), visible), hidden
 
@@ -98,12 +93,6 @@ class MaskedAutoencoder(nn.Module):
         for block in self.decoder:
             tokens, _ = block(tokens)
         return self.prediction(self.norm(tokens))[:, prefix:]
-
-
-def _can_drop_patches(network: ViT) -> bool:
-    config = network.config
-    plain = not config.stem and config.stride == config.patch_size and config.experts is None
-    return plain and not config.places_in_blocks
 
 
 def choose_visible(

@@ -5,41 +5,42 @@ For every corrupted patch the model predicts the mean colour, in 3 bits per chan
 the bins' edges; here they are eight equal bins over the values 0 to 255.
 """
 
+import math
+
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitral.errors import ModelError
 from vitral.models.initialization import lecun_normal_, seeded
+from vitral.models.model import token_model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Tokens
-from vitral.models.vit import ViT
 
 BINS = 8  # per channel
 COLOURS = BINS**3
-MASKED, REPLACED = 0.8, 0.1  # of the corrupted patches
+MASKED = 0.8  # of the corrupted patches; a learned mask stands for them
+REPLACED = 0.1  # of the corrupted patches; another patch stands for them
+NEEDS = "Masked patch prediction needs a Vision Transformer with a plain grid of patches, which this network is not"
 
 
 class MaskedPatchPrediction(nn.Module):
     """A Vision Transformer with a mask embedding and a head that predicts colours.
 
     Args:
-        network: the model to pre-train; its patches must be a plain grid, without stem or overlap.
-        share: the fraction of patches that are corrupted.
-        seed: of the head's weights.
+        network: The model to pre-train; its patches must be a plain grid, without stem or overlap.
+        share: The fraction of patches that are corrupted.
+        seed: The seed of the head's weights.
 
     Raises:
-        ModelError: the model is not a plain Vision Transformer.
+        ModelError: The model is not a plain Vision Transformer.
     """
 
     def __init__(self, network: nn.Module, *, share: float, seed: int) -> None:
         super().__init__()
-        if not isinstance(network, ViT) or network.config.stem or network.config.stride != network.config.patch_size:
-            raise ModelError("Masked patch prediction needs a Vision Transformer with a plain grid of patches.")
-        self.network = network
+        self.network = token_model(network, "masking", NEEDS)
         self.share = share
-        dim = network.config.dim
+        dim = self.network.config.patch_grid.dim
         self.mask = nn.Parameter(torch.zeros(1, 1, dim))
         self.colour_head = nn.Linear(dim, COLOURS)
         self.to(next(network.parameters()).device)
@@ -53,8 +54,8 @@ class MaskedPatchPrediction(nn.Module):
         self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None
     ) -> tuple[Float[Tensor, "batch patches colours"], Bool[Tensor, "batch patches"]]:
         """Return the colour logits of every patch, and which patches were corrupted; draws from torch's generator."""
-        rows, columns = self.network.config.grid
-        corrupted = choose_patches(len(images), rows * columns, self.share).to(images.device)
+        count = math.prod(self.network.config.patch_grid.sides)
+        corrupted = choose_patches(len(images), count, self.share).to(images.device)
         patches = self.network.patches(images)
         patches = patches.with_tokens(self.corrupt(patches.tokens, corrupted))
         encoded = self.network.normalize(self.network.transform(self.network.embed(patches), part=part))

@@ -6,17 +6,20 @@ says which. Unverified: the share that is hidden, and how the words are drawn. H
 where both are possible a bracket opens as often as one closes.
 """
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitral.errors import ModelError
 from vitral.models.initialization import init_linear, seeded
+from vitral.models.model import token_model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import TokenGrid
-from vitral.models.vit import ViT
+
+NEEDS = "The procedural warm-up needs a Vision Transformer, which this network is not"
 
 
 def draw_words(count: int, length: int, kinds: int, rng: np.random.Generator) -> Int64[np.ndarray, "count length"]:
@@ -46,22 +49,21 @@ class ProceduralWarmup(nn.Module):
     """A Vision Transformer that reads words instead of patches, and a head that says which symbols are hidden.
 
     Args:
-        network: the model to warm up.
-        kinds: of brackets (k); there are twice as many symbols.
-        share: of the symbols that are hidden.
-        seed: of the table and the head.
+        network: The model to warm up.
+        kinds: Number of kinds of brackets (k); there are twice as many symbols.
+        share: The share of the symbols that are hidden.
+        seed: The seed of the table and the head.
 
     Raises:
-        ModelError: the model is no Vision Transformer.
+        ModelError: The model is no Vision Transformer.
     """
 
     def __init__(self, network: nn.Module, *, kinds: int, share: float, seed: int) -> None:
         super().__init__()
-        if not isinstance(network, ViT):
-            raise ModelError("The procedural warm-up needs a Vision Transformer.")
-        self.network, self.kinds, self.share = network, kinds, share
-        dim, rows = network.config.dim, network.config.grid
-        self.length = rows[0] * rows[1]
+        self.network = token_model(network, "replacing", NEEDS)
+        self.kinds, self.share = kinds, share
+        self.grid = self.network.config.patch_grid
+        self.length, dim = math.prod(self.grid.sides), self.grid.dim
         self.table: Tensor
         self.head = nn.Linear(dim, 2 * kinds)
         generator = seeded(network, seed)
@@ -80,7 +82,7 @@ class ProceduralWarmup(nn.Module):
     ) -> Float[Tensor, "batch symbols kinds"]:
         """Return the logits of every symbol, hidden ones having been replaced."""
         seen = torch.where(hidden, 2 * self.kinds, words)
-        tokens = TokenGrid(self.table[seen], self.network.config.grid)
+        tokens = TokenGrid(self.table[seen], self.grid.sides)
         encoded = self.network.normalize(self.network.transform(self.network.embed(tokens), part=part))
         return self.head(encoded.patches)
 
@@ -90,6 +92,6 @@ def hidden_symbols_loss(
     words: Int64[Tensor, "batch symbols"],
     hidden: Bool[Tensor, "batch symbols"],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Return the mean cross-entropy of the hidden symbols, and the share of them that are said right."""
-    said, truth = logits[hidden].float(), words[hidden]
-    return functional.cross_entropy(said, truth), (said.argmax(dim=1) == truth).float().mean()
+    """Return the mean cross-entropy of the hidden symbols, and the share of them that are predicted right."""
+    predicted, truth = logits[hidden].float(), words[hidden]
+    return functional.cross_entropy(predicted, truth), (predicted.argmax(dim=1) == truth).float().mean()

@@ -23,10 +23,10 @@ def choose_balanced(
     down.
 
     Args:
-        probabilities: the teacher's.
-        confidence: the probability of the most probable class above which an image counts.
-        per_class: images of each class; None for as many as the classes that have some have on average.
-        seed: of the rounding.
+        probabilities: The teacher's.
+        confidence: The probability of the most probable class above which an image counts.
+        per_class: Images of each class; None for as many as the classes that have some have on average.
+        seed: The seed of the rounding.
     """
     found, sureness = probabilities.argmax(axis=1), probabilities.max(axis=1)
     sure = np.flatnonzero(sureness > confidence)
@@ -50,7 +50,7 @@ def soft_cross_entropy(student: Logits, teacher: Logits) -> Float[Tensor, ""]:
 def consistency_loss(weak: Logits, strong: Logits, *, temperature: float, threshold: float) -> Float[Tensor, ""]:
     """Return UDA's loss: the strong view's cross-entropy to the weak view's sharpened probabilities, which teach and learn not.
 
-    The mean over all images, of which only those count whose sharpened probability reaches the threshold.
+    The mean over all images; those with a sharpened probability below the threshold count as 0.
     """
     target = (weak.detach().float() / temperature).softmax(dim=1)
     sure = target.amax(dim=1) >= threshold
@@ -64,8 +64,8 @@ def draw_labels(logits: Logits, chances: Float[Tensor, " batch"]) -> Int64[Tenso
     Soft ones would teach the teacher nothing: the gradient of the cross-entropy of a distribution to itself is zero.
 
     Args:
-        logits: the teacher's.
-        chances: evenly drawn for each image, at least 0 and below 1.
+        logits: The teacher's.
+        chances: A number for each image, evenly drawn, at least 0 and below 1.
     """
     upto = logits.detach().double().softmax(dim=1).cumsum(dim=1)
     return (upto <= chances.to(upto)[:, None]).sum(dim=1).clamp(max=logits.shape[1] - 1)
@@ -75,8 +75,8 @@ def feedback_loss(logits: Logits, drawn: Int64[Tensor, " batch"], progress: Tens
     """Return the loss by which a teacher makes labels more probable that helped its student: progress times cross-entropy.
 
     Args:
-        logits: the teacher's.
-        drawn: the labels that the student learned.
-        progress: by how much less the student's loss on labelled images was afterwards, less its average.
+        logits: The teacher's.
+        drawn: The labels that the student learned.
+        progress: The fall of the student's loss on labelled images afterwards, less its average.
     """
     return progress.detach() * functional.cross_entropy(logits.float(), drawn)

@@ -1,8 +1,8 @@
 """Semantic softmax: a softmax of its own on each level of a tree of labels (ImageNet-21K-P, arXiv 2104.10972).
 
-After src_files/semantic/ of its code. A class has one logit, which takes part in the softmax of its own level alone; what is
-told to a level is the class itself, or the label above it there; below the class nothing is told. Unverified: the weight of the
-distillation beside the labels.
+After src_files/semantic/ of its code. A class has one logit, which takes part in the softmax of its own level alone. The
+target of a level is the class itself, or the label above it there; levels below the class have none. Unverified: the weight of
+the distillation beside the labels.
 """
 
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from vitral.models.initialization import init_linear, seeded
 from vitral.models.model import Images, Logits, Model
 from vitral.models.stochastic_depth import BatchPart
 
-SURE_SHARE = 0.05  # of a level's labels, whose probability says how sure a teacher is
+SURE_SHARE = 0.05  # of a level's labels: their probability is how sure a teacher is
 
 
 class SemanticHead(nn.Module):
     """A network, and a layer for the labels of the tree that are no classes of its own.
 
     Args:
-        network: that learns.
-        others: labels besides its classes.
-        seed: of the layer.
+        network: The network that learns.
+        others: Labels besides its classes.
+        seed: The seed of the layer.
     """
 
     def __init__(self, network: Model, others: int, *, seed: int) -> None:
@@ -47,16 +47,16 @@ class Level(nn.Module):
     """One level of a tree.
 
     Args:
-        labels: the column of each of its labels among all logits.
-        told: the place in the level of each class; None below the class.
-        weight: of its loss.
+        labels: The column of each of its labels among all logits.
+        told: The place in the level of each class; None below the class.
+        weight: The weight of its loss.
     """
 
-    def __init__(self, labels: Sequence[int], told: Sequence[int | None], weight: float) -> None:
+    def __init__(self, labels: Sequence[int], places: Sequence[int | None], weight: float) -> None:
         super().__init__()
         self.weight = weight
-        matrix = torch.zeros(len(told), len(labels))
-        for row, place in enumerate(told):
+        matrix = torch.zeros(len(places), len(labels))
+        for row, place in enumerate(places):
             if place is not None:
                 matrix[row, place] = 1.0
         self.labels: Tensor
@@ -72,18 +72,18 @@ class Level(nn.Module):
         self, logits: Float[Tensor, "batch labels"], shares: Float[Tensor, "batch classes"], smoothing: float
     ) -> Float[Tensor, ""]:
         """Return the mean cross-entropy over the whole batch, images to which the level says nothing counted as 0."""
-        told = shares @ self.matrix
-        target = (1 - smoothing) * told + smoothing / told.shape[1] * told.sum(dim=1, keepdim=True)
+        targets = shares @ self.matrix
+        target = (1 - smoothing) * targets + smoothing / targets.shape[1] * targets.sum(dim=1, keepdim=True)
         return -(target * self.logits(logits).log_softmax(dim=1)).sum(dim=1).mean()
 
     def right(
         self, logits: Float[Tensor, "batch labels"], shares: Float[Tensor, "batch classes"]
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Return for how many images the level's most probable label is right, and to how many it says something."""
-        told = shares @ self.matrix
+        targets = shares @ self.matrix
         found = self.logits(logits).argmax(dim=1)
-        valid = told.sum(dim=1) > 0
-        right = told.gather(1, found[:, None])[:, 0] >= told.amax(dim=1)
+        valid = targets.sum(dim=1) > 0
+        right = targets.gather(1, found[:, None])[:, 0] >= targets.amax(dim=1)
         return (right & valid).sum().float(), valid.sum().float()
 
 

@@ -26,9 +26,9 @@ class Axis:
     """What one direction of a chart measures.
 
     Attributes:
-        label: what it is, with its unit where it has one.
-        log: whether equal factors are equal distances; then every value is above 0.
-        percent: whether its values are shares, 0 to 1, that are written in per cent.
+        label: The quantity, with its unit where it has one.
+        log: Whether equal factors are equal distances; then every value is above 0.
+        percent: Whether its values are shares, 0 to 1, and are written in per cent.
     """
 
     label: str
@@ -49,10 +49,10 @@ class Point:
     """One measurement, or the mean of several.
 
     Attributes:
-        x: where it stands; text for a category.
-        y: its value.
-        deviation: the standard deviation of what it is the mean of; None for a single one. NaN is as good as None.
-        label: written beside it where there is room; may be empty.
+        x: The place on the horizontal axis; text for a category.
+        y: The value.
+        deviation: The standard deviation of the measurements; None, or NaN, for a single one.
+        label: The text beside it where there is room; may be empty.
     """
 
     x: float | str
@@ -76,8 +76,8 @@ class Series:
     """Points that belong together.
 
     Attributes:
-        name: in the legend.
-        points: in any order.
+        name: The name in the legend.
+        points: The points, in any order.
         drawn: "joined" for points with a line through them, "dots" for points alone, "curve" for a thin line without
             points, as of a fitted law, in the colour of the series with whose name its own begins, if there is one.
             Categories are never joined.
@@ -93,11 +93,11 @@ class Chart:
     """A figure.
 
     Attributes:
-        title: above it.
-        x: numbers, or categories where the points' x are texts.
-        y: what is measured.
-        series: in the legend's order.
-        note: below it; may be empty.
+        title: The title above the chart.
+        x: The horizontal axis: numbers, or categories where the points' x are texts.
+        y: The axis of the values.
+        series: The series, in the legend's order.
+        note: The note below the chart; may be empty.
     """
 
     title: str
@@ -120,11 +120,11 @@ class Chart:
 
         A fitted curve has no row.
         """
-        shown = [(series, point) for series in self.series if series.drawn != "curve" for point in series.points]
-        labelled = any(point.label for _, point in shown)
+        points = [(series, point) for series in self.series if series.drawn != "curve" for point in series.points]
+        labelled = any(point.label for _, point in points)
         rows = [
             [series.name, self.x.text(point.x), self._value(point), *([point.label] if labelled else [])]
-            for series, point in shown
+            for series, point in points
         ]
         return [["series", self.x.label, self.y.label, *(["point"] if labelled else [])], *rows]
 
@@ -150,9 +150,9 @@ class Published:
     """What a paper says on a study's question.
 
     Attributes:
-        source: the table, figure or section.
-        note: what must be known of its numbers, or its finding in words where there are none.
-        chart: its numbers; None where the paper prints none.
+        source: The table, figure or section.
+        note: What a reader must know of its numbers, or its finding in words where there are none.
+        chart: Its numbers; None where the paper prints none.
     """
 
     source: str

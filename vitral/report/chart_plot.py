@@ -17,14 +17,19 @@ from vitral.report.point_labels import PointLabel, write_labels
 
 MARKERS = "os^DvP"  # of the first six series, the next six, ...
 LEGEND_ROW = 0.17  # inches
-CROWDED, MORE_HEIGHT = 8, 1.1  # labels, above which the drawing is higher, and by how many inches
-ROW, SERIES_ROW = 0.24, 0.13  # inches of a category, and of each series in it
+CROWDED = 8  # labels, above which the drawing is higher
+MORE_HEIGHT = 1.1  # inches by which it is higher
+ROW = 0.24  # inches of a category
+SERIES_ROW = 0.13  # inches of each series in it
 SPREAD_OUT = 0.72  # of a category's row, that its dots take
 MARGIN = 0.08  # of an axis, on either side of the points
 MOST_TICKS = 7
 ROUND = (1, 2, 2.5, 5, 10)  # distances of ticks
 LETTER = 0.019  # of an axis's length, that a letter of a tick's label takes
-LONGEST_CATEGORY, LONGEST_NAME, LONGEST_HEADING = 26, 34, 70  # letters
+# Letters of a category, of a series and of the heading.
+LONGEST_CATEGORY = 26
+LONGEST_NAME = 34
+LONGEST_HEADING = 70
 
 
 def chart_plot(chart: Chart, *, titled: bool = False) -> Markup:
@@ -170,7 +175,7 @@ def _categories_height(chart: Chart) -> float:
 
 def _columns(series: Sequence[Series]) -> int:
     """Return in how many columns the legend fits the drawing's width."""
-    longest = max((len(one.name) for one in series), default=0)
+    longest = max((len(each.name) for each in series), default=0)
     return 3 if longest <= 14 else 2 if longest <= 26 else 1
 
 
@@ -179,7 +184,7 @@ def _look(chart: Chart, index: int) -> tuple[str, str]:
     own = chart.series[index]
     if own.drawn == "curve":
         others = enumerate(chart.series)
-        index = next((at for at, one in others if one.drawn != "curve" and own.name.startswith(one.name)), index)
+        index = next((at for at, other in others if other.drawn != "curve" and own.name.startswith(other.name)), index)
     return SERIES[index % len(SERIES)], MARKERS[index // len(SERIES) % len(MARKERS)]
 
 
@@ -198,10 +203,10 @@ def _scale(axis: DrawnAxis, kind: Axis, values: Sequence[float], own: Sequence[f
     """Set an axis's scale, limits and ticks.
 
     Args:
-        axis: of the drawing.
-        kind: what it is to be.
-        values: that it must show.
-        own: values, in ascending order, at which the ticks stand if they are few and far enough apart.
+        axis: The axis of the drawing.
+        kind: The chart's axis.
+        values: The values that it must show.
+        own: The values, in ascending order, at which the ticks stand if they are few and far enough apart.
     """
     forward: Callable[[float], float] = math.log if kind.log else float
     backward: Callable[[float], float] = math.exp if kind.log else float

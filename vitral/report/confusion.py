@@ -17,13 +17,13 @@ LONGEST_NAME = 16  # characters
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class DrawnConfusion:
     """The part of a confusion matrix that is drawn.
 
     Attributes:
-        classes: indices of the rows' classes; the columns are the same.
-        counts: one row per true class; one column per predicted class, and one more for all others if `others`.
-        others: whether classes are left out.
+        classes: The indices of the rows' classes; the columns are the same.
+        counts: One row per true class; one column per predicted class, and one more for all others if `others`.
+        others: Whether classes are left out.
     """
 
     classes: tuple[int, ...]
@@ -31,7 +31,7 @@ class Shown:
     others: bool
 
 
-def shown_confusion(matrix: ConfusionMatrix) -> Shown:
+def shown_confusion(matrix: ConfusionMatrix) -> DrawnConfusion:
     """Choose what to draw: every class in order, or the most confused ones, the worst recall first."""
     num_classes = len(matrix.class_names)
     others = num_classes > MOST_CLASSES
@@ -41,7 +41,7 @@ def shown_confusion(matrix: ConfusionMatrix) -> Shown:
     for truth, predicted, count in matrix.cells:
         if truth in row_of:
             counts[row_of[truth], row_of.get(predicted, len(classes))] += count
-    return Shown(tuple(classes), counts, others)
+    return DrawnConfusion(tuple(classes), counts, others)
 
 
 def _most_confused(matrix: ConfusionMatrix) -> list[int]:
@@ -59,24 +59,24 @@ def confusion_plot(matrix: ConfusionMatrix) -> Markup | None:
 
     None if there are too many classes to show all, and none of them is confused.
     """
-    shown = shown_confusion(matrix)
-    if not shown.classes:
+    drawn = shown_confusion(matrix)
+    if not drawn.classes:
         return None
-    support = np.array([matrix.support[index] for index in shown.classes])
-    shares = shown.counts / np.maximum(support, 1)[:, None]
+    support = np.array([matrix.support[index] for index in drawn.classes])
+    shares = drawn.counts / np.maximum(support, 1)[:, None]
     rows, columns = shares.shape
     figure, axes = new_axes(width=max(3.6, 0.3 * columns + 1.4), height=max(3.6, 0.3 * rows + 1.4))
     axes.grid(visible=False)
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     axes.set_aspect("equal")
-    names = [plain(matrix.class_names[index], longest=LONGEST_NAME) or "·" for index in shown.classes]
-    titles = [*names, "others"] if shown.others else names
+    names = [plain(matrix.class_names[index], longest=LONGEST_NAME) or "·" for index in drawn.classes]
+    titles = [*names, "others"] if drawn.others else names
     axes.set_xticks(range(columns), titles, rotation=90 if max(map(len, titles)) > 2 else 0)
     axes.set_yticks(range(rows), names)
-    if shown.others:
+    if drawn.others:
         axes.axvline(rows - 0.5, color=LINE, linewidth=1)
-    _draw_cells(axes, shown.counts, shares)
+    _draw_cells(axes, drawn.counts, shares)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     return to_svg(figure, f"Confusion matrix of {rows} classes, rows true, columns predicted")

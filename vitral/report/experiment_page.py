@@ -1,4 +1,4 @@
-"""The page of a study that repeats an experiment of the paper: its figure and ours side by side, and how ours was made."""
+"""The pages of studies: a study's own, and that of one of the paper's experiments, its figure and ours side by side."""
 
 import re
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from vitral.files import write_file
 from vitral.printable import in_markdown, printable
 from vitral.report.chart import Chart, Published
 from vitral.report.chart_plot import chart_plot
-from vitral.report.page import page_environment
-from vitral.report.plots import light_colours, standalone
-from vitral.report.study import Study, table_rows
+from vitral.report.page import drawing_file, render_page
+from vitral.report.plots import comparison_plot
+from vitral.report.study_result import Study, markdown_table, table_rows
 from vitral.training.durations import rounded
 
 SPREAD = "Mean ± standard deviation (n − 1) over the runs of each arm; an error bar is one standard deviation to either side."
@@ -24,16 +24,16 @@ class ExperimentPage:
     """What a study of the paper's has found, beside what the paper reports.
 
     Attributes:
-        study: the figures of all arms.
-        question: what was asked, a sentence.
-        paper: what the paper reports.
-        ours: the same of our runs.
-        shows: what runs of this size can show and what not.
-        conclusion: what came out, whichever way.
-        command: that made it.
-        machine: that it ran on.
-        seconds: that all runs took together.
-        drawings: of the networks that were trained, each with what it shows.
+        study: The figures of all arms.
+        question: The question, a sentence.
+        paper: The paper's figures.
+        ours: The figures of our runs.
+        shows: What runs of this size can show and what not.
+        conclusion: The answer, whatever it is.
+        command: The command that made the page.
+        machine: The machine that it ran on.
+        seconds: The time that all runs took together.
+        drawings: The drawings of the trained networks, each with its title.
     """
 
     study: Study
@@ -48,16 +48,32 @@ class ExperimentPage:
     drawings: tuple[tuple[str, Markup], ...] = ()
 
 
+def write_study(study: Study, table: Path, page: Path) -> None:
+    """Write a study's table as Markdown, and its page as HTML.
+
+    Args:
+        study: The result so far.
+        table: The Markdown file.
+        page: The HTML file.
+
+    Raises:
+        StorageError: A file cannot be written.
+    """
+    write_file(table, printable(markdown_table(study), lines=True))
+    heading, *rows = table_rows(study)
+    plot = comparison_plot(study)
+    write_file(page, render_page("study.html", "study", study=study, heading=heading, rows=rows, plot=plot))
+
+
 def write_experiment(page: ExperimentPage, path: Path) -> None:
     """Write the page as one self-contained HTML file; one that is there is replaced.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: It cannot be written.
     """
-    environment, style = page_environment()
-    html = environment.get_template("experiment.html").render(
-        kind="study",
-        style=style,
+    html = render_page(
+        "experiment.html",
+        "study",
         page=page,
         paper_plot=None if page.paper.chart is None else chart_plot(page.paper.chart),
         our_plot=chart_plot(page.ours),
@@ -65,25 +81,24 @@ def write_experiment(page: ExperimentPage, path: Path) -> None:
         time=rounded(page.seconds),
         spread=SPREAD,
     )
-    write_file(path, printable(html, lines=True))
+    write_file(path, html)
 
 
 def write_experiment_markdown(page: ExperimentPage, path: Path) -> None:
     """Write the page as Markdown, with its charts beside it as NAME-paper.svg and NAME-ours.svg; what is there is replaced.
 
     Args:
-        page: what is shown.
-        path: the Markdown file.
+        page: The content of the page.
+        path: The Markdown file.
 
     Raises:
-        StorageError: a file cannot be written.
+        StorageError: A file cannot be written.
     """
-    colours = light_colours(page_environment()[1])
     charts = {"ours": page.ours} | ({} if page.paper.chart is None else {"paper": page.paper.chart})
     plots = {name: chart_plot(chart) for name, chart in charts.items()}
     plots |= {f"network-{number}": plot for number, (_, plot) in enumerate(page.drawings)}
     for name, plot in plots.items():
-        write_file(_drawing(path, name), printable(standalone(plot, colours), lines=True))
+        write_file(_drawing(path, name), drawing_file(plot))
     write_file(path, printable("\n\n".join(_markdown(page, path)) + "\n", lines=True))
 
 
@@ -111,11 +126,16 @@ def _markdown(page: ExperimentPage, path: Path) -> list[str]:
 def _figures(page: ExperimentPage, path: Path) -> list[str]:
     """Return the paper's figure and ours, side by side where there are two, their notes, and their values."""
     ours, paper = page.ours, page.paper.chart
-    said = [in_markdown(text) for text in (f"The paper, {page.paper.source}. {page.paper.note}", ours.note) if text]
+    notes = [in_markdown(text) for text in (f"The paper, {page.paper.source}. {page.paper.note}", ours.note) if text]
     if paper is None:
-        return [_image(path, "ours", ours), *said, _values(ours)]
-    images = [[paper.title, ours.title], [_image(path, "paper", paper), _image(path, "ours", ours)]]
-    return [_rows([list(map(in_markdown, images[0])), ["---", "---"], images[1]]), *said, _values(paper), _values(ours)]
+        return [_linked(path, "ours", ours.title), *notes, _values(ours)]
+    images = [[paper.title, ours.title], [_linked(path, "paper", paper.title), _linked(path, "ours", ours.title)]]
+    return [
+        _rows([list(map(in_markdown, images[0])), ["---", "---"], images[1]]),
+        *notes,
+        _values(paper),
+        _values(ours),
+    ]
 
 
 def _networks(page: ExperimentPage, path: Path) -> list[str]:
@@ -129,10 +149,6 @@ def _networks(page: ExperimentPage, path: Path) -> list[str]:
     pairs = [cells[start : start + 2] for start in range(0, len(cells), 2)]
     rows = [[cell[part] for cell in pair] + [""] * (2 - len(pair)) for pair in pairs for part in (0, 1)]
     return ["## The networks", _rows([["", ""], ["---", "---"], *rows])]
-
-
-def _image(path: Path, name: str, chart: Chart) -> str:
-    return _linked(path, name, chart.title)
 
 
 def _linked(path: Path, name: str, title: str) -> str:

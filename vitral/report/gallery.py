@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from vitral.explanation.gallery import Entry, Gallery
+from vitral.explanation.gallery import Gallery, GalleryEntry
 from vitral.files import write_file
 from vitral.outputs import check_file
-from vitral.printable import printable
 from vitral.report.images import inline
-from vitral.report.page import LARGEST_IMAGE, mark, page_environment, scale
+from vitral.report.page import LARGEST_IMAGE, mark, render_page, scale
 
 LARGEST_NEIGHBOUR = 64  # pixels of the longer side
 
@@ -17,22 +16,21 @@ def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, 
     """Write a gallery as one HTML file.
 
     Args:
-        gallery: what it shows.
-        path: the file.
-        title: what the images are, such as their folder.
-        classifier: the name that the user gave it.
-        overwrite: whether to replace a file that is not such a page.
+        gallery: The gallery.
+        path: The file.
+        title: The name of the images, such as their folder.
+        classifier: The name that the user gave it.
+        overwrite: Whether to replace a file that is not such a page.
 
     Raises:
-        StorageError: the file cannot be written, or exists and is not such a page.
+        StorageError: The file cannot be written, or exists and is not such a page.
     """
     check_file(path, mark=mark("gallery"), overwrite=overwrite)
-    environment, style = page_environment()
     known = [entry for entry in gallery.entries if entry.truth is not None]
     first = gallery.entries[0].explanation
-    page = environment.get_template("gallery.html").render(
-        kind="gallery",
-        style=style,
+    page = render_page(
+        "gallery.html",
+        "gallery",
         gallery=gallery,
         title=title,
         classifier=classifier,
@@ -45,10 +43,10 @@ def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, 
         cards=[_card(entry) for entry in gallery.entries],
         scale=scale(),
     )
-    write_file(path, printable(page, lines=True))
+    write_file(path, page)
 
 
-def _card(entry: Entry) -> dict[str, Any]:
+def _card(entry: GalleryEntry) -> dict[str, Any]:
     explanation = entry.explanation
     answer, probability = explanation.top[0]
     return {
@@ -61,5 +59,7 @@ def _card(entry: Entry) -> dict[str, Any]:
         "asked": None if explanation.label == answer else (explanation.label, explanation.probability),
         "scores": explanation.faithfulness,
         "unscored": explanation.unscored,
-        "nearest": [(inline(one.image, largest=LARGEST_NEIGHBOUR), one) for one in explanation.nearest],
+        "nearest": [
+            (inline(neighbour.image, largest=LARGEST_NEIGHBOUR), neighbour) for neighbour in explanation.nearest
+        ],
     }

@@ -20,10 +20,10 @@ class Inlined:
     """An image ready for a page.
 
     Attributes:
-        uri: a `data:` address.
-        width: pixels.
-        height: pixels.
-        pixelated: whether it is so small that its pixels are shown as squares.
+        uri: A `data:` address.
+        width: The width, pixels.
+        height: The height, pixels.
+        pixelated: Whether it is so small that its pixels are shown as squares.
     """
 
     uri: str

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from vitral.explanation.distance import AttentionDistance
-from vitral.explanation.network import NetworkAnalysis
+from vitral.explanation.network import AttentionDistance, NetworkAnalysis
 from vitral.files import new_folder, write_through
 from vitral.images.encode import encode
 from vitral.outputs import check_folder, has_mark
-from vitral.printable import printable
 from vitral.report.images import filter_sheet, inline
-from vitral.report.page import LARGEST_SHEET, mark, page_environment
-from vitral.report.plots import distance_plot, light_colours, position_plot, standalone
+from vitral.report.page import LARGEST_SHEET, drawing_file, mark, render_page
+from vitral.report.plots import distance_plot, position_plot
 
-PAGE, FIGURES, ARRAYS = "index.html", "network.json", "network.npz"
-FILTERS, POSITIONS, DISTANCES = "filters.png", "positions.svg", "distances.svg"
+PAGE = "index.html"
+FIGURES = "network.json"
+ARRAYS = "network.npz"
+FILTERS = "filters.png"
+POSITIONS = "positions.svg"
+DISTANCES = "distances.svg"
 FILES = (PAGE, FIGURES, ARRAYS, FILTERS, POSITIONS, DISTANCES)
 
 
@@ -26,23 +28,22 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
     """Write a network's analysis: index.html, network.json, network.npz, and each drawing as a file.
 
     Args:
-        analysis: what is shown.
-        folder: where; an earlier analysis there is replaced.
-        classifier: the name that the user gave it.
-        overwrite: as `check_network` takes it.
+        analysis: The analysis of the network.
+        folder: The folder to write; an earlier analysis there is replaced.
+        classifier: The name that the user gave it.
+        overwrite: Whether to replace other files of these names; see `check_network`.
 
     Raises:
-        StorageError: the folder cannot be written, or holds something else.
+        StorageError: The folder cannot be written, or holds something else.
     """
     check_network(folder, overwrite=overwrite)
-    environment, style = page_environment()
     positions = None if analysis.position_similarity is None else position_plot(analysis.position_similarity)
     distance = analysis.attention_distance
     distances = None if distance is None else distance_plot(distance)
     sheet = None if analysis.patch_filters is None else filter_sheet(analysis.patch_filters)
-    page = environment.get_template("network.html").render(
-        kind="network",
-        style=style,
+    page = render_page(
+        "network.html",
+        "network",
         analysis=analysis,
         classifier=classifier,
         filters=None if sheet is None else inline(sheet, largest=LARGEST_SHEET),
@@ -51,14 +52,13 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
         panels=_panels(analysis),
         reach=None if distance is None else reach(distance),
     )
-    files = {PAGE: printable(page, lines=True).encode(), FIGURES: json.dumps(analysis.to_json(), indent=1).encode()}
+    files = {PAGE: page.encode(), FIGURES: json.dumps(analysis.to_json(), indent=1).encode()}
     files[ARRAYS] = _packed(analysis)
     if sheet is not None:
         files[FILTERS] = encode(sheet, "PNG")
-    colours = light_colours(style)
     for name, drawing in ((POSITIONS, positions), (DISTANCES, distances)):
         if drawing is not None:
-            files[name] = standalone(drawing, colours).encode()
+            files[name] = drawing_file(drawing).encode()
     with new_folder(folder, own=FILES) as partial:
         for name, content in files.items():
             write_through(partial / name, content)
@@ -80,12 +80,12 @@ def check_network(folder: Path, *, inputs: Iterable[str | Path] = (), overwrite:
     """Check that a network's analysis may be written to a folder: a new one, an empty one, or one that holds another.
 
     Args:
-        folder: where; its page tells whether it holds an analysis, as file names like index.html are anybody's.
-        inputs: what the command reads.
-        overwrite: whether the user allowed replacing files of these names that are not of an analysis.
+        folder: The folder; its page tells whether it holds an analysis, because anything may have a file index.html.
+        inputs: The paths that the command reads.
+        overwrite: Whether the user allowed replacing files of these names that are not of an analysis.
 
     Raises:
-        StorageError: it may not be written; what is there is untouched.
+        StorageError: It may not be written; what is there is untouched.
     """
     ours = has_mark(folder / PAGE, mark("network"))
     check_folder(folder, own=FILES, inputs=inputs, replace=ours, overwrite=overwrite)

@@ -8,16 +8,24 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vitral.explanation.scale import colour_scale
+from vitral.explanation.overlay import colour_scale
 from vitral.files import write_file
 from vitral.outputs import check_file
 from vitral.printable import printable
 from vitral.progress import shots_of
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.images import Inlined, filter_sheet, inline
-from vitral.report.plots import comparison_plot, curve_plot, distance_plot, position_plot, reliability_plot
+from vitral.report.plots import (
+    comparison_plot,
+    curve_plot,
+    distance_plot,
+    light_colours,
+    position_plot,
+    reliability_plot,
+    standalone,
+)
 from vitral.report.results import CurveGroup, RunReport
-from vitral.report.study import Study, table_rows
+from vitral.report.study_result import Study, table_rows
 from vitral.tasks.shown import ConfusionMatrix, Drawing, ReliabilityDiagram, fitting_digits, percent
 
 __all__ = ["RunReport", "render_report", "write_report"]
@@ -25,7 +33,10 @@ __all__ = ["RunReport", "render_report", "write_report"]
 WIDE_FROM = 12  # classes, from which a confusion matrix needs the page's full width
 OPEN_ROWS = 20  # up to which a collapsible table is shown open
 SHOWN_BAD_IMAGES = 20
-LARGEST_SHEET, LARGEST_IMAGE, LARGEST_EXAMPLE = 1000, 260, 96  # pixels of the longer side
+# Pixels of the longer side of a drawing, an image and an example beside a table's row.
+LARGEST_SHEET = 1000
+LARGEST_IMAGE = 260
+LARGEST_EXAMPLE = 96
 
 
 def mark(kind: str) -> bytes:
@@ -37,19 +48,18 @@ def write_report(report: RunReport, path: str | Path, *, overwrite: bool = False
     """Write a report as one HTML file.
 
     Raises:
-        StorageError: the file cannot be written, or exists and is not a report of this kind.
+        StorageError: The file cannot be written, or exists and is not a report of this kind.
     """
     check_file(path, mark=mark(report.kind), overwrite=overwrite)
-    write_file(Path(path), printable(render_report(report), lines=True))
+    write_file(Path(path), render_report(report))
 
 
 def render_report(report: RunReport) -> str:
     """Return a report as HTML: no script, no address but `data:`, every user text escaped."""
-    environment, style = page_environment()
-    return environment.get_template("report.html").render(
-        kind=report.kind,
+    return render_page(
+        "report.html",
+        report.kind,
         report=report,
-        style=style,
         accuracy=partial(
             percent, digits=1 if report.evaluation is None else fitting_digits(report.evaluation.num_examples)
         ),
@@ -61,6 +71,18 @@ def render_report(report: RunReport) -> str:
         scale=scale(),
         **_drawings(report),
     )
+
+
+def render_page(template: str, kind: str, **values: object) -> str:
+    """Return a page of a kind as HTML, made from a template and its values; what is unsafe in a terminal is escaped."""
+    environment, style = page_environment()
+    page = environment.get_template(template).render(kind=kind, style=style, **values)
+    return printable(page, lines=True)
+
+
+def drawing_file(drawing: Markup) -> str:
+    """Return an inline drawing as an SVG file of its own, in the colours of a light page."""
+    return printable(standalone(drawing, light_colours(page_environment()[1])), lines=True)
 
 
 def page_environment() -> tuple[Environment, Markup]:
@@ -124,9 +146,9 @@ class Drawn:
     """A drawing of the scores.
 
     Attributes:
-        svg: the drawing.
-        caption: what it shows.
-        wide: whether it needs the page's full width.
+        svg: The drawing.
+        caption: The caption: what it shows.
+        wide: Whether it needs the page's full width.
     """
 
     svg: Markup
@@ -145,16 +167,16 @@ def _(drawing: ConfusionMatrix) -> Drawn | None:
     svg = confusion_plot(drawing)
     if svg is None:
         return None
-    shown = shown_confusion(drawing)
+    confusion = shown_confusion(drawing)
     part = (
-        f" Of the {len(drawing.class_names):,} classes, these {len(shown.classes)} are confused most often, the worst first; "
-        "the last column counts all other predictions."
+        f" Of the {len(drawing.class_names):,} classes, these {len(confusion.classes)} are confused most often, the worst "
+        "first; the last column counts all other predictions."
     )
     caption = (
         "Confusion matrix: rows are the true classes, columns the predictions. Blue is right, red is wrong; the stronger "
         "the colour, the larger the fraction of the row."
     )
-    return Drawn(svg, caption + (part if shown.others else ""), wide=len(shown.classes) > WIDE_FROM)
+    return Drawn(svg, caption + (part if confusion.others else ""), wide=len(confusion.classes) > WIDE_FROM)
 
 
 @_drawn.register

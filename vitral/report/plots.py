@@ -17,13 +17,15 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from vitral.explanation.distance import AttentionDistance
+from vitral.explanation.network import AttentionDistance
 from vitral.report.results import Curve
-from vitral.report.study import Study
+from vitral.report.study_result import Study
 from vitral.tasks.shown import ReliabilityBin
 
 # Colours that no figure would contain by chance; in the SVG they are replaced by the page's variables.
-INK, MUTED, LINE = "#0a0a01", "#0a0a02", "#0a0a03"
+INK = "#0a0a01"
+MUTED = "#0a0a02"
+LINE = "#0a0a03"
 SERIES = ("#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05", "#0a0b06")
 VARIABLES = {
     INK: "var(--ink)",
@@ -34,9 +36,11 @@ VARIABLES = {
 MOST_POINTS = 200  # of a curve; of more, each point is the mean of several, which also smooths the noise
 MOST_PANELS = 14  # of position embeddings, in each direction
 SMOOTHED = 840  # pixels from which an image need not be enlarged
-ROOMY, CLOSE = 0.62, 0.34  # inches for an arm, of few and of many
 FEW_ARMS = 8
-WIDTH, HEIGHT = 4.7, 3.3  # inches, at 96 pixels per inch
+ROOMY = 0.62  # inches for each of few arms
+CLOSE = 0.34  # inches for each of many
+WIDTH = 4.7  # inches, at 96 pixels per inch
+HEIGHT = 3.3
 
 
 def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: bool = False) -> Markup | None:
@@ -92,25 +96,25 @@ def comparison_plot(study: Study) -> Markup | None:
     None where no run has that figure yet.
     """
     headline = study.headline
-    shown = [arm for arm in study.arms if arm.values(headline.name)]
-    if not shown:
+    arms = [arm for arm in study.arms if arm.values(headline.name)]
+    if not arms:
         return None
-    figure, axes = new_axes(height=0.7 + (ROOMY if len(shown) <= FEW_ARMS else CLOSE) * len(shown))
-    for row, arm in enumerate(shown):
+    figure, axes = new_axes(height=0.7 + (ROOMY if len(arms) <= FEW_ARMS else CLOSE) * len(arms))
+    for row, arm in enumerate(arms):
         colour, values, mean = SERIES[row % len(SERIES)], arm.values(headline.name), arm.mean(headline.name)
         if len(values) > 1:
             deviation = arm.deviation(headline.name)
             axes.plot([mean - deviation, mean + deviation], [row, row], color=colour, linewidth=7, alpha=0.25)
         axes.plot([mean] * 2, [row - 0.24, row + 0.24], color=colour, linewidth=2)
         axes.scatter(values, [row] * len(values), s=26, color=colour, zorder=3)
-    axes.set_yticks(range(len(shown)), [plain(arm.name) for arm in shown])
-    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_yticks(range(len(arms)), [plain(arm.name) for arm in arms])
+    axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.margins(x=0.08)
     axes.grid(visible=False, axis="y")
     if headline.is_share:
         _percent_axis(axes.xaxis)
     axes.set_xlabel(plain(headline.title))
-    means = "; ".join(f"{arm.name}: {headline.text(arm.mean(headline.name))}" for arm in shown)
+    means = "; ".join(f"{arm.name}: {headline.text(arm.mean(headline.name))}" for arm in arms)
     return to_svg(figure, f"{headline.title[:1].upper()}{headline.title[1:]} of {means}")
 
 
@@ -258,8 +262,8 @@ def standalone(drawing: Markup, colours: Mapping[str, str]) -> str:
     """Return inline SVG as a file of its own, on white.
 
     Args:
-        drawing: what `to_svg` gave.
-        colours: of the page's variables, by their names.
+        drawing: The drawing that `to_svg` gave.
+        colours: The colours of the page's variables, by their names.
     """
     text = re.sub(r"var\(--([\w-]+)\)", lambda match: colours.get(match[1], match[0]), str(drawing))
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'

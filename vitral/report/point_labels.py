@@ -8,7 +8,9 @@ from matplotlib.figure import Figure
 
 from vitral.report.plots import any_glyph, plain
 
-FONT, LETTER, LINE_HEIGHT = 7.5, 0.58, 1.15  # points; the width of a letter and the height of a line in font sizes
+FONT = 7.5  # points
+LETTER = 0.58  # font sizes, the width of a letter
+LINE_HEIGHT = 1.15  # font sizes
 GAP = 4.0  # points between a point's centre and its label
 MARK = 3.0  # points from the centre of a mark to its edge
 STEP = 5.0  # points between two obstacles along a line
@@ -21,10 +23,10 @@ class PointLabel:
     """A name for a point.
 
     Attributes:
-        x: of the point, in the axes' data.
-        y: of the point.
-        text: the name.
-        colour: of the letters.
+        x: The point's x in the axes' data.
+        y: The point's y.
+        text: The name.
+        colour: The colour of the letters.
     """
 
     x: float
@@ -62,10 +64,10 @@ def write_labels(
     """Write labels beside their points; those for which there is no room are left out.
 
     Args:
-        figure: a drawing that is otherwise finished, with one axes.
-        labels: the names, the most important first.
-        points: all points of the drawing, in the axes' data: nothing is written over them.
-        lines: what is drawn between points, as their corners: written over only where there is no other room.
+        figure: A drawing that is otherwise finished, with one axes.
+        labels: The names, the most important first.
+        points: All points of the drawing, in the axes' data: nothing is written over them.
+        lines: The lines between points, by their corners: labels cover them only where there is no other room.
     """
     if not labels:
         return

@@ -9,10 +9,10 @@ from jaxtyping import Float32, UInt8
 from vitral.classifier.prediction import Prediction
 from vitral.data.source import BadImage
 from vitral.evaluation.baselines import Baselines
-from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
+from vitral.explanation.network import AttentionDistance
 from vitral.images.decode import Pixels
-from vitral.report.study import Study
+from vitral.report.study_result import Study
 from vitral.tasks.task import Result
 
 
@@ -21,8 +21,8 @@ class Curve:
     """The history of one run.
 
     Attributes:
-        name: of the run; runs of one name, such as several seeds, share a colour.
-        rows: figures by name, each row with its "step": "loss", "accuracy", "validation/loss", "validation/accuracy".
+        name: The name of the run; runs of one name, such as several seeds, share a colour.
+        rows: The figures by name, each row with its "step": "loss", "accuracy", "validation/loss", "validation/accuracy".
     """
 
     name: str
@@ -34,8 +34,8 @@ class CurveGroup:
     """Runs drawn into the same plots.
 
     Attributes:
-        title: such as "Pre-training".
-        curves: one per run.
+        title: The title, such as "Pre-training".
+        curves: The curves, one per run.
     """
 
     title: str
@@ -47,9 +47,9 @@ class Verdict:
     """What a reader must know about a result before anything else.
 
     Attributes:
-        problem: what is wrong, in one sentence.
-        reason: the likely reason.
-        command: a command that would help; empty if none does.
+        problem: The problem, in one sentence.
+        reason: The likely reason.
+        command: The command that would help; empty if none does.
     """
 
     problem: str
@@ -58,12 +58,12 @@ class Verdict:
 
 
 @dataclass(frozen=True, eq=False)
-class Figure:
+class CaptionedImage:
     """An image with its caption.
 
     Attributes:
-        content: pixels, or an encoded PNG or JPEG.
-        caption: what it shows; it is the alternative text too.
+        content: The pixels, or an encoded PNG or JPEG.
+        caption: The caption; it is the alternative text too.
     """
 
     content: Pixels | bytes
@@ -75,12 +75,12 @@ class AttentionImage:
     """A classified image and, if meaningful, where the model looked.
 
     Attributes:
-        image: the image.
-        overlay: the same with the relevance drawn over it; None for a model at chance.
-        truth: its class.
-        predicted: the most probable class.
-        probability: of that class, 0 to 1.
-        description: its file, or its name in a built-in dataset.
+        image: The image.
+        overlay: The image with the relevance drawn over it; None for a model at chance.
+        truth: The image's class.
+        predicted: The most probable class.
+        probability: The probability of that class, 0 to 1.
+        description: The image's file, or its name in a built-in dataset.
     """
 
     image: Pixels
@@ -120,27 +120,27 @@ class RunReport:
     """Everything that a page may show, in order.
 
     Attributes:
-        title: the heading.
-        facts: what was trained, on what and how, as pairs of name and value.
-        summary: one or two sentences under the heading.
-        verdict: what a reader must know first, such as that the model is no better than chance; the worst first.
-        comparison: arms to compare by their headline figure, such as "from scratch" against "pre-trained, then fine-tuned".
-        comparison_note: how they were compared.
-        command: the command that reproduces it.
-        notes: on the data and on what was decided, one line each.
-        bad_images: images left out because they could not be read.
-        images: what the model saw.
-        curves: training histories.
-        baselines: what simple classifiers reach on the frozen features.
-        evaluation: the scores.
-        split: which split `evaluation` is of.
-        example_images: images of the split by their position in it: those that the tables of `evaluation` name.
-        mistakes: the most confident mistakes.
-        examples: images classified right.
-        method: how it was determined where the model looked.
-        patch_filters: principal components of the patch embedding, values 0 to 1.
-        position_similarity: cosines between position embeddings.
-        attention_distance: the heads' mean attention distances.
+        title: The heading.
+        facts: The facts: network, data, recipe and so on, as pairs of name and value.
+        summary: One or two sentences under the heading.
+        verdict: What a reader must know first, such as that the model is no better than chance; the worst first.
+        comparison: Arms to compare by their headline figure, such as "from scratch" against "pre-trained, then fine-tuned".
+        comparison_note: The note on how they were compared.
+        command: The command that reproduces it.
+        notes: The notes on the data and on what was decided, one line each.
+        bad_images: Images left out because they could not be read.
+        images: The images that the model saw.
+        curves: Training histories.
+        baselines: The scores of simple classifiers on the frozen features.
+        evaluation: The scores.
+        split: The split that `evaluation` is of.
+        example_images: Images of the split by their position in it: those that the tables of `evaluation` name.
+        mistakes: The most confident mistakes.
+        examples: Images classified right.
+        method: The method that determined where the model looked.
+        patch_filters: Principal components of the patch embedding, values 0 to 1.
+        position_similarity: Cosines between position embeddings.
+        attention_distance: The heads' mean attention distances.
         kind: "run" or "scores"; a page replaces only one of its own kind.
     """
 
@@ -153,7 +153,7 @@ class RunReport:
     command: str = ""
     notes: tuple[str, ...] = ()
     bad_images: tuple[BadImage, ...] = ()
-    images: tuple[Figure, ...] = ()
+    images: tuple[CaptionedImage, ...] = ()
     curves: tuple[CurveGroup, ...] = ()
     baselines: Baselines | None = None
     evaluation: Result | None = None

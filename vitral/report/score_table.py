@@ -2,12 +2,12 @@
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from vitral.printable import printable
-from vitral.report.page import page_environment
+from vitral.report.page import render_page
 from vitral.report.written import markdown_lines
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import NO_VALUE
 
 TITLE = "Scores by dataset and model"
@@ -26,10 +26,10 @@ class Score:
     """What several runs of one recipe scored.
 
     Attributes:
-        mean: over the runs.
-        deviation: the standard deviation over the runs (n - 1); None for a single run, which has none.
-        runs: how many; 0 where a paper does not say it.
-        share: whether it lies between 0 and 1 and is written in per cent.
+        mean: The mean over the runs.
+        deviation: The standard deviation over the runs (n - 1); None for a single run, which has none.
+        runs: The number of runs; 0 where a paper does not give it.
+        share: Whether the score lies between 0 and 1 and is written in per cent.
     """
 
     mean: float
@@ -49,10 +49,10 @@ class Column:
     """A model.
 
     Attributes:
-        model: its name.
-        start: what it was pre-trained on, or started from, or how it differs from its neighbour.
-        source: where published scores are printed: "Table 2"; empty for our own.
-        scores: by dataset.
+        model: The model's name.
+        start: The data or weights that it started from, or how it differs from its neighbour.
+        source: The place where published scores are printed: "Table 2"; empty for our own.
+        scores: The scores by dataset.
     """
 
     model: str
@@ -66,22 +66,22 @@ class Column:
 
 
 @dataclass(frozen=True, repr=False)
-class ScoreTable:
+class ScoreTable(Presentable):
     """Our models on datasets, and what the paper reports of the same.
 
     Attributes:
-        datasets: one row each.
-        columns: one a model; what the paper reports stands to the right of ours.
-        notes: what must be known of the figures, one line each.
+        datasets: The datasets, one row each.
+        columns: The columns, one per model; the paper's stand to the right of ours.
+        notes: What a reader must know of the figures, one line each.
     """
 
     datasets: tuple[str, ...]
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
         """Return in one line what is in it; `print` shows the table."""
-        return f"ScoreTable: {len(self.datasets)} datasets, {len(self.columns)} models"
+        return f"{len(self.datasets)} datasets, {len(self.columns)} models"
 
     def __str__(self) -> str:
         """Return the table as Markdown."""
@@ -124,16 +124,8 @@ class ScoreTable:
 
     def page(self) -> str:
         """Return the table as a self-contained HTML page."""
-        environment, style = page_environment()
         heading = ["Dataset", *(column.heading() for column in self.columns)]
-        page = environment.get_template("table.html").render(
-            kind="table", title=TITLE, style=style, heading=heading, rows=self.rows(), notes=self.notes
-        )
-        return printable(page, lines=True)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
+        return render_page("table.html", "table", title=TITLE, heading=heading, rows=self.rows(), notes=self.notes)
 
 
 FORMATS: Mapping[str, Callable[[ScoreTable], str]] = {

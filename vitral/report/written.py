@@ -1,15 +1,18 @@
-"""Tables as Markdown, and a result's two files: JSON for programs, Markdown for people."""
+"""The files of results: JSON and Parquet for programs, Markdown for people."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from vitral.files import write_file
+from vitral.files import new_file, write_file
 from vitral.printable import printable, printable_json
 
+Cell = str | float | int | None
+LARGEST = 2**63  # what a column of integers holds less than
 
-class Written(Protocol):
+
+class ResultFiles(Protocol):
     """A result that is written as JSON and as Markdown."""
 
     def to_json(self) -> dict[str, Any]:
@@ -21,11 +24,11 @@ class Written(Protocol):
         ...
 
 
-def write_result(result: Written, folder: Path, *, json_file: str, table_file: str) -> None:
+def write_result(result: ResultFiles, folder: Path, *, json_file: str, table_file: str) -> None:
     """Write a result as JSON and as Markdown.
 
     Raises:
-        StorageError: a file cannot be written.
+        StorageError: A file cannot be written.
     """
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
     write_file(folder / json_file, printable_json(text))
@@ -36,9 +39,42 @@ def markdown_lines(heading: Sequence[str], rows: Sequence[Sequence[str]], *, tex
     """Return the lines of a table in Markdown; columns after the first are right-aligned.
 
     Args:
-        heading: the columns' names.
-        rows: cells.
-        texts: the names of further columns that are left-aligned.
+        heading: The columns' names.
+        rows: The cells.
+        texts: The names of further columns that are left-aligned.
     """
     rule = ["---" if index == 0 or name in texts else "---:" for index, name in enumerate(heading)]
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in (heading, rule, *rows)]
+
+
+def write_rows_parquet(rows: Sequence[Mapping[str, Cell]], path: Path) -> None:
+    """Write rows as one Parquet file.
+
+    The columns stand in the order in which the rows first name them. What a row lacks, or has as None, is null. A column with
+    any text in it is one of texts; one with any number that is no integer of 64 bits is one of floats.
+
+    Args:
+        rows: The rows: their cells by column.
+        path: The file; one that is there is replaced.
+
+    Raises:
+        StorageError: It cannot be written.
+    """
+    import pyarrow as pa  # a quarter of a second of start-up for all who write none
+    import pyarrow.parquet as pq
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = [_column([row.get(name) for row in rows]) for name in names]
+    with new_file(path) as partial:
+        pq.write_table(pa.table(columns, names=names), partial)
+
+
+def _column(cells: Sequence[Cell]) -> Any:  # noqa: ANN401  # pyarrow's array
+    import pyarrow as pa
+
+    known = [cell for cell in cells if cell is not None]
+    if any(isinstance(cell, str) for cell in known):
+        return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
+    if all(isinstance(cell, int) and -LARGEST <= cell < LARGEST for cell in known) and known:
+        return pa.array(cells, pa.int64())
+    return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64())

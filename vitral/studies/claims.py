@@ -1,4 +1,4 @@
-"""Who works on what, where several processes or machines share one study: a claim is a lock that the dead do not hold."""
+"""Claims on the runs of a study that several processes or machines share: locks that end with their process."""
 
 import contextlib
 import time
@@ -9,8 +9,8 @@ from vitral.errors import TrainingError
 from vitral.files import storage_errors
 from vitral.locks import locked
 
-TURN_SECONDS = 0.05  # between two looks whether it is one's turn
-PATIENCE = 300.0  # seconds to wait for one's turn at what takes milliseconds
+TURN_SECONDS = 0.05  # between two attempts
+PATIENCE = 300.0  # seconds to wait for work of milliseconds
 
 
 @contextlib.contextmanager
@@ -18,7 +18,7 @@ def claimed(folder: Path) -> Iterator[bool]:
     """Claim a folder for the block, and tell whether that was possible: not while a living process holds it.
 
     Raises:
-        StorageError: nothing can be written there.
+        StorageError: Nothing can be written there.
     """
     with contextlib.ExitStack() as stack:
         with storage_errors(folder):
@@ -33,16 +33,16 @@ def claimed(folder: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def in_turn(folder: Path) -> Iterator[None]:
-    """Have a folder for the block, after those who had it before.
+    """Hold a folder for the block, after those who held it before.
 
     Raises:
-        StorageError: nothing can be written there.
-        TrainingError: another process held it for minutes.
+        StorageError: Nothing can be written there.
+        TrainingError: Another process held it for minutes.
     """
     until = time.monotonic() + PATIENCE
     with contextlib.ExitStack() as stack:
         while not stack.enter_context(claimed(folder)):
             if time.monotonic() > until:
-                stack.enter_context(locked(folder))  # says who has it
+                stack.enter_context(locked(folder))  # its error names the holder
             time.sleep(TURN_SECONDS)
         yield

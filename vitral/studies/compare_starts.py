@@ -50,7 +50,7 @@ from vitral.weights.named.reach import without_network
 from vitral.weights.named.row import MEGABYTE, rows
 from vitral.weights.recognize import weights_in
 
-PIXEL_MODEL = "pixels-16"  # whose preprocessing the row of pixels has
+PIXEL_MODEL = "pixels-16"  # its preprocessing is that of the row of pixels
 NO_TIME = "there was no time for it"
 NO_MEMORY = "it does not fit into memory."
 
@@ -254,7 +254,7 @@ class _Comparison:
         return classifier, clock.perf_counter() - began
 
     def _fail(self, name: str, problem: str) -> None:
-        row = StartRow(name, problem=" ".join(self.speech.text(problem).split()))
+        row = StartRow(name, problem=" ".join(problem.split()))
         if published := rows().get(name):
             row = replace(
                 row, megabytes=float(published.megabytes), licence=published.licence, products=published.products

@@ -20,13 +20,13 @@ from vitral.progress import show
 from vitral.reading import text_of
 from vitral.report.page import write_report
 from vitral.report.results import Curve, CurveGroup, RunReport
-from vitral.report.study import Study, StudyArm
+from vitral.report.study_result import Study, StudyArm
 from vitral.studies.claims import in_turn
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.rows import read_rows
 from vitral.studies.run_report import run_report, training_images
+from vitral.studies.run_study import run_study
 from vitral.studies.speech import PYTHON, Speech
-from vitral.studies.study import run_study
 from vitral.studies.trainings import Training, carry_out
 from vitral.tasks.single_label import SingleLabel
 from vitral.training.records.logs import read_metrics
@@ -34,10 +34,12 @@ from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, clear_r
 from vitral.training.request import Request
 from vitral.training.result import RunResult
 
-SOURCE, DATA = "visualatom-mini", "digits"
+SOURCE = "visualatom-mini"
+DATA = "digits"
 MODEL = "vit-nano4"
 SEEDS = (0, 1, 2)
-PRETRAINED, SCRATCH = "pre-trained, then fine-tuned", "from scratch"
+PRETRAINED = "pre-trained, then fine-tuned"
+SCRATCH = "from scratch"
 DESIGN = Design(
     title="A small ViT on handwritten digits, with and without pre-training",
     headline=SingleLabel.headline,
@@ -54,8 +56,9 @@ DESIGN = Design(
     ),
 )
 ACCURACY = SingleLabel.headline
-MARK, REPORT = "demo.json", "report.html"
-BEGUN = {"finished": False}  # in the mark, until the result takes its place
+MARK = "demo.json"
+REPORT = "report.html"
+UNFINISHED = {"finished": False}  # in the mark, until the result takes its place
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,10 @@ class DemoResult:
     """What the demo showed.
 
     Attributes:
-        study: what all its runs gave.
-        classifier: the folder of the first fine-tuned classifier.
-        report: the page.
-        seconds: from start to end.
+        study: The figures of all its runs.
+        classifier: The folder of the first fine-tuned classifier.
+        report: The page.
+        seconds: The seconds from start to end.
     """
 
     study: Study
@@ -98,17 +101,17 @@ class DemoResult:
 
 
 def demo(out: str | Path, *, command: str = "", speech: Speech = PYTHON, listener: Listener = show) -> DemoResult:
-    """Run the whole pipeline into a folder: an earlier demo there is replaced, one that was interrupted continues.
+    """Run the whole pipeline into a folder: an earlier demo there is replaced, an interrupted one continues.
 
     Args:
-        out: the folder.
-        command: what was typed, for the report.
-        speech: in whose words the report speaks.
-        listener: receives messages and progress.
+        out: The folder.
+        command: The command that the user typed, for the report.
+        speech: The words of the report.
+        listener: Receives messages and progress.
 
     Raises:
-        StorageError: the folder holds something else than a demo.
-        StudyError: a run failed.
+        StorageError: The folder holds something else than a demo.
+        StudyError: A run failed.
     """
     started = time.monotonic()
     folder = Path(out)
@@ -132,16 +135,16 @@ def demo(out: str | Path, *, command: str = "", speech: Speech = PYTHON, listene
 
 
 def _begin(folder: Path) -> None:
-    """Make room for a demo, unless one was begun here and not finished: that continues, in whatever process."""
+    """Make room for a demo, unless an unfinished one is here: that continues, in whatever process."""
     runs = [cell.name for cell in DESIGN.cells(folder)]
     check_folder(folder, own=(MARK, REPORT, STUDY_CELLS, *STUDY_FILES, *runs), replace=(folder / MARK).is_file())
     with in_turn(folder):
-        if _mark(folder) == BEGUN:
+        if _mark(folder) == UNFINISHED:
             return
         clear_study(folder)
         for run in runs:
             clear_run(folder / run)
-        write_file(folder / MARK, json.dumps(BEGUN))
+        write_file(folder / MARK, json.dumps(UNFINISHED))
 
 
 def _mark(folder: Path) -> object:

@@ -1,4 +1,4 @@
-"""What a study is to do: arms times seeds, many runs and one question. Nothing of it has happened yet."""
+"""A study before it begins: arms times seeds, many runs and one question."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from vitral.events import Listener
 from vitral.tasks.task import Figure
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]*")  # an arm's: it names folders
-OWN_SEED = (None,)  # for an arm of one run, whose work brings its seed
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]*")  # of an arm, after which folders are named
+OWN_SEED = (None,)  # for an arm of one run with a seed of its own
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Cell:
     """One run of a study: an arm with a seed.
 
     Attributes:
-        arm: its name.
-        seed: of every random choice; None for the work's own.
-        folder: where the run goes. After a kill it holds what the killed process left, and the run continues with that.
-        source: the folder of the run whose result this one starts from; None where its arm follows no other.
-        first: whether it is the first of its arm: what no seed changes is done by it alone.
+        arm: The name of the arm.
+        seed: The seed of every random choice; None for the work's own.
+        folder: The run folder. After a kill it holds what the killed process left, and the run continues from that.
+        source: The folder of the run whose result this one starts from; None if its arm follows no other.
+        first: Whether it is the first of its arm, which alone does what no seed changes.
     """
 
     arm: str
@@ -38,24 +38,24 @@ class Cell:
 
 
 class Work(Protocol):
-    """What every cell of an arm does."""
+    """The work of every cell of an arm."""
 
     def question(self) -> Mapping[str, Any]:
-        """Return as JSON values what makes the arm what it is: a study that began with other ones is not resumed."""
+        """Return the settings of the arm as JSON values; a study that began with others is not resumed."""
         ...
 
     def seconds(self) -> float | None:
-        """Return what one cell is expected to take on this machine; None where that cannot be said beforehand."""
+        """Return the expected seconds of a cell on this machine; None if unknown."""
         ...
 
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
-        """Carry out a cell, or continue with it where its folder holds a beginning, and return its figures by name.
+        """Carry out a cell, or continue it if its folder holds a beginning, and return its figures by name.
 
-        Under torchrun every process calls this, and the main one's figures count.
+        Under torchrun every process calls this, and the figures of the main one count.
 
         Raises:
-            VitralError: the run failed; the study continues with the others.
-            TrainingInterrupted: the user stops; so does the study.
+            VitralError: The run failed; the study continues with the others.
+            TrainingInterrupted: The user stops the study.
         """
         ...
 
@@ -65,11 +65,11 @@ class Arm:
     """One side of a comparison.
 
     Attributes:
-        name: letters, digits and a few signs, since folders are named after it.
-        work: what is done.
-        seeds: one run each.
-        after: the arm whose run of the same seed, or whose only run, must be finished before: what this one starts from.
-        label: how a table or a figure calls it; the name if empty.
+        name: The name of its folders: letters, digits and a few signs.
+        work: The work of each run.
+        seeds: The seeds, one run each.
+        after: The arm that this one starts from: its run of the same seed, or its only run, must be finished before.
+        label: The name in tables and figures; `name` if empty.
     """
 
     name: str
@@ -84,9 +84,9 @@ class Design:
     """A study before it begins.
 
     Attributes:
-        title: the heading of its page.
-        headline: the figure that decides; its name is one of those that the runs give.
-        arms: in the order in which they are shown and, as far as one does not wait for another, begun.
+        title: The heading of its page.
+        headline: The figure that decides, one of those that the runs give.
+        arms: The arms, in the order in which they are shown and begun, unless one waits for another.
     """
 
     title: str
@@ -106,7 +106,7 @@ class Design:
         return next(arm for arm in self.arms if arm.name == name)
 
     def cells(self, folder: Path) -> list[Cell]:
-        """Return the runs of the study in a folder, in the order in which they are begun."""
+        """Return the runs of the study in a folder, in the order in which they begin."""
         return [
             Cell(arm.name, seed, folder / _name(arm, seed), self._source(folder, arm, seed), seed == arm.seeds[0])
             for arm in self.arms

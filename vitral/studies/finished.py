@@ -20,7 +20,7 @@ from vitral.training.records.run_folder import STUDY_FILE, holds_run
 from vitral.training.settings.recipe import Recipe, load_recipe, may_change
 
 SCORES_FILE = "evaluation.json"
-LENGTH = {"steps", "schedule.bends"}  # may change when a run goes on, and make it another
+LENGTH = {"steps", "schedule.bends"}  # may change when a run continues, and make it another
 SPLITS = ("test", "validation", "train")  # one of which a run scores itself on
 
 
@@ -29,20 +29,20 @@ class FinishedRun:
     """A run that has its score.
 
     Attributes:
-        folder: where it lies.
-        model: the variant of its network.
-        start: what it started from, as it was typed; empty for random weights.
-        start_path: where that lies on disk, links followed; empty where it is no path, or nothing is there any more.
-        data: as it was asked for.
-        fingerprint: of the data; empty if they have none.
-        classes: how many the data have.
-        split: that it is scored on.
-        images: of that split.
-        seed: of every random choice.
-        recipe: as resolved.
-        figure: by which networks of its task are compared.
-        score: its value.
-        remark: what must be known of it, in one line; empty if nothing.
+        folder: The run folder.
+        model: The variant of its network.
+        start: The start that the user gave; empty for random weights.
+        start_path: The start's path on disk, links followed; empty if it is no path, or nothing is there any more.
+        data: The data that the user gave.
+        fingerprint: The fingerprint of the data; empty if they have none.
+        classes: The number of classes.
+        split: The split that it is scored on.
+        images: The number of images of that split.
+        seed: The seed of every random choice.
+        recipe: The recipe as resolved.
+        figure: The figure that compares networks of its task.
+        score: The value of that figure.
+        remark: A line that a reader must know; empty for none.
     """
 
     folder: Path
@@ -66,15 +66,15 @@ class FinishedRun:
         return {key: value for key, value in _leaves(self.recipe.model_dump(mode="json")).items() if key not in free}
 
     def identity(self) -> str:
-        """Return what identifies the data, however their path was typed: the fingerprint, or the name where there is none."""
+        """Return the identity of the data, whatever path was given: the fingerprint, or the name if there is none."""
         return self.fingerprint or self.data
 
     def origin(self) -> str:
-        """Return what identifies the start, however its path was typed."""
+        """Return the identity of the start, whatever path was given."""
         return self.start_path or self.start
 
     def question(self) -> tuple[str, ...]:
-        """Return what runs must have in common to be repetitions of each other: all but the seed."""
+        """Return what repetitions of a run have in common: all but the seed."""
         return (self.model, self.origin(), self.identity(), json.dumps(self.settings(), sort_keys=True))
 
 
@@ -82,7 +82,7 @@ def finished_runs(folder: str | Path) -> list[FinishedRun]:
     """Return the run in a folder, or those of a study: of the seeds of one recipe, or of several arms.
 
     Raises:
-        StudyError: there is no such folder, no run in it, or one that has no score yet.
+        StudyError: There is no such folder, no run in it, or one that has no score yet.
     """
     path = Path(folder)
     if not is_folder(path):
@@ -99,7 +99,7 @@ def read_finished(folder: Path) -> FinishedRun:
     """Return a finished run as its folder describes it.
 
     Raises:
-        StudyError: it is not finished, or its files are damaged.
+        StudyError: It is not finished, or its files are damaged.
     """
     scores, described = read_object(folder / SCORES_FILE), read_object(folder / CLASSIFIER / DESCRIPTION)
     if not scores or not described or not (folder / RECIPE_FILE).is_file():
@@ -111,8 +111,8 @@ def read_finished(folder: Path) -> FinishedRun:
 
 
 def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: dict[str, Any]) -> FinishedRun:
-    figure, kept = described_task(described).headline, described["provenance"]["scores"]
-    split = next(split for split in SPLITS if f"{split}/{figure.name}" in kept)
+    figure, known = described_task(described).headline, described["provenance"]["scores"]
+    split = next(split for split in SPLITS if f"{split}/{figure.name}" in known)
     recipe = load_recipe(folder / RECIPE_FILE)
     source = described["provenance"]["source"]
     start = "" if source.startswith(RANDOM) else str(run.get("from") or source)
@@ -129,13 +129,13 @@ def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: 
         seed=recipe.seed,
         recipe=recipe,
         figure=figure,
-        score=float(kept[f"{split}/{figure.name}"]),
+        score=float(known[f"{split}/{figure.name}"]),
         remark=str(scores.get("choice", {}).get("sentence", "")),
     )
 
 
 def _on_disk(start: str, run: dict[str, Any]) -> str:
-    """Return where a start lies that was typed in the folder in which the run was begun."""
+    """Return the path of a start that was given in the folder in which the run began."""
     request = run.get(REQUEST)
     path = Path(str(request.get("where", "")) if isinstance(request, dict) else "", start)
     return str(path.resolve()) if start and look_at(path) is not None else ""

@@ -2,7 +2,7 @@
 
 OUT/
   runs.toml        the recipe of all of them, as resolved for the first
-  runs.json        what was asked, and the weights that they start from
+  runs.json        the request, and the weights that they start from
   run-0/, run-1/   the runs, each a run folder by its seed
   study.json, cells/, rows.jsonl, study.md, study.html   as in any study
 """
@@ -19,9 +19,9 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.outputs import check_folder
 from vitral.progress import show
-from vitral.report.study import Study
+from vitral.report.study_result import Study
 from vitral.studies.design import Arm, Design
-from vitral.studies.study import by_main, run_study
+from vitral.studies.run_study import by_main, run_study
 from vitral.studies.trainings import Training, looked
 from vitral.training.prepare import prepare
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, holds_run, make_free_folder
@@ -29,7 +29,8 @@ from vitral.training.request import Request
 from vitral.training.session import Run
 from vitral.weights.named.reach import without_network
 
-RECIPE, ASKED = "runs.toml", "runs.json"
+RECIPE = "runs.toml"
+REQUEST = "runs.json"
 ARM = "run"
 
 
@@ -38,9 +39,9 @@ class Repeated:
     """What several runs of one recipe gave.
 
     Attributes:
-        folder: in which their folders lie.
-        seeds: of the runs.
-        study: their scores.
+        folder: The folder of their folders.
+        seeds: The seeds of the runs.
+        study: The scores of the runs.
     """
 
     folder: Path
@@ -77,21 +78,21 @@ class Repeated:
 def repeat(
     request: Request, runs: int, out: str | Path | None = None, *, offline: bool = False, listener: Listener = show
 ) -> Repeated:
-    """Carry out one fine-tuning with several seeds, or go on with what is left of that in a folder.
+    """Carry out one fine-tuning with several seeds, or continue that in a folder.
 
     Recipe and starting weights are decided once, so that the runs differ in the seed alone.
 
     Args:
-        request: The fine-tuning; its seed, or the recipe's, is the first one.
-        runs: how many, at least one.
-        out: the folder of all; runs/NAME if None.
-        offline: fetch nothing.
-        listener: hears messages and progress.
+        request: The fine-tuning; its seed, or the recipe's, is the first.
+        runs: The number of runs, at least one.
+        out: The folder of all; runs/NAME if None.
+        offline: Whether to fetch nothing.
+        listener: Receives messages and progress.
 
     Raises:
-        StudyError: what is asked has no one recipe, the folder began with something else, or every run failed.
-        StorageError: the folder holds something else.
-        VitralError: bad input, by kind; one line that names the thing.
+        StudyError: The request does not have a single recipe, the folder began with another, or every run failed.
+        StorageError: The folder holds something else.
+        VitralError: The input is wrong; one line that names the thing.
     """
     if request.budget_seconds is not None or request.sweep or request.quick:
         raise StudyError(
@@ -105,29 +106,26 @@ def repeat(
         pinned = by_main(lambda: _pinned(folder, request, run, seeds))
         for line in run.lines():
             listener(Message(line))
-        design = Design(
-            f"{runs} runs of one recipe on {run.data.name}",
-            run.data.task.headline,
-            (Arm(ARM, Training(pinned), seeds, label=run.plan.start),),
-        )
+        arms = (Arm(ARM, Training(pinned), seeds, label=run.plan.start),)
+        design = Design(f"{runs} runs of one recipe on {run.data.name}", run.data.task.headline, arms)
         return Repeated(folder, seeds, run_study(design, folder, listener=listener))
 
 
 def _pinned(folder: Path, request: Request, run: Run, seeds: tuple[int, ...]) -> Request:
-    """Return what each run is asked: the recipe and the start that the first of them was given, which the folder keeps."""
+    """Return the request of each run: the recipe and the start of the first, which the folder keeps."""
     if holds_run(folder):
         raise StudyError(f"'{folder}' holds a single run; name another folder for several.")
     runs = [f"{ARM}-{seed}" for seed in seeds]
-    kept = read_object(folder / ASKED)
-    others = [entry.name for entry in folder.glob(f"{ARM}-*")] if kept else []
-    check_folder(folder, own=(RECIPE, ASKED, STUDY_CELLS, *STUDY_FILES, *runs, *others), replace=bool(kept))
+    before = read_object(folder / REQUEST)
+    others = [entry.name for entry in folder.glob(f"{ARM}-*")] if before else []
+    check_folder(folder, own=(RECIPE, REQUEST, STUDY_CELLS, *STUDY_FILES, *runs, *others), replace=bool(before))
     asked = json.loads(json.dumps(replace(request, where="").stored()))
-    if kept and kept.get("asked") != asked:
+    if before and before.get("asked") != asked:
         raise StudyError(f"The runs in '{folder}' began with something else; name another folder for these.")
-    if not kept:
+    if not before:
         write_file(folder / RECIPE, run.recipe.to_toml())
-        write_file(folder / ASKED, json.dumps({"asked": asked, "start": run.plan.start}, indent=2))
-    start = str(kept.get("start", run.plan.start))
+        write_file(folder / REQUEST, json.dumps({"asked": asked, "start": run.plan.start}, indent=2))
+    start = str(before.get("start", run.plan.start))
     return replace(
         request, source=start, model=None, recipe=str(folder / RECIPE), overrides=(), image_size=None, seed=None
     )

@@ -9,15 +9,14 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.evaluation.looks import times_opened
-from vitral.explanation.distance import attention_distance
-from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
 from vitral.explanation.methods import method_for
+from vitral.explanation.network import attention_distance, patch_filters, position_similarity
 from vitral.images.decode import Pixels
 from vitral.images.encode import thumbnail
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.naming import describe
-from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Mistake, Result, classes_of
 from vitral.training.loop import TrainingResult
@@ -26,20 +25,22 @@ from vitral.training.records.environment import environment
 from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import Diagnosis, merged
 
-MISTAKES, EXAMPLES = 8, 8
+MISTAKES = 8
+EXAMPLES = 8
 SEARCHED = 64  # images among which examples classified right are looked for
-DISTANCE_IMAGES, FEW = 64, 8  # the paper averaged over 128; with a time budget
+DISTANCE_IMAGES = 64  # the paper averaged over 128
+FEW = 8  # with a time budget
 DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is chosen: plots and page take it
 
 
 def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
-    """Return everything that one run's page shows, in the words of Python or of another front end."""
+    """Return everything that a run's page shows, in the words of Python or of another front end."""
     run = result.run
     split = result.split
     source = run.data.splits[split]
     model, predictor = result.classifier.model, result.classifier.predictor
     evaluation = result.evaluation
-    meaningful = not evaluation.at_chance  # else where it looked says nothing
+    meaningful = not evaluation.at_chance  # otherwise the place where it looked means nothing
     attentive = predictor.has_attention and meaningful
     noun = "Fine-tuned" if run.kind == "fine-tune" else "Pre-trained"
     return RunReport(
@@ -49,7 +50,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         summary=evaluation.sentence(split),
         verdict=tuple(_verdict(found, speech) for found in merged(result.diagnosis)),
         command=speech.again(result),
-        notes=tuple(map(speech.text, (*run.data.notes, *run.plan.reasons, *redrawn(run.folder)))),
+        notes=(*run.data.notes, *run.plan.reasons, *redrawn(run.folder)),
         bad_images=run.data.bad_images,
         images=(training_images(run.folder, run.data.name),),
         curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),) if result.training.steps else (),
@@ -68,11 +69,11 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
 
 def _verdict(found: Diagnosis, speech: Speech) -> Verdict:
     command = "" if found.remedy is None else speech.ask(found.remedy)
-    return Verdict(speech.text(found.problem), speech.text(found.reason), command)
+    return Verdict(found.problem, found.reason, command)
 
 
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
-    """Return what was trained, on what and how, as pairs of name and value."""
+    """Return the facts of a run as pairs of name and value."""
     run, training = result.run, result.training
     model = result.classifier.model
     counts = ", ".join(
@@ -100,25 +101,19 @@ def _length(training: TrainingResult) -> str:
     return f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"
 
 
-def training_images(folder: Path, data: str) -> Figure:
-    """Return the contact sheet of what the network of a run saw.
-
-    Args:
-        folder: the run's.
-        data: the dataset's name.
-    """
-    return Figure(
-        (folder / "images" / "training.png").read_bytes(), f"Training images of {data} as the network saw them"
-    )
+def training_images(folder: Path, data: str) -> CaptionedImage:
+    """Return the contact sheet of the training images of the run in a folder."""
+    sheet = (folder / "images" / "training.png").read_bytes()
+    return CaptionedImage(sheet, f"Training images of {data} as the network saw them")
 
 
 def mistakes(
     classifier: Classifier, source: Source, evaluation: Result, left: Callable[[], float]
 ) -> tuple[AttentionImage, ...]:
     """Return the surest mistakes, each with where the network looked unless it is at chance, as long as there is time left."""
-    shown = _plain if evaluation.at_chance else _explained
+    draw = _plain if evaluation.at_chance else _explained
     chosen = takewhile(lambda mistake: left() > DRAWING_SECONDS, evaluation.mistakes[:MISTAKES])
-    return tuple(shown(classifier, source.image(mistake.index), mistake) for mistake in chosen)
+    return tuple(draw(classifier, source.image(mistake.index), mistake) for mistake in chosen)
 
 
 def _explained(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionImage:
@@ -137,10 +132,7 @@ def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
 
 
 def examples(classifier: Classifier, source: Source, left: Callable[[], float]) -> tuple[AttentionImage, ...]:
-    """Return some images that are classified right, spread over the split, each with where the network looked.
-
-    There are as many as are found while there are seconds left.
-    """
+    """Return images classified right, spread over the split, as far as there is time, each with where the network looked."""
     return tuple(islice(_right(classifier, source, left), EXAMPLES))
 
 

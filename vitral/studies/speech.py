@@ -1,4 +1,4 @@
-"""In whose words a report speaks: Python's, unless a front end gives its own."""
+"""The words of a report: Python's, unless a front end gives its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +12,12 @@ class Speech:
     """The words for what a user could do.
 
     Attributes:
-        text: a message, its arguments and functions in these words; see `vitral.advice`.
-        ask: what one would type to ask for a run.
-        again: what one would type to ask for a run that is finished, and to run its recipe again.
+        ask: Returns the call or command that makes a run.
+        again: Returns the call or command that made a finished run, and the one that runs its recipe again.
     """
 
-    text: Callable[[str], str]
     ask: Callable[[Request], str]
     again: Callable[[RunResult], str]
 
 
-PYTHON = Speech(text=str, ask=Request.call, again=lambda result: result.run.session.command.call())
+PYTHON = Speech(ask=Request.call, again=lambda result: result.run.session.command.call())

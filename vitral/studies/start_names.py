@@ -9,7 +9,7 @@ from vitral.errors import StudyError
 from vitral.events import Listener, Message
 from vitral.training.published_start import is_free
 from vitral.weights.named.fetch import kept
-from vitral.weights.named.reach import SWITCHED_OFF, answering, host, may_fetch
+from vitral.weights.named.reach import answering, host, may_fetch, switched_off
 from vitral.weights.named.row import Row, rows
 
 AUTO = "auto"
@@ -62,7 +62,7 @@ def _automatic() -> tuple[list[str], str]:
         return every, ""
     reached = answering(row for row in listed if _worth_fetching(row) and row.name not in cached)
     near = [row for row in listed if row.name in cached or host(row) in reached]
-    return automatic_names(near, cached), "" if reached else NO_NETWORK if may_fetch() else SWITCHED_OFF
+    return automatic_names(near, cached), "" if reached else NO_NETWORK if may_fetch() else switched_off()
 
 
 def automatic_names(listed: Iterable[Row], cached: Collection[str]) -> list[str]:

@@ -12,7 +12,7 @@ from vitral.data.subset import Joined, Subset
 from vitral.errors import TrainingInterrupted
 from vitral.events import Listener, Message, ignore
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
-from vitral.studies.study import reopen, run_study
+from vitral.studies.run_study import reopen, run_study
 from vitral.tasks.task import Figure
 from vitral.training.choose.draft import SWEPT
 from vitral.training.loop import advice_to_resume
@@ -27,18 +27,18 @@ from vitral.training.settings.recipe import Recipe
 
 ESTIMATE = "estimate"  # a folder that is named and never made
 
-# Training images below which so large a share is held out to choose by: the paper's 10 % of Pets and Flowers, 2 % of CIFAR.
+# Numbers of training images, and the share held out below them: the paper's 10 % of Pets and Flowers, 2 % of CIFAR.
 HELD_OUT = ((10_000, 0.10), (200_000, 0.02))
 HELD_OUT_OF_MORE = 0.01  # of ImageNet
 SPLIT_SEED = 0  # every rate is judged by the same images
 
-FACTORS = (1 / 3, 1.0, 3.0, 10.0)  # of the recipe's own rate, where it names none to sweep: the paper's distances
+FACTORS = (1 / 3, 1.0, 3.0, 10.0)  # of the recipe's own rate, if it names none to sweep: the paper's distances
 
 
 def sweep(session: Session) -> RunResult:
-    """Try each learning rate on held-out images, and train with the best on all that is not for the score.
+    """Try each learning rate on held-out images, and train with the best on all images that do not score it.
 
-    The trials are a study below the run's folder: those that are finished are not repeated when the sweep continues.
+    The trials are a study below the run's folder: finished ones are not repeated when the sweep continues.
     """
     assert session.draft is not None, "a sweep plans each of its runs"
     rates = tuple({f"{rate:g}": rate for rate in sweep_rates(session.draft.recipe)}.values())
@@ -74,8 +74,8 @@ class _Trials:
 
     Attributes:
         session: The command, with the data to choose by.
-        rates: The rates to try.
-        share: Seconds of each; None for as long as it takes.
+        rates: The learning rates to try.
+        share: The seconds of each; None for no limit.
     """
 
     session: Session
@@ -83,7 +83,7 @@ class _Trials:
     share: float | None
 
     def design(self) -> Design:
-        """Return the study that they are."""
+        """Return the study of the trials."""
         arms = (Arm(f"lr-{rate:g}", _Trial(self, rate), OWN_SEED) for rate in self.rates)
         data = self.session.data
         return Design(f"Learning rates on {data.name}", data.task.headline, tuple(arms))
@@ -94,10 +94,10 @@ class _Trials:
         return _part(self.session, rate, self.share, folder, self.session.data, baselines=baselines)
 
     def check_time(self) -> None:
-        """Refuse a budget of which a trial's share has no room for an update, before the first of them begins.
+        """Refuse a budget that has no room for an update of every trial, before the first begins.
 
         Raises:
-            TrainingError: It says which budget of the whole command would do.
+            TrainingError: The budget is too short; the message proposes one for the whole command.
         """
         trial = self.of(self.rates[0], self.session.folder / SWEEP / ESTIMATE)
         run, scoring = within_time(prepare(replace(trial, listener=ignore)))
@@ -108,7 +108,7 @@ class _Trials:
 
     @functools.cached_property
     def seconds(self) -> float:
-        """What one trial is expected to take; the rate does not change that."""
+        """The expected seconds of a trial, whatever its rate."""
         if self.share is not None:
             return self.share
         return prepare(self.of(self.rates[0], self.session.folder / SWEEP / ESTIMATE)).cost.seconds
@@ -122,11 +122,11 @@ class _Trial:
     rate: float
 
     def question(self) -> dict[str, Any]:
-        """Return the rate, and which images it learns and is judged by."""
+        """Return the rate and the data."""
         return {"rate": self.rate, "data": self.trials.session.data.fingerprint}
 
     def seconds(self) -> float:
-        """Return what the trial is expected to take."""
+        """Return the expected seconds of the trial."""
         return self.trials.seconds
 
     def run(self, cell: Cell, listener: Listener) -> dict[str, float]:
@@ -160,10 +160,10 @@ def sweep_rates(recipe: Recipe) -> tuple[float, ...]:
 
 
 def to_choose_by(data: DataSet) -> tuple[DataSet, str]:
-    """Return the data that rates are tried on, its validation split the images that decide; and that in one line.
+    """Return the data on which rates are tried, and in words the images of its validation split, which decide.
 
-    What the result is to be scored on is not in it: the test split; or, without one, the validation split, in whose place
-    training images are held out.
+    The images that score the result are not among them: the test split, or without one the validation split, which held-out
+    training images replace.
     """
     if "test" in data.splits and "validation" in data.splits:
         splits = {name: data.splits[name] for name in ("train", "validation")}
@@ -181,7 +181,7 @@ def held_out_share(images: int) -> float:
 
 
 def to_train_on(data: DataSet) -> DataSet:
-    """Return the data for the rate that was chosen: all but what the result is scored on is there to learn from."""
+    """Return the data for the chosen rate: everything that does not score the result is for training."""
     if "test" not in data.splits or "validation" not in data.splits:
         return data
     train = Joined([data.splits["train"], data.splits["validation"]])

@@ -24,8 +24,8 @@ class Training:
     """A pre-training or a fine-tuning, without its seed and its folder.
 
     Attributes:
-        request: The request. If its arm follows another, `source` is the name of the network whose weights the other trains,
-            so that the time of the run can be estimated before they exist.
+        request: The request. If its arm follows another, `source` is the name of the network that the other trains, so that
+            the time of the run can be estimated before they exist.
     """
 
     request: Request

@@ -4,8 +4,7 @@ from typing import Any
 
 from vitral.errors import ModelError
 from vitral.models.catalog import variant
-from vitral.models.create import configure
-from vitral.models.shape import FIELDS, encoder_changes
+from vitral.models.create import FIELDS, configure, encoder_changes
 from vitral.training.settings.recipe import ROTARY, Recipe
 
 DEFAULT_MODEL = "vit-ti16"

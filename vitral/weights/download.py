@@ -28,7 +28,7 @@ from vitral.events import Listener, Message, Progress
 from vitral.files import OUR_PREFIX, sha256, storage_errors, sync_folder
 from vitral.locks import locked
 from vitral.weights.containers import open_container
-from vitral.weights.named.reach import SWITCHED_OFF
+from vitral.weights.named.reach import switched_off
 
 TRIES = 5  # in a row without a new byte
 PAUSE_SECONDS = 1.0  # before the second try, then twice as long each time
@@ -143,7 +143,7 @@ def _transfer(order: Order, listener: Listener) -> None:
                 raise WeightsError(_gave_up(order, error)) from error
             time.sleep(PAUSE_SECONDS * 2 ** (failures - 1))
         except OfflineModeIsEnabled as error:
-            raise WeightsError(f"{order.name} is not on this machine, and {SWITCHED_OFF}.") from error
+            raise WeightsError(f"{order.name} is not on this machine, and {switched_off()}.") from error
 
 
 def _gave_up(order: Order, error: Exception) -> str:

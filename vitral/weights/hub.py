@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from vitral.errors import WeightsError
 from vitral.layout import CLASSIFIER_FILES, DESCRIPTION
-from vitral.weights.named.reach import SWITCHED_OFF
+from vitral.weights.named.reach import switched_off
 from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
@@ -60,7 +60,7 @@ def _cached(repository: str, error: Exception) -> Path:
         return Path(snapshot_download(repository, local_files_only=True))
     except LocalEntryNotFoundError:
         if isinstance(error, OfflineModeIsEnabled):
-            raise WeightsError(f"'{repository}' is not on this machine, and {SWITCHED_OFF}.") from None
+            raise WeightsError(f"'{repository}' is not on this machine, and {switched_off()}.") from None
         raise error from None
 
 

@@ -22,11 +22,11 @@ from vitral.studies.paper.experiment import (
     ranked,
     selected,
 )
+from vitral.studies.paper.experiments import EXPERIMENTS, experiment_named
 from vitral.studies.paper.layout import ExperimentPlan, StudyRecord
 from vitral.studies.paper.operations import Operations
 from vitral.studies.paper.position import POSITION
-from vitral.studies.paper.published import published, published_names
-from vitral.studies.paper.registry import EXPERIMENTS, experiment_named
+from vitral.studies.paper.reported import published
 from vitral.studies.paper.scale import LAPTOP, SCALES, Scale, scale_named
 from vitral.studies.paper.scaling import SCALING
 from vitral.studies.paper.shapes import SHAPES
@@ -54,10 +54,6 @@ def test_every_arm_of_every_budget_is_a_recipe_with_a_network(experiment: Experi
         assert facts.parameters > 0
     seconds = dict.fromkeys((trial.name for trial in trials), 1.0)
     replace(plan, record=StudyRecord(steps=10, seconds=seconds)).design()  # whose names and order must hold
-
-
-def test_every_study_has_what_the_paper_says() -> None:
-    assert set(published_names()) == set(EXPERIMENTS)
 
 
 def test_the_arms_of_positions_are_those_of_table_8() -> None:

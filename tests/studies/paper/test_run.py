@@ -21,7 +21,7 @@ from vitral.data import assemble
 from vitral.errors import ImageError, StudyError
 from vitral.events import ignore
 from vitral.studies.paper import layout, scale
-from vitral.studies.paper.registry import EXPERIMENTS
+from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.run import study
 from vitral.studies.paper.scaling import SCALING
 
@@ -229,3 +229,20 @@ def test_starts_learn_from_what_they_need_and_end_in_the_same_fine_tuning() -> N
             bare = asked[f"scratch{ending}"]
             assert (bare.data, bare.recipe, bare.source) == (tuned[0].data, tuned[0].recipe, None)
             assert set(bare.overrides) - set(tuned[0].overrides) == set(chosen.vits[-1].changes)
+
+
+def test_a_damaged_record_is_refused_and_one_of_earlier_versions_read(small: None, tmp_path: Path) -> None:
+    asked = {
+        "study": "patches",
+        "budget": "small",
+        "data": "digits",
+        "fingerprint": digits().fingerprint,
+        "transfer": None,
+    }
+    kept = {"asked": asked, "steps": None, "seconds": {"patch8-stride8": 1.5, "patch16-stride16": 2.5}}
+    (tmp_path / "experiment.json").write_text(json.dumps(kept))  # without the fields that were added later
+    planned = study("patches", "digits", budget="small", runs=2, out=tmp_path, plan=True, listener=ignore)
+    assert planned.cost.seconds == 2 * (1.5 + 2.5)
+    (tmp_path / "experiment.json").write_text(json.dumps(kept | {"seconds": {"patch8-stride8": "soon"}}))
+    with pytest.raises(StudyError, match="experiment.json' is damaged"):
+        study("patches", "digits", budget="small", runs=2, out=tmp_path, plan=True, listener=ignore)

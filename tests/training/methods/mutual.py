@@ -21,7 +21,7 @@ from torch.optim import SGD, Optimizer
 from tests.processes import ranks_run
 from vitral import plugins
 from vitral.images.augment import Augmentation
-from vitral.inference.evaluating import evaluating
+from vitral.inference.torch_predictor import evaluating
 from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.stochastic_depth import BatchPart

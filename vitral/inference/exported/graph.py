@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from vitral.inference.engines import Engine, Precision
+from vitral.inference.engines import Precision
 
 Decoded = UInt8[np.ndarray, "batch rows columns 3"]
 Prepared = Float32[np.ndarray, "batch 3 height width"]
@@ -18,8 +18,11 @@ Outputs = Float32[np.ndarray, "batch classes"]
 
 FORMAT = "vitral-exported"  # the entry "format" in the metadata of a file of Vitral's
 PRECISION = "precision"  # the entry that says whether its linear layers are of integers: "int8", or "fp32"
-# The names of such a file's input, of its outputs, and of the value within it at which preparation ends and the network begins.
-IMAGES, PROBABILITIES, LOGITS, PREPARED = "images", "probabilities", "logits", "prepared"
+# Names of values in a file of Vitral's.
+IMAGES = "images"  # its input
+PROBABILITIES = "probabilities"  # its first output
+LOGITS = "logits"  # its second output
+PREPARED = "prepared"  # where preparation ends and the network begins
 
 
 @dataclass(frozen=True)
@@ -27,9 +30,9 @@ class Port:
     """An input or output of a graph.
 
     Attributes:
-        name: its name.
-        dtype: numpy's name of its type: "uint8".
-        shape: its axes; None for one of any length.
+        name: Its name.
+        dtype: Numpy's name of its type: "uint8".
+        shape: Its axes; None for one of any length.
     """
 
     name: str
@@ -38,20 +41,20 @@ class Port:
 
 
 class Graph(ABC):
-    """A file and the runtime that computes it; nothing is computed before it is asked for, or kept when it is pickled.
+    """A file and the runtime that computes it; nothing is computed before it is needed, or kept when it is pickled.
 
     Args:
-        path: the file.
-        precision: in which the runtime computes what is not of integers.
+        path: The file.
+        precision: The precision of what is not of integers.
 
     Attributes:
-        engine: the runtime.
-        metadata: what the file says of itself, texts by name.
-        inputs: what it takes.
-        outputs: what it gives.
+        engine: The runtime.
+        metadata: What the file says of itself, texts by name.
+        inputs: What it takes.
+        outputs: What it gives.
     """
 
-    engine: ClassVar[Engine]
+    engine: ClassVar[str]
     metadata: Mapping[str, str]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -75,7 +78,7 @@ class Graph(ABC):
 
     @property
     def computes_in(self) -> Precision:
-        """The precision of its products: int8 where Vitral wrote layers of integers, else what the runtime was told."""
+        """The precision of its products: int8 where Vitral wrote layers of integers, else the runtime's."""
         return "int8" if self.is_ours and self.metadata.get(PRECISION) == "int8" else self.precision
 
     def _made(self, name: str, make: Callable[[], Any]) -> Any:  # noqa: ANN401  # what the runtime makes of a part

@@ -20,12 +20,12 @@ class ExportedPredictor(Predictor):
     """Computes the logits by the file's own runtime; it has no features, no attention and no gradients to show.
 
     Args:
-        graph: the file.
-        name: of the network.
-        image_size: height and width of prepared images, pixels.
-        num_classes: the number of logits.
-        num_parameters: the number of learned values; 0 where the file does not say.
-        macs: multiply-accumulates of one image; 0 where the file does not say.
+        graph: The file.
+        name: The name of the network.
+        image_size: Height and width of prepared images, pixels.
+        num_classes: The number of logits.
+        num_parameters: The number of learned values; 0 where the file does not say.
+        macs: Multiply-accumulates of one image; 0 where the file does not say.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ExportedPredictor(Predictor):
         """Return a decoded image as the network's input, computed by the file.
 
         Raises:
-            ModelError: the runtime cannot compute it.
+            ModelError: The runtime cannot compute it.
         """
         return self._computed(self.graph.prepare, image[None], (1, 3, *self._image_size))[0]
 
@@ -82,7 +82,7 @@ class ExportedPredictor(Predictor):
         """Return the logits of prepared images.
 
         Raises:
-            ModelError: the runtime cannot compute them.
+            ModelError: The runtime cannot compute them.
         """
         fixed = self.graph.inputs[0].shape[0]  # a file of another program may take so many images and no other number
         if fixed is None or fixed == len(images):
@@ -111,7 +111,7 @@ class ExportedPredictor(Predictor):
         """Refuse, since a file gives answers only.
 
         Raises:
-            ModelError: always.
+            ModelError: Always.
         """
         raise ModelError(
             f"{self.describe()} gives answers only, no features; take the classifier that it was made from."

@@ -12,11 +12,11 @@ import torch
 
 from vitral.data.part import cut
 from vitral.data.source import DataSet
+from vitral.described import LATER
 from vitral.errors import StudyError
 from vitral.events import Listener, Message
 from vitral.models.cost import count_parameters
 from vitral.models.families import build
-from vitral.models.vit_config import ViTConfig
 from vitral.studies.design import Arm, Design
 from vitral.studies.paper.experiment import Experiment, Trial, TrialFacts
 from vitral.studies.paper.operations import operations_of
@@ -32,7 +32,7 @@ from vitral.training.request import Request
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 NETWORK = ("model", "depth", "width", "mlp_width", "heads")  # keys of a recipe that fine-tuning takes from pre-training
-TIMED_STEPS = 100  # of a run whose speed is measured; the number changes nothing
+TIMED_STEPS = 100  # of the run that is timed; the number changes nothing
 WARMUP = 0.1  # of the steps, if the scale leaves their number to the machine
 FEWEST_STEPS = 40  # below which a run would be warm-up and little else
 BESIDE = 6.0  # seconds of a run that are neither reading, training nor scoring, on a slow machine
@@ -54,8 +54,8 @@ class StudyRecord:
     asked: dict[str, Any] = field(default_factory=dict)
     steps: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    time: float | None = None
-    lengths: dict[str, float] = field(default_factory=dict)
+    time: float | None = field(default=None, metadata=LATER)
+    lengths: dict[str, float] = field(default_factory=dict, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ExperimentPlan:
         data: The same data, opened.
         transfer: Other data on which the features are scored; None for none.
         seeds: The seeds of every trial.
-        record: The lengths of the trials, as kept in the folder.
+        record: The lengths of the trials, as the folder keeps them.
     """
 
     experiment: Experiment
@@ -147,7 +147,8 @@ class ExperimentPlan:
         operations = operations_of(config, recipe, train_images)
         with torch.device("meta"):
             parameters = count_parameters(build(config, seed=None))
-        tokens = math.prod(config.grid) + config.num_prefix_tokens if isinstance(config, ViTConfig) else 0
+        grid = config.patch_grid
+        tokens = 0 if grid is None else math.prod(grid.sides) + grid.prefix
         before = self.facts(self.named(trial.after)).flops if trial.after else 0.0
         return TrialFacts(parameters, tokens, train_images, operations, before)
 

@@ -6,11 +6,11 @@ from markupsafe import Markup
 
 from vitral.advice import call
 from vitral.classifier.load import load
-from vitral.explanation.embeddings import position_similarity
+from vitral.explanation.network import position_similarity
 from vitral.layout import CLASSIFIER
 from vitral.report.experiment_page import ExperimentPage, write_experiment, write_experiment_markdown
 from vitral.report.plots import position_plot
-from vitral.report.raw_rows import Cell, write_rows_parquet
+from vitral.report.written import Cell, write_rows_parquet
 from vitral.studies.paper.paper_study import PaperStudy
 from vitral.studies.rows import RunRow, read_rows
 from vitral.studies.speech import PYTHON, Speech
@@ -83,9 +83,8 @@ def _table(result: PaperStudy, rows: Mapping[str, RunRow]) -> list[dict[str, Cel
             "recipe": asked.recipe,
             "changes": " ".join(asked.overrides),
         }
-        table.append(
-            values | plan.facts(trial).to_json() | {"seconds": row.seconds, "error": row.error or None} | row.figures
-        )
+        values |= {**plan.facts(trial).to_json(), "seconds": row.seconds, "error": row.error or None, **row.figures}
+        table.append(values)
     return table
 
 
@@ -100,7 +99,7 @@ def _command(result: PaperStudy, speech: Speech) -> str:
     }
     words = [repr(plan.experiment.name), repr(plan.spec)]
     words += [f"{name}={value!r}" for name, value in given.items() if value is not None]
-    typed = speech.text(call(f"vitral.study({', '.join(words)})")).strip("`")
+    typed = call(f"vitral.study({', '.join(words)})").strip("`")
     return typed + (f"  # {record.steps:,} steps" if record.steps else "")
 
 

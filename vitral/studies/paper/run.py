@@ -18,22 +18,22 @@ from vitral.advice import argument
 from vitral.data.open import open_data
 from vitral.data.part import is_part
 from vitral.data.source import DataSet
-from vitral.described import read_object
-from vitral.errors import ImageError, StorageError, StudyError, TrainingInterrupted, UnreadableImagesError
+from vitral.described import read_described, read_object
+from vitral.errors import ImageError, StorageError, StudyError, TrainingInterrupted, UnreadableImagesError, VitralError
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import RUNS
 from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.studies.claims import in_turn
+from vitral.studies.paper.experiments import experiment_named
 from vitral.studies.paper.layout import ExperimentPlan, StudyRecord, by_operations, paced
 from vitral.studies.paper.pages import write_pages
 from vitral.studies.paper.paper_study import PaperStudy
-from vitral.studies.paper.registry import experiment_named
 from vitral.studies.paper.scale import scale_named
 from vitral.studies.paper.work import SHOTS
+from vitral.studies.run_study import by_main, plan_study, run_study
 from vitral.studies.speech import PYTHON, Speech
-from vitral.studies.study import by_main, plan_study, run_study
 from vitral.training.durations import HOUR
 from vitral.training.durations import seconds as read_seconds
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
@@ -190,19 +190,9 @@ def _resumed(
 
 def _read(folder: Path) -> StudyRecord | None:
     values = read_object(folder / RECORD)
-    if not values:
-        return None
     try:
-        seconds = {str(name): float(value) for name, value in values["seconds"].items()}
-        steps, time = values["steps"], values.get("time")
-        return StudyRecord(
-            dict(values["asked"]),
-            None if steps is None else int(steps),
-            seconds,
-            None if time is None else float(time),
-            {str(name): float(value) for name, value in values.get("lengths", {}).items()},
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return read_described(StudyRecord, values, RECORD) if values else None
+    except VitralError as error:
         raise StudyError(f"'{folder / RECORD}' is damaged; name another folder with {argument('out')}.") from error
 
 

@@ -18,7 +18,7 @@ from vitral.data.subset import Relabelled
 from vitral.errors import DataError, ModelError, TrainingError
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
-from vitral.inference.evaluating import evaluating
+from vitral.inference.torch_predictor import evaluating
 from vitral.models.model import Features, Images, Logits, Model
 from vitral.models.tokens import Maps
 from vitral.tasks.single_label import SINGLE_LABEL

@@ -18,8 +18,6 @@ from vitral.training.plan import ATTEMPTS, PLAN_FILE, SEVERAL, folder_of
 from vitral.training.records.recipe_file import RECIPE_FILE
 
 REPORT_FILE = "report.html"
-RESUME = argument("resume", True)  # as messages name them
-OVERWRITE = argument("overwrite", True)
 SWEEP = "sweep"  # where the runs lie that try a setting
 STUDY_FILE = "study.json"
 STUDY_ROWS = "rows.jsonl"
@@ -120,8 +118,9 @@ def _has_trained(folder: Path) -> bool:
 
 
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:
+    resuming, replacing = argument("resume", True), argument("overwrite", True)
     if resume and overwrite:
-        raise TrainingError(f"{RESUME} continues a run, and {OVERWRITE} begins it anew; give one of them.")
+        raise TrainingError(f"{resuming} continues a run, and {replacing} begins it anew; give one of them.")
     check_location(folder)
     if not os.path.lexists(folder):
         return
@@ -130,12 +129,13 @@ def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrit
     has_run = holds_run(folder)
     if has_run and not resume and not overwrite:
         raise TrainingError(
-            f"'{folder}' already holds a run; continue it by {RESUME}, choose another {argument('out')}, or say {OVERWRITE}."
+            f"'{folder}' already holds a run; continue it by {resuming}, choose another {argument('out')}, or say "
+            f"{replacing}."
         )
     others = foreign_files(folder, ())
     if others and not has_run and not overwrite:
         raise StorageError(
-            f"'{folder}' holds something else ('{others[0]}') and no run; choose another {argument('out')}, or say {OVERWRITE}."
+            f"'{folder}' holds something else ('{others[0]}') and no run; choose another {argument('out')}, or say {replacing}."
         )
     if others and not resume:
         refuse_inputs(folder, inputs)

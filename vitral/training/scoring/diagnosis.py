@@ -23,7 +23,6 @@ RECENT = 3  # the last rows of the log; their mean is the final loss
 RANDOM = "random weights"  # the beginning of the source of an untrained network
 PRETRAINED = "vit-s14@dinov2"  # the start to propose if random weights learned too little
 LOWER = 0.1  # factor for a learning rate that was too high
-UNTOLD = f"That is neither success nor failure: score it on more labelled images with {function('evaluate')}."
 LONGER = 4  # factor for the length of a run that made too few updates
 
 
@@ -101,7 +100,8 @@ def _findings(evaluation: Result, baselines: Baselines | None, run: Circumstance
     if standing.at_chance:
         yield Diagnosis(standing.sentence(run.split), *_likely(len(evaluation.class_names), run))
     elif standing.untold:
-        yield Diagnosis(standing.sentence(run.split), UNTOLD, failed=False)
+        reason = f"That is neither success nor failure: score it on more labelled images with {function('evaluate')}."
+        yield Diagnosis(standing.sentence(run.split), reason, failed=False)
     if baselines is not None and baselines.split == run.split:
         yield from islice(_below(evaluation, standing.share, baselines, run), 1)
 

@@ -32,7 +32,7 @@ from vitral.errors import WeightsError, one_line
 from vitral.events import Listener, Message
 from vitral.layout import cache
 from vitral.weights.download import Order, Refused, download
-from vitral.weights.named.reach import SWITCHED_OFF, host, may_fetch
+from vitral.weights.named.reach import host, may_fetch, switched_off
 from vitral.weights.named.row import Row
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
 
@@ -94,7 +94,7 @@ def _from_address(row: Row, listener: Listener) -> Path:
     target = _target(row)
     if not target.is_file():
         if not may_fetch():
-            raise WeightsError(f"{row.name} is not on this machine, and {SWITCHED_OFF}.")
+            raise WeightsError(f"{row.name} is not on this machine, and {switched_off()}.")
         _announce(row, listener)
         try:
             download(Order(row.name, row.link, target, target.parent, row.megabytes, {}, row.sha256), listener)
@@ -225,7 +225,7 @@ def _hub_refusal(row: Row, file: str, error: Exception) -> str:
     if isinstance(error, RemoteEntryNotFoundError):
         return f"{name} cannot be fetched: {page} has no {file} (at {row.revision})."
     if not may_fetch():
-        return f"{name} is not on this machine, and {SWITCHED_OFF}."
+        return f"{name} is not on this machine, and {switched_off()}."
     return f"{name} cannot be fetched from {page} ({f'the server answers {status}' if status else one_line(error)})."
 
 

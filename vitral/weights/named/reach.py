@@ -13,7 +13,11 @@ from vitral.advice import argument
 from vitral.weights.named.row import Row
 
 ANSWER_SECONDS = 3.0  # that a server may take to answer before it counts as out of reach
-SWITCHED_OFF = f"fetching is switched off (by {argument('offline', True)} or HF_HUB_OFFLINE)"
+
+
+def switched_off() -> str:
+    """Return what a message says where nothing may be fetched."""
+    return f"fetching is switched off (by {argument('offline', True)} or HF_HUB_OFFLINE)"
 
 
 def host(row: Row) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitral.models.blocks import LAYER_NORM_EPS
-from vitral.models.kernels.gelu import Gelu
+from vitral.models.kernels import Gelu
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.models.whitened_stem import WhitenedStemConfig

@@ -1,0 +1,302 @@
+"""ONNX files: written from two graphs of torch, and computed by ONNX Runtime on the CPU."""
+
+import json
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from vitral.errors import ModelError, WeightsError, one_line
+from vitral.inference.engines import EXTRAS, OPSET, Precision, onnxruntime_session, thread_count
+from vitral.inference.exported.format import DECODED_AXES, PREPARED_AXES, ExportFormat, Layers, Programs, Sample
+from vitral.inference.exported.graph import (
+    IMAGES,
+    LOGITS,
+    PREPARED,
+    PROBABILITIES,
+    Decoded,
+    Graph,
+    Outputs,
+    Port,
+    Prepared,
+)
+
+if TYPE_CHECKING:
+    import onnx  # the packages that only writing or cutting a file needs
+    import onnx_ir
+    import torch
+
+MOST_BYTES = 2**31 - 2**24  # of a message of protobuf: a graph with more weights has them in a file beside it
+DTYPES = {"tensor(uint8)": "uint8", "tensor(float)": "float32", "tensor(float16)": "float16", "tensor(int64)": "int64"}
+NETWORK = "network."  # before the name of each layer of the network in what the exporter notes
+SCOPES = "pkg.torch.onnx.name_scopes"  # the exporter's, with the names of the layers around a node, the outermost first
+LAYER = "vitral.layer"  # the entry of a node's metadata with the innermost layer that it is part of
+
+PYTHON = """\
+# pip install onnxruntime numpy pillow
+import json
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession("model.onnx")
+names = json.loads(session.get_modelmeta().custom_metadata_map["class_names"])
+image = np.asarray(ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB"))
+probabilities = session.run(["probabilities"], {"images": image[None]})[0][0]
+print(names[probabilities.argmax()], probabilities.max())"""
+CPP = """\
+// uint8_t* pixels: rows * columns * 3 bytes, red, green, blue, from whatever decodes your images; int64_t rows, columns
+#include <onnxruntime_cxx_api.h>
+
+Ort::Env env;
+Ort::Session session(env, "model.onnx", Ort::SessionOptions());
+int64_t shape[] = {1, rows, columns, 3};
+auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);
+auto images = Ort::Value::CreateTensor<uint8_t>(memory, pixels, rows * columns * 3, shape, 4);
+const char *in[] = {"images"}, *out[] = {"probabilities"};
+auto answers = session.Run(Ort::RunOptions(), in, &images, 1, out, 1);
+const float *probabilities = answers[0].GetTensorData<float>();  // one for each class"""
+JAVASCRIPT = """\
+// npm install onnxruntime-web; image: an ImageBitmap, as createImageBitmap makes of a file or of an <img>
+import * as ort from "onnxruntime-web";
+
+const session = await ort.InferenceSession.create("model.onnx");
+const canvas = new OffscreenCanvas(image.width, image.height);
+const context = canvas.getContext("2d");
+context.drawImage(image, 0, 0);
+const rgba = context.getImageData(0, 0, canvas.width, canvas.height).data;
+const rgb = rgba.filter((_, index) => index % 4 < 3);
+const images = new ort.Tensor("uint8", new Uint8Array(rgb), [1, canvas.height, canvas.width, 3]);
+const { probabilities } = await session.run({ images }, ["probabilities"]);"""
+
+
+class OnnxFormat(ExportFormat):
+    """See `ExportFormat`."""
+
+    title: ClassVar[str] = "ONNX"
+    files: ClassVar[tuple[str, ...]] = ("model.onnx", "model.onnx.data")
+    engine: ClassVar[str] = "onnxruntime"
+    packages: ClassVar[tuple[str, ...]] = EXTRAS["onnxruntime"]
+    samples: ClassVar[tuple[Sample, ...]] = (
+        Sample("Python", "python", PYTHON),
+        Sample("C++", "cpp", CPP),
+        Sample("JavaScript", "js", JAVASCRIPT),
+    )
+
+    def write(self, programs: Programs, metadata: Mapping[str, str], path: Path) -> Layers:
+        """Write a classifier; a network of 2 GB or more has its weights in NAME.data beside the file."""
+        return write_onnx(programs, metadata, path)
+
+    def open(self, path: Path, precision: Precision) -> Graph:
+        """Return a file with its runtime."""
+        return OnnxGraph(path, precision)
+
+
+class OnnxGraph(Graph):
+    """See `Graph`.
+
+    Raises:
+        WeightsError: It is not a readable ONNX file; the message names it.
+    """
+
+    engine: ClassVar[str] = "onnxruntime"
+
+    def __init__(self, path: Path, precision: Precision) -> None:
+        super().__init__(path, precision)
+        try:
+            session = onnxruntime_session(path, thread_count())
+        except Exception as error:  # the runtime's own errors have no common class
+            raise WeightsError(f"'{path}' is not an ONNX file that can be read ({one_line(error)}).") from error
+        self.metadata = dict(session.get_modelmeta().custom_metadata_map)
+        self.inputs = tuple(map(_port, session.get_inputs()))
+        self.outputs = tuple(map(_port, session.get_outputs()))
+
+    def _first_part(self) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession
+        # With one thread: each image is prepared by a thread or a process of its own.
+        return _session_of(self._cut(IMAGES, PREPARED, weights=False), threads=1)
+
+    def _second_part(self) -> Any:  # noqa: ANN401
+        return _session_of(self._cut(PREPARED, LOGITS)) if self.is_ours else self._all()
+
+    def _all(self) -> Any:  # noqa: ANN401
+        return onnxruntime_session(self.path, thread_count())
+
+    def _run(self, made: Any, images: np.ndarray, name: str | None) -> np.ndarray:  # noqa: ANN401
+        return made.run([name or made.get_outputs()[0].name], {made.get_inputs()[0].name: images})[0]
+
+    def prepare(self, images: Decoded) -> Prepared:
+        """Return the network's input, computed by the file's own first part; several threads may call it at once."""
+        return self._run(self._made("first", self._first_part), images, PREPARED)
+
+    def answer(self, images: Prepared) -> Outputs:
+        """Return the logits of prepared images, computed by the file's second part."""
+        return self._run(self._made("second", self._second_part), images, None)
+
+    def whole(self, images: Decoded) -> Outputs:
+        """Return the probabilities of decoded images, computed by the file as it is."""
+        return self._run(self._made("all", self._all), images, PROBABILITIES)
+
+    def inner(self, images: Decoded, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Return values within the graph, by name."""
+        import onnx
+
+        model = onnx.load(self.path)
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        return dict(zip(names, _session_of(model).run(list(names), {IMAGES: images}), strict=True))
+
+    def _cut(self, first: str, last: str, *, weights: bool = True) -> "onnx.ModelProto":
+        import onnx
+
+        model = onnx.load(self.path, load_external_data=weights)
+        return onnx.utils.Extractor(model).extract_model([first], [last])
+
+
+def _session_of(model: "onnx.ModelProto", threads: int | None = None) -> Any:  # noqa: ANN401
+    threads = threads or thread_count()
+    if sum(len(value.raw_data) for value in model.graph.initializer) <= MOST_BYTES:
+        return onnxruntime_session(model.SerializeToString(), threads)
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="vitral-onnx-") as folder:
+        path = Path(folder) / "network.onnx"
+        onnx.save_model(model, path, save_as_external_data=True)
+        return onnxruntime_session(path, threads)
+
+
+def _port(value: Any) -> Port:  # noqa: ANN401  # an onnxruntime.NodeArg
+    shape = tuple(axis if isinstance(axis, int) else None for axis in value.shape)
+    return Port(value.name, DTYPES.get(value.type, value.type), shape)
+
+
+def write_onnx(programs: Programs, metadata: Mapping[str, str], path: Path, *, keep_prepared: bool = False) -> Layers:
+    """Write a classifier as an ONNX file; see `ExportFormat.write`.
+
+    Args:
+        programs: The classifier.
+        metadata: Texts by name.
+        path: The file.
+        keep_prepared: Whether the prepared images are an output, too.
+    """
+    import onnx_ir
+
+    preparing = _converted(programs.preparing(), IMAGES, [PREPARED])
+    model = _converted(programs.answering(), PREPARED, [PROBABILITIES, LOGITS])
+    layers = _layers(model.graph)
+    _tidy(preparing, DECODED_AXES)
+    _tidy(model, PREPARED_AXES)
+    _put_before(model.graph, preparing.graph)
+    if keep_prepared:
+        model.graph.outputs.append(_named(model.graph, PREPARED))
+    model.producer_name, model.producer_version = "vitral", programs.version
+    model.metadata_props.update(metadata)
+    large = (
+        sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value) > MOST_BYTES
+    )
+    onnx_ir.save(model, path, external_data=f"{path.name}.data" if large else None)
+    return layers
+
+
+def _converted(program: "torch.export.ExportedProgram", takes: str, gives: Sequence[str]) -> "onnx_ir.Model":
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter's, of its own parts
+            made = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=OPSET,
+                verbose=False,
+                input_names=[takes],
+                output_names=list(gives),
+                custom_translation_table=_translations(),
+            )
+    except Exception as error:  # the exporter raises anything
+        raise ModelError(f"The network cannot be written as ONNX ({one_line(error)}).") from error
+    assert made is not None, "without a path the exporter returns what it made"
+    return made.model
+
+
+def _layers(graph: "onnx_ir.Graph") -> Layers:
+    """Return for each layer the last value that is computed within it."""
+    return {name: str(node.outputs[0].name) for node in graph for name in _scopes(node)}
+
+
+def _scopes(node: "onnx_ir.Node") -> Iterator[str]:
+    """Give the names of the network's layers around a node, the outermost first."""
+    try:
+        names = json.loads(node.metadata_props.get(SCOPES, "[]").replace("'", '"'))
+    except ValueError:
+        return
+    yield from (name.removeprefix(NETWORK) for name in names if name.startswith(NETWORK))
+
+
+def _tidy(model: "onnx_ir.Model", axes: Mapping[int, str]) -> None:
+    """Leave out what the exporter notes of this machine's files, and call the free axes by their names."""
+    import onnx_ir
+
+    graph = model.graph
+    taken = graph.inputs[0].shape
+    assert taken is not None
+    names = {str(taken[axis]): name for axis, name in axes.items()}
+    for node in graph:
+        layers = list(_scopes(node))
+        node.metadata_props.clear()
+        node.doc_string = None
+        if layers:
+            node.metadata_props[LAYER] = layers[-1]
+    inner = (output for node in graph for output in node.outputs)
+    for value in (*graph.inputs, *graph.initializers.values(), *inner):
+        value.metadata_props.clear()
+        if value.shape is not None:
+            value.shape = onnx_ir.Shape([names.get(str(axis), axis) for axis in value.shape])
+    graph.metadata_props.clear()
+    model.metadata_props.clear()
+
+
+def _put_before(graph: "onnx_ir.Graph", first: "onnx_ir.Graph") -> None:
+    """Put one graph before another: its one output becomes the other's one input."""
+    import onnx_ir
+
+    taken, given = graph.inputs[0], first.outputs[0]
+    nodes, initializers, images = list(first), list(first.initializers.values()), list(first.inputs)
+    for value in (*initializers, *(output for node in nodes for output in node.outputs)):
+        if value is not given:
+            value.name = f"prepare_{value.name}"
+    for number, node in enumerate(nodes):
+        node.name = f"prepare_{number}"
+    first.outputs.clear()
+    first.inputs.clear()
+    first.initializers.clear()
+    first.remove(nodes)
+    graph.inputs.clear()
+    taken.name = f"{PREPARED}_before"  # two values cannot have the same name, and this one goes
+    onnx_ir.convenience.replace_all_uses_with(taken, given)
+    graph.insert_before(graph[0], nodes)
+    graph.inputs.extend(images)
+    for value in initializers:
+        graph.register_initializer(value)
+
+
+def _named(graph: "onnx_ir.Graph", name: str) -> "onnx_ir.Value":
+    return next(output for node in graph for output in node.outputs if output.name == name)
+
+
+def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Return what the exporter makes of the layers of integers; it needs onnxscript."""
+    import onnx
+    import torch
+    from onnxscript import opset20 as nodes
+
+    def constant(kind: int, value: float) -> Any:  # noqa: ANN401  # a value of the graph
+        return nodes.Constant(value=onnx.helper.make_tensor("constant", kind, [], [value]))
+
+    def translated(values: Any, weight: Any, scales: Any, bias: Any, step: float, zero: int) -> Any:  # noqa: ANN401
+        places = constant(onnx.TensorProto.FLOAT, step), constant(onnx.TensorProto.UINT8, zero)
+        inputs = nodes.DequantizeLinear(nodes.QuantizeLinear(values, *places), *places)
+        return nodes.Add(nodes.MatMul(inputs, nodes.DequantizeLinear(weight, scales, axis=1)), bias)
+
+    return {torch.ops.vitral.integer_linear.default: translated}

@@ -1,0 +1,281 @@
+"""Carry out a study: many runs, one question, by as many processes and machines as share its folder.
+
+Every process takes the first run that is ready and that nobody works on, carries it out, writes its row, and looks again, until
+nothing is left. A process that dies loses its claim, and another, or a restart, continues its run.
+"""
+
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vitral import distributed, torchrun
+from vitral.errors import StudyError, TrainingInterrupted, VitralError
+from vitral.events import Listener, Message
+from vitral.files import write_file
+from vitral.outputs import check_location
+from vitral.progress import show
+from vitral.reading import text_of
+from vitral.report.experiment_page import write_study
+from vitral.report.study_result import Failure, Study, StudyArm
+from vitral.studies.claims import claimed, in_turn
+from vitral.studies.design import Cell, Design
+from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
+from vitral.studies.study_cost import StudyCost, cost_of
+from vitral.training.durations import rounded
+from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_PAGE, STUDY_TABLE
+
+POLL_SECONDS = 1.0  # between two checks whether a process that works on the last runs has died
+
+Value = TypeVar("Value")
+
+
+def plan_study(design: Design, folder: str | Path) -> StudyCost:
+    """Return what is left of a study and how long it will take; nothing is written."""
+    cells = design.cells(Path(folder))
+    rows = by_main(lambda: read_rows(cells))  # the same in every process, since they measure together
+    return distributed.broadcast(cost_of(design, cells, rows))
+
+
+def run_study(
+    design: Design,
+    folder: str | Path,
+    *,
+    budget_seconds: float | None = None,
+    started: float | None = None,
+    listener: Listener = show,
+) -> Study:
+    """Carry out what is left of a study, and write its table and page.
+
+    Runs that failed before are tried once more; those that fail now are reported and do not stop the others.
+
+    Args:
+        design: The study.
+        folder: The folder; a study that began there continues. Several processes may share it.
+        budget_seconds: The budget; no run begins that is expected to end after it, and the rest stays for another time. None
+            for no limit.
+        started: The `time.monotonic()` at which the budget began; None for now.
+        listener: Receives the plan, then the runs.
+
+    Returns:
+        What was found; `complete` tells whether that is all.
+
+    Raises:
+        StudyError: The folder holds another study, not one run fits the budget, or every run failed.
+        StorageError: Something cannot be written.
+        TrainingInterrupted: The user stops; the same call continues.
+    """
+    until = None if budget_seconds is None else (time.monotonic() if started is None else started) + budget_seconds
+    path = Path(folder)
+    by_main(lambda: _begin(design, path))
+    cost = plan_study(design, path)
+    _announce(design, cost, None if until is None else until - time.monotonic(), listener)
+    _Worker(design, path, cost, until, listener).work()
+    study = by_main(lambda: _conclude(design, path))
+    if not any(arm.runs for arm in study.arms) and study.failures:
+        raise StudyError(f"Every run of the study in '{path}' failed; the first so: {study.failures[0].error}")
+    return study
+
+
+def _conclude(design: Design, folder: Path) -> Study:
+    """Return what a study has found so far, and write its table and figure."""
+    with in_turn(folder / STUDY_CELLS):  # else an older view could be written over a newer one
+        study = collect(design, folder)
+        write_study(study, folder / STUDY_TABLE, folder / STUDY_PAGE)
+    return study
+
+
+def collect(design: Design, folder: Path) -> Study:
+    """Return what a study has found so far."""
+    cells = design.cells(folder)
+    rows = read_rows(cells)
+    arms = tuple(
+        StudyArm(
+            arm.label or arm.name,
+            tuple(rows[cell.name].figures for cell in cells if cell.arm == arm.name and _done(rows.get(cell.name))),
+        )
+        for arm in design.arms
+    )
+    failures = tuple(
+        Failure(cell.name, rows[cell.name].error) for cell in cells if cell.name in rows and rows[cell.name].error
+    )
+    return Study(design.title, design.headline, arms, failures, left=len(cells) - len(rows))
+
+
+def reopen(folder: Path) -> None:
+    """Forget what a study found, but keep its runs: each continues where it ended, with the same settings or others."""
+    for row in (folder / STUDY_CELLS).glob("*/row.json"):
+        row.unlink(missing_ok=True)
+    (folder / STUDY_FILE).unlink(missing_ok=True)
+
+
+def _begin(design: Design, folder: Path) -> None:
+    """Write the settings of the arms, or check them against those of the beginning; arms and seeds may be added."""
+    check_location(folder)
+    with in_turn(folder / STUDY_CELLS):
+        now = {arm.name: json.loads(json.dumps(arm.work.question())) for arm in design.arms}
+        before = _kept_arms(folder)
+        for name in before.keys() & now.keys():
+            if before[name] != now[name]:
+                raise StudyError(
+                    f"The study in '{folder}' began with another '{name}' ({_difference(before[name], now[name])}); "
+                    "name another folder for this one."
+                )
+        if before != before | now:
+            write_file(folder / STUDY_FILE, json.dumps({"title": design.title, "arms": before | now}, indent=2))
+
+
+def _kept_arms(folder: Path) -> dict[str, Any]:
+    try:
+        arms = json.loads(text_of(folder / STUDY_FILE))["arms"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    return arms if isinstance(arms, dict) else {}
+
+
+def _difference(before: object, now: object) -> str:
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return f"{before}, now {now}"
+    names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
+    return "; ".join(f"{name} {before.get(name)}, now {now.get(name)}" for name in names)
+
+
+def _announce(design: Design, cost: StudyCost, free: float | None, listener: Listener) -> None:
+    """Announce the runs and their cost, and warn if the budget is too short for all.
+
+    Raises:
+        StudyError: It is too short for any run.
+    """
+    for line in cost.lines():
+        listener(Message(line))
+    if free is None or not cost.left or (fitting := cost.fitting(free)) >= cost.left:
+        return
+    if not fitting:
+        least = min((arm.seconds for arm in cost.arms if arm.left and arm.seconds is not None), default=0.0)
+        raise StudyError(
+            f"The time for '{design.title}', {rounded(max(free, 0.0))}, is too short for a single run of it: the shortest "
+            f"takes about {rounded(least)}. Give it more time, or make the runs shorter."
+        )
+    listener(
+        Message(
+            f"The budget is too short for all of it: about {fitting} of {cost.left} runs fit. The others stay for "
+            "another time, or for other processes that share the folder.",
+            warning=True,
+        )
+    )
+
+
+@dataclass(frozen=True)
+class _Next:
+    """The next step of a process: a cell by its name, or waiting; otherwise nothing is left for it."""
+
+    cell: str = ""
+    wait: bool = False
+
+
+class _Worker:
+    """One process that works on a study; under torchrun, one job, in which the main process decides."""
+
+    def __init__(self, design: Design, folder: Path, cost: StudyCost, until: float | None, listener: Listener) -> None:
+        self.design, self.folder, self.listener, self.until = design, folder, listener, until
+        self.cells = design.cells(folder)
+        self.seconds = {arm.name: arm.seconds or 0.0 for arm in cost.arms}
+        self.before = read_rows(self.cells)  # failures among them are tried again
+        self.waits = False
+
+    def work(self) -> None:
+        """Take one run after the other until none is left for this process."""
+        while True:
+            with contextlib.ExitStack() as claim:
+                following = by_main(lambda: self._take(claim))
+                if following.cell:
+                    self._carry_out(next(cell for cell in self.cells if cell.name == following.cell))
+                elif not following.wait:
+                    return
+            if following.wait:
+                self._report_waiting()
+                time.sleep(POLL_SECONDS)
+
+    def _take(self, claim: contextlib.ExitStack) -> _Next:
+        """Claim the first cell that is ready, fits the time, and that nobody works on."""
+        rows, wait = read_rows(self.cells), False
+        for cell in self.cells:
+            if self._settled(cell, rows.get(cell.name)) or not self._ready(cell, rows) or not self._fits(cell):
+                continue
+            if not claim.enter_context(claimed(claim_folder(cell))):
+                wait = True
+                continue
+            if not self._settled(cell, read_row(cell)):
+                return _Next(cell.name)
+            claim.close()  # somebody finished it while we looked
+        return _Next(wait=wait)
+
+    def _settled(self, cell: Cell, row: RunRow | None) -> bool:
+        """Tell whether a cell is done, or has failed since this process began."""
+        return row is not None and (row.done or row != self.before.get(cell.name))
+
+    def _ready(self, cell: Cell, rows: dict[str, RunRow]) -> bool:
+        """Tell whether the run that the cell starts from is done."""
+        return cell.source is None or _done(rows.get(cell.source.name))
+
+    def _fits(self, cell: Cell) -> bool:
+        return self.until is None or time.monotonic() + self.seconds[cell.arm] <= self.until
+
+    def _carry_out(self, cell: Cell) -> None:
+        """Run a cell and write its row. An error is one; a kill or Ctrl-C writes nothing, and the cell stays open."""
+        began, before = time.monotonic(), self.before.get(cell.name)
+        figures: dict[str, float] = {}
+        error = trace = ""
+        try:
+            figures = dict(self.design.arm(cell.arm).work.run(cell, self.listener))
+        except TrainingInterrupted as stop:
+            raise TrainingInterrupted(
+                f"{stop.done}, in '{cell.name}'",
+                advice=f"the same study in '{self.folder}' goes on with it",
+                exit_code=stop.exit_code,
+            ) from stop
+        except VitralError as failure:
+            error = " ".join(str(failure).split())
+        except Exception as failure:  # it must not cost the other runs of a night
+            if distributed.world() > 1:
+                raise  # the other processes of the job do not know of it
+            error, trace = f"{type(failure).__name__}: {' '.join(str(failure).split())}", traceback.format_exc()
+        attempt = 1 if before is None else before.attempt + 1
+        row = RunRow(cell.arm, cell.seed, figures, round(time.monotonic() - began, 3), error, attempt, trace)
+        by_main(lambda: self._write(cell, row))
+        if error:
+            self.listener(Message(f"{cell.name} failed, and the study goes on without it: {error}", warning=True))
+        elif (headline := self.design.headline).name in figures:
+            figure = headline.text(figures[headline.name])
+            self.listener(Message(f"{cell.name}: {headline.title} {figure} after {rounded(row.seconds)}."))
+
+    def _write(self, cell: Cell, row: RunRow) -> None:
+        write_row(cell, row)
+        write_table(self.folder, self.cells)
+
+    def _report_waiting(self) -> None:
+        if not self.waits:
+            self.listener(Message("Other processes work on what is left; waiting for them, or for one that dies."))
+        self.waits = True
+
+
+def _done(row: RunRow | None) -> bool:
+    return row is not None and row.done
+
+
+def by_main(decide: Callable[[], Value]) -> Value:
+    """Return the main process's value in every process, or raise its error."""
+    outcome: tuple[Any, VitralError | None] = (None, None)
+    if torchrun.is_main():
+        try:
+            outcome = (decide(), None)
+        except VitralError as error:
+            outcome = (None, error)
+    value, refusal = distributed.broadcast(outcome)
+    if refusal is not None:
+        raise refusal
+    return value

@@ -1,0 +1,89 @@
+"""What is left of a study and how long it will take."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vitral.studies.design import Cell, Design
+from vitral.studies.rows import RunRow
+from vitral.training.durations import rounded
+
+
+@dataclass(frozen=True)
+class ArmCost:
+    """An arm's share of what is left.
+
+    Attributes:
+        name: The name of the arm.
+        runs: The number of all its runs.
+        left: The number of runs that are not finished.
+        seconds: The seconds of a run: the mean of the finished ones, or the expected seconds; None if unknown.
+    """
+
+    name: str
+    runs: int
+    left: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class StudyCost:
+    """What is left of a study and how long it will take on this machine alone.
+
+    Attributes:
+        arms: The costs of the arms, in order.
+    """
+
+    arms: tuple[ArmCost, ...]
+
+    @property
+    def left(self) -> int:
+        """Runs that are not finished."""
+        return sum(arm.left for arm in self.arms)
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds of all that is left; None if part of it is unknown."""
+        parts = [0.0 if not arm.left else None if arm.seconds is None else arm.left * arm.seconds for arm in self.arms]
+        return None if None in parts else sum(part for part in parts if part is not None)
+
+    def fitting(self, budget_seconds: float) -> int:
+        """Return how many of the runs left fit into a budget, in order; a run of unknown length counts as fitting."""
+        fits, free = 0, budget_seconds
+        for arm in self.arms:
+            for _ in range(arm.left):
+                if (arm.seconds or 0.0) <= free:
+                    free -= arm.seconds or 0.0
+                    fits += 1
+        return fits
+
+    def lines(self) -> list[str]:
+        """Return what is left as lines for the user."""
+        runs = sum(arm.runs for arm in self.arms)
+        done = f", {runs - self.left} of them finished" if self.left < runs else ""
+        total = f" What is left takes about {rounded(self.seconds)} on this machine." if self.seconds else ""
+        head = f"{len(self.arms)} arms, {runs} runs{done}.{total}"
+        return [head, *(_line(arm) for arm in self.arms if arm.left and arm.seconds is not None)]
+
+
+def _line(arm: ArmCost) -> str:
+    return f"  {arm.name}: {arm.left} {'run' if arm.left == 1 else 'runs'} of about {rounded(arm.seconds or 0.0)}"
+
+
+def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> StudyCost:
+    """Return what is left of a study; only arms with something left are measured.
+
+    Args:
+        design: The study.
+        cells: The runs of the study.
+        rows: The rows of those that have ended, by name.
+    """
+    return StudyCost(tuple(_arm_cost(design, arm.name, cells, rows) for arm in design.arms))
+
+
+def _arm_cost(design: Design, name: str, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> ArmCost:
+    mine = [cell.name for cell in cells if cell.arm == name]
+    took = [rows[cell].seconds for cell in mine if cell in rows and rows[cell].done]
+    left = len(mine) - len(took)
+    seconds = statistics.fmean(took) if took else design.arm(name).work.seconds() if left else None
+    return ArmCost(name, len(mine), left, seconds)
