@@ -118,6 +118,15 @@ def test_a_study_killed_at_any_moment_goes_on_to_the_same_rows(
     assert not list((tmp_path / "study").rglob(".vitral-partial-*"))
 
 
+def test_a_row_that_a_kill_kept_from_the_table_is_in_it_after_the_next_call(tmp_path: Path) -> None:
+    run_study(design(tmp_path), tmp_path / "study", listener=ignore)
+    table = tmp_path / "study" / "rows.jsonl"
+    whole = table.read_text()
+    table.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    run_study(design(tmp_path), tmp_path / "study", listener=ignore)
+    assert table.read_text() == whole
+
+
 @dataclass(frozen=True)
 class Failing:
     """Work that fails as long as a file is there."""

@@ -83,6 +83,7 @@ def run_study(
 
 def _conclude(design: Design, folder: Path) -> Study:
     """Return what a study has found so far, and write its table and figure."""
+    write_table(folder, design.cells(folder))  # a kill may have come between a row and the table
     with in_turn(folder / STUDY_CELLS):  # else an older view could be written over a newer one
         study = collect(design, folder)
         write_study(study, folder / STUDY_TABLE, folder / STUDY_PAGE)
