@@ -15,7 +15,7 @@ from vitral.errors import ImageError
 from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK, Explanation
 from vitral.explanation.explain import explain as explain_image
-from vitral.explanation.gallery import Gallery, GallerySettings, explain_all
+from vitral.explanation.gallery import GallerySettings, explain_all
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.explanation.network import analyze
@@ -92,10 +92,10 @@ def explain(
     listed = list_unlabelled(images)
     if len(listed) == 1 and listed[0].name == images:
         _refuse("a single image", worst_first=worst_first)
-        _draw(images, asked, places, style)
+        _draw(images, request, places, style)
     else:
         _refuse("a page of several images", style=style != "side")
-        _exhibit(images, listed, asked, places, worst_first=worst_first)
+        _exhibit(images, listed, request, places, worst_first=worst_first)
 
 
 def _refuse(what: str, **given: bool) -> None:
@@ -119,8 +119,8 @@ def _draw(image: str, request: GallerySettings, places: Places, style: Style) ->
     with ConsoleListener() as listener:
         _, source = choose(places.classifier, listener)
         training = None if places.data is None else TrainingImages.of(source, places.data, listener=listener)
-        asked = dataclasses.replace(asked, training=training)
-        explanation = explain_image(source, Path(image), **vars(asked), score=True, listener=listener)
+        request = dataclasses.replace(request, training=training)
+        explanation = explain_image(source, Path(image), **vars(request), score=True, listener=listener)
     if places.out is None:
         target = _own_name(target, explanation.mark)
     explanation.save(target, style=style, overwrite=places.overwrite)
@@ -154,8 +154,8 @@ def _exhibit(
     with ConsoleListener() as listener:
         name, source = choose(places.classifier, listener)
         if places.data is not None:
-            asked = dataclasses.replace(asked, training=TrainingImages.of(source, places.data, listener=listener))
-        gallery = explain_all(source, listed, asked, worst_first=worst_first, listener=listener)
+            request = dataclasses.replace(request, training=TrainingImages.of(source, places.data, listener=listener))
+        gallery = explain_all(source, listed, request, worst_first=worst_first, listener=listener)
     write_gallery(gallery, target, title=folder, classifier=name, overwrite=places.overwrite)
     if places.json:
         print_json(
