@@ -75,7 +75,7 @@ def test_cases_may_be_skipped_and_a_test_without_any_other_is() -> None:
 def test_a_table_needs_cases_and_a_test_that_takes_them() -> None:
     with pytest.raises(AssertionError, match="no cases"):
         every_case("name", [])
-    with pytest.raises(AssertionError, match=r"check takes no \['nam'\]"):
+    with pytest.raises(AssertionError, match=r"check takes no \['another'\]"):
 
-        @every_case("nam", ["a"])
+        @every_case("another", ["a"])
         def check(name: str) -> None: ...

@@ -119,6 +119,7 @@ class Broken:
 def test_an_error_in_a_worker_is_the_same_error(workers: int) -> None:
     with pytest.raises(ImageError, match=r"^'three.jpg' is damaged.$"):
         list(load_evaluation(Broken(), PHOTOS.with_size(4), batch_size=2, workers=workers))
+    assert not multiprocessing.active_children(), "workers end with the error, not with the garbage"
 
 
 def test_splits_are_stratified() -> None:

@@ -19,7 +19,7 @@ from tests.studies.shared_study import SCORE, SEEDS, Telling, design, take_part,
 from vitral.errors import StudyError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.report.experiment_page import write_study
-from vitral.report.study_result import Failure, Study, StudyArm, markdown_table
+from vitral.report.study import Failure, Study, StudyArm, markdown_table
 from vitral.seeds import generator
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import plan_study, run_study
@@ -116,6 +116,15 @@ def test_a_study_killed_at_any_moment_goes_on_to_the_same_rows(
     # Only the run in whose midst, or before whose row, it was killed began anew.
     assert len(told(tmp_path, "begin")) <= len(NAMES) + kills
     assert not list((tmp_path / "study").rglob(".vitral-partial-*"))
+
+
+def test_a_row_that_a_kill_kept_from_the_table_is_in_it_after_the_next_call(tmp_path: Path) -> None:
+    run_study(design(tmp_path), tmp_path / "study", listener=ignore)
+    table = tmp_path / "study" / "rows.jsonl"
+    whole = table.read_text()
+    table.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    run_study(design(tmp_path), tmp_path / "study", listener=ignore)
+    assert table.read_text() == whole
 
 
 @dataclass(frozen=True)

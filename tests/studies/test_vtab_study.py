@@ -21,7 +21,7 @@ from vitral.evaluation.probes import fit_probe
 from vitral.events import Event, Message
 from vitral.models.create import configure
 from vitral.models.families import build
-from vitral.report.vtab_table import PUBLISHED, TaskScore, VtabTable, unscored
+from vitral.report.vtab import PUBLISHED, TaskScore, VtabTable, unscored
 from vitral.studies.vtab_study import SharedNetwork, paper_work
 from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe

@@ -72,7 +72,7 @@ class Run:
             folder=self.folder,
             validate=lambda network, listener, stop: {"validation/accuracy": self.figure(network)},
             resume=resume,
-            budget=Pacer(budget),
+            pacer=Pacer(budget),
             listener=listener,
         )
         return model, result

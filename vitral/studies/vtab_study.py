@@ -27,8 +27,8 @@ from vitral.events import Listener, Message, ignore
 from vitral.layout import RUNS
 from vitral.outputs import check_folder
 from vitral.progress import show
-from vitral.report.study_result import Study
-from vitral.report.vtab_table import JSON_FILE, TABLE_FILE, VtabTable, unscored
+from vitral.report.study import Study
+from vitral.report.vtab import JSON_FILE, TABLE_FILE, VtabTable, unscored
 from vitral.report.written import write_result
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import run_study

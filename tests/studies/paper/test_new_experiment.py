@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from vitral.studies.paper.registry import EXPERIMENTS
 
 from tests.studies.paper.small import SMALL
 from vitral.cli.main import main
@@ -11,7 +12,6 @@ from vitral.events import ignore
 from vitral.report.chart import Axis
 from vitral.studies.paper import published, scale
 from vitral.studies.paper.experiment import Experiment, Results, Trial, ranked
-from vitral.studies.paper.registry import EXPERIMENTS
 from vitral.studies.paper.run import study
 
 POOLINGS = ("token", "gap")

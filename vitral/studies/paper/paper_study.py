@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitral.report.chart import Axis, Chart, Point, Published, Series, plain_number
-from vitral.report.study_result import Study
+from vitral.report.study import Study
 from vitral.studies.paper.experiment import TrialResult
 from vitral.studies.paper.experiment_plan import ExperimentPlan
 from vitral.studies.paper.operations import H200

@@ -18,8 +18,9 @@ from vitral.models.catalog import variant
 from vitral.models.cost import count_parameters
 from vitral.models.create import create_model
 from vitral.models.families import build
+from vitral.training.choose.draft import draft_of
 from vitral.training.network import network_config
-from vitral.training.request import ask, read_request
+from vitral.training.request import Request
 from vitral.training.settings.recipe import build_recipe, load_recipe
 
 FEW = ("steps=2", "batch_size=4", "workers=0", "precision=fp32")
@@ -62,19 +63,19 @@ def test_rotary_positions_are_dinov3s_and_no_embedding() -> None:
 @pytest.mark.parametrize("model", ["bit-r50x1", "resnet-18", "t2t-vit-7", "cvt-13", "coatnet-0", "efficientnet-b0"])
 def test_a_network_without_such_a_shape_is_refused_before_the_data_are_read(model: str) -> None:
     with pytest.raises(ModelError, match=f"{model} has no 'depth' to set"):
-        read_request(ask("pre-train", "nowhere", model=model, overrides=("depth=2",)))
+        draft_of(Request("pre-train", "nowhere", model=model, overrides=("depth=2",)))
     with pytest.raises(ModelError, match=f"{model} has no 'depth' to set"):
-        read_request(ask("fine-tune", "nowhere", overrides=(f"model={model}", "depth=2")))
+        draft_of(Request("fine-tune", "nowhere", overrides=(f"model={model}", "depth=2")))
 
 
 def test_trained_weights_keep_their_shape(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="trained in its own shape, so 'width' cannot be set; leave it out"):
-        read_request(ask("fine-tune", "photos", source="ViT-B_16.npz", overrides=("width=96",)))
+        draft_of(Request("fine-tune", "photos", source="ViT-B_16.npz", overrides=("width=96",)))
     with pytest.raises(RecipeError, match="'patch_size' cannot be set"):
-        read_request(ask("fine-tune", "photos", source="ViT-B_16.npz", overrides=("patch_size=8",)))
+        draft_of(Request("fine-tune", "photos", source="ViT-B_16.npz", overrides=("patch_size=8",)))
     recipe = tmp_path / "mine.toml"
     recipe.write_text('model = "vit-ti16"\ndepth = 2\n')  # of the run that the weights come from
-    read_request(ask("fine-tune", "photos", source="ViT-B_16.npz", recipe=str(recipe)))
+    draft_of(Request("fine-tune", "photos", source="ViT-B_16.npz", recipe=str(recipe)))
 
 
 def test_a_run_of_another_shape_is_made_opened_again_and_predicts(
@@ -139,4 +140,4 @@ def test_a_shape_holds_for_a_network_that_is_chosen(tmp_path: Path) -> None:
 
 def test_who_says_a_shape_means_random_weights() -> None:
     for change in SMALL:
-        assert not read_request(ask("fine-tune", "photos", overrides=(change,))).begins_freely
+        assert not draft_of(Request("fine-tune", "photos", overrides=(change,))).begins_freely

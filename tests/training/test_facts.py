@@ -8,8 +8,9 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitral.data.open import open_data
-from vitral.training.facts import DataFacts, look
-from vitral.training.request import Request, ask, read_request
+from vitral.training.choose.draft import draft_of
+from vitral.training.facts import look
+from vitral.training.request import Request
 
 
 def write(folder: Path, shown: list[int], side: int, *, first: int = 0) -> Path:
@@ -25,23 +26,25 @@ def write(folder: Path, shown: list[int], side: int, *, first: int = 0) -> Path:
     return folder
 
 
-def looked(data: Path, asked: Request) -> DataFacts:
-    return look(read_request(asked), open_data(str(data)), None).data
+def looked(folder: Path, *, sized: bool = True, timed: bool = True) -> tuple[float | None, float | None]:
+    """Return the images' shorter side, and that of which they have the detail, pixels."""
+    found = look(open_data(str(folder)), sized=sized, timed=timed).data
+    return found.side, found.detail
 
 
 @pytest.mark.parametrize(("shown", "detail"), [([32] * 20, 32.0), ([300] * 20, None), ([300] * 11 + [32] * 9, None)])
 def test_what_images_show_is_that_of_the_middle_one(tmp_path: Path, shown: list[int], detail: float | None) -> None:
-    found = looked(write(tmp_path, shown, 300), ask("fine-tune", str(tmp_path)))
-    assert (found.side, found.detail) == (300.0, detail)
+    assert looked(write(tmp_path, shown, 300)) == (300.0, detail)
 
 
 def test_images_of_several_sizes_do_not_count_as_enlarged_for_a_few_that_were(tmp_path: Path) -> None:
     write(tmp_path, [250] * 10, 250)
     write(tmp_path, [400] * 8 + [32] * 6, 400, first=10)
-    found = looked(tmp_path, ask("fine-tune", str(tmp_path)))
-    assert (found.side, found.detail) == (325.0, None)
+    assert looked(tmp_path) == (325.0, None)
 
 
 def test_nothing_is_looked_at_where_nothing_depends_on_it(tmp_path: Path) -> None:
-    found = looked(write(tmp_path, [32] * 20, 300), ask("pre-train", str(tmp_path), recipe="deit-ti16"))
-    assert (found.side, found.detail) == (None, None)
+    draft = draft_of(Request("pre-train", str(tmp_path), recipe="deit-ti16"))
+    found = looked(write(tmp_path, [32] * 20, 300), sized=draft.automatic, timed=draft.needs_network)
+    assert found == (None, None)
+    assert looked(tmp_path, timed=False) == (300.0, None), "the detail is of use for a network's choice alone"

@@ -4,37 +4,53 @@ import csv
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from vitral.training.planning import from_scratch
 
+from tests.training.choose.situations import FACTS, changed
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.cost import count_macs
 from vitral.models.families import replace as replace_config
+from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.choose.network import (
     COARSE,
     FINE,
     NARROW,
-    SIZES,
-    Situation,
+    batch_of,
     choose_network,
     fit_recipe,
     macs,
+    passes_needed,
+    training_seconds,
+    views,
 )
-from vitral.training.settings.recipe import load_recipe
+from vitral.training.facts import SIZES, Facts
+from vitral.training.settings.recipe import Recipe, load_recipe
 
 SIZES_TABLE = Path(__file__).parents[3] / "docs" / "sizes.csv"  # made by benchmarks/sizes.py
-HANDS = Situation(images=1646, side=100.0, macs_per_second=5e10, budget_seconds=180.0)
+
+
+def situation_of(images: int, side: float, speed: float, seconds: float | None) -> Facts:
+    return changed(FACTS, images=images, side=side, macs_per_second=speed, budget_seconds=seconds)
+
+
+def fitted(facts: Facts, *overrides: str) -> tuple[Recipe, list[str]]:
+    """Return what fitting makes of the default recipe with some settings, and why it mixes images."""
+    keys = {override.partition("=")[0] for override in overrides}
+    return fit_recipe(load_recipe("scratch", overrides), facts, choose_network(facts), Augmentation(), overridden=keys)
+
+
+HANDS = situation_of(1646, 100.0, 5e10, 180.0)
+SPEED = HANDS.machine.known_speed
 
 
 @pytest.mark.parametrize("side", [8.0, 28.0, 32.0, 47.0, 48.0, 64.0, 100.0, 224.0, 384.0])
 @pytest.mark.parametrize("images", [40, 500, 5_000, 60_000])
 @pytest.mark.parametrize("seconds", [30.0, 180.0, 3600.0, None])
 def test_every_situation_has_a_network_that_can_be_built(side: float, images: int, seconds: float | None) -> None:
-    choice = choose_network(Situation(images, side, 5e10, seconds))
+    choice = choose_network(situation_of(images, side, 5e10, seconds))
     wide = FINE if side < 48 else COARSE
     assert choice.model in (wide, NARROW[wide])
     config = replace_config(variant(choice.model), image_size=(choice.size, choice.size))
@@ -55,7 +71,7 @@ def test_every_situation_has_a_network_that_can_be_built(side: float, images: in
 def test_more_time_fewer_images_or_a_faster_machine_never_mean_a_narrower_network_or_smaller_images(
     key: str, values: Sequence[float]
 ) -> None:
-    situations = [replace(HANDS, side=400.0, **{key: value}) for value in values]  # type: ignore[arg-type]
+    situations = [changed(HANDS, side=400.0, **{key: value}) for value in values]
     chosen = [choose_network(situation) for situation in situations]
     found = [(choice.model == COARSE, choice.size) for choice in chosen]
     assert found == sorted(found)
@@ -79,42 +95,44 @@ def test_more_time_fewer_images_or_a_faster_machine_never_mean_a_narrower_networ
 def test_the_network_is_the_better_one_by_the_measurements(
     images: int, side: float, seconds: float, model: str
 ) -> None:
-    assert choose_network(Situation(images, side, 1.7e10, seconds)).model == model
+    assert choose_network(situation_of(images, side, 1.7e10, seconds)).model == model
 
 
 def test_ten_minutes_of_cifar10_on_two_cores_with_native_bf16_are_for_the_wide_network() -> None:
     """It saw 194,000 images of 129 million multiply-accumulates; so it does where the machine seems a third slower."""
-    assert choose_network(Situation(45_000, 32.0, 4.6e10 * 2 / 3, 600.0)).model == FINE
+    assert choose_network(situation_of(45_000, 32.0, 4.6e10 * 2 / 3, 600.0)).model == FINE
 
 
 @pytest.mark.parametrize("detail", [32.0, 48.0, 64.0, 112.0])
 @pytest.mark.parametrize("seconds", [30.0, 180.0, 3600.0, None])
 def test_enlarged_images_are_seen_as_they_were_before(detail: float, seconds: float | None) -> None:
-    small = replace(HANDS, side=detail, budget_seconds=seconds)
-    before, enlarged = choose_network(small), choose_network(replace(small, side=400.0, detail=detail))
+    small = changed(HANDS, side=detail, budget_seconds=seconds)
+    before, enlarged = choose_network(small), choose_network(changed(small, side=400.0, detail=detail))
     assert (enlarged.model, enlarged.size) == (before.model, before.size)
     assert f"400 pixels, with the detail of {detail:.0f}" in enlarged.why_model
 
 
 @pytest.mark.parametrize(("size", "model"), [(32, FINE), (160, NARROW[COARSE])])
 def test_at_a_size_that_is_said_the_network_is_the_one_that_there_is_time_for(size: int, model: str) -> None:
-    situation = Situation(2640, float(size), 5e10, 180.0)  # wide: 63 passes at 32 pixels of coarse tokens, 2.5 at 160
+    situation = situation_of(
+        2640, float(size), 5e10, 180.0
+    )  # wide: 63 passes at 32 pixels of coarse tokens, 2.5 at 160
     choice = choose_network(situation, size)
     assert (choice.model, choice.size) == (model, size)
 
 
 def test_the_reason_for_a_narrow_network_names_the_time_that_was_said_or_assumed() -> None:
-    assert "`time` has room for" in choose_network(Situation(45_000, 32.0, 1.7e10, 600.0)).why_model
-    assert "20 min have room for" in choose_network(Situation(100_000, 32.0, 1.7e10, None)).why_model
+    assert "`time` has room for" in choose_network(situation_of(45_000, 32.0, 1.7e10, 600.0)).why_model
+    assert "20 min have room for" in choose_network(situation_of(100_000, 32.0, 1.7e10, None)).why_model
 
 
 def test_the_size_leaves_time_for_the_passes_that_it_promises() -> None:
     choice = choose_network(HANDS)
-    seconds = HANDS.passes * HANDS.images * macs(COARSE, choice.size) / HANDS.macs_per_second
-    assert seconds <= HANDS.training_seconds
+    seconds = passes_needed(HANDS) * HANDS.data.images * macs(COARSE, choice.size) / SPEED
+    assert seconds <= training_seconds(HANDS)
     larger = SIZES[SIZES.index(choice.size) + 1]
-    more = HANDS.passes * HANDS.images * macs(COARSE, larger) / HANDS.macs_per_second
-    assert larger > 110 or more > HANDS.training_seconds
+    more = passes_needed(HANDS) * HANDS.data.images * macs(COARSE, larger) / SPEED
+    assert larger > 110 or more > training_seconds(HANDS)
 
 
 def measured_sizes() -> list[list[dict[str, str]]]:
@@ -131,9 +149,9 @@ def measured_sizes() -> list[list[dict[str, str]]]:
 def test_the_size_is_one_that_teaches_most_by_the_measurements(rows: list[dict[str, str]]) -> None:
     one, accuracies = rows[0], {int(row["size"]): float(row["accuracy"]) for row in rows}
     images, passes_at_64 = int(one["images"]), float(one["arithmetic"])
-    situation = replace(HANDS, images=images, side=float(one["side"]))
-    speed = passes_at_64 * images * macs(COARSE, 64) / situation.training_seconds
-    choice = choose_network(replace(situation, macs_per_second=speed))
+    situation = changed(HANDS, images=images, side=float(one["side"]))
+    speed = passes_at_64 * images * macs(COARSE, 64) / training_seconds(situation)
+    choice = choose_network(changed(situation, macs_per_second=speed))
     assert choice.model == COARSE
     chosen = choice.size
     below = max(size for size in accuracies if size <= chosen)
@@ -149,78 +167,73 @@ def test_the_cost_of_a_size_is_near_what_is_counted(model: str, size: int) -> No
     assert macs(model, size) == pytest.approx(count_macs(config), rel=0.15)
 
 
-def test_what_the_user_said_stays() -> None:
-    recipe = load_recipe("scratch", ("batch_size=16", "steps=7"))
-    told = {"batch_size": "16", "steps": "7"}
-    fitted = fit_recipe(recipe, HANDS, choose_network(HANDS), Augmentation(), told=told)
-    assert (fitted.batch_size, fitted.steps) == (16, 7)
+def test_what_the_user_set_stays() -> None:
+    recipe, _ = fitted(HANDS, "batch_size=16", "steps=7")
+    assert (recipe.batch_size, recipe.steps) == (16, 7)
 
 
-@pytest.mark.parametrize(("said", "steps"), [("steps=4000", 4000), ("epochs=40", 40 * 1646 / 128), ("steps=20", 20)])
-def test_the_warm_up_is_a_fifth_of_the_length_that_the_user_said(said: str, steps: float) -> None:
-    key, _, value = said.partition("=")
-    recipe = load_recipe("scratch", (said,))
-    fitted = fit_recipe(recipe, HANDS, choose_network(HANDS), Augmentation(), told={key: value})
-    assert fitted.schedule.warmup_steps == pytest.approx(0.2 * steps, abs=1)
+@pytest.mark.parametrize(("setting", "steps"), [("steps=4000", 4000), ("epochs=40", 40 * 1646 / 128), ("steps=20", 20)])
+def test_the_warm_up_is_a_fifth_of_the_length_that_the_user_set(setting: str, steps: float) -> None:
+    recipe, _ = fitted(HANDS, setting)
+    assert recipe.schedule.warmup_steps == pytest.approx(0.2 * steps, abs=1)
 
 
 def test_the_length_fits_the_time_and_few_images_are_not_learned_by_heart() -> None:
-    def steps(situation: Situation) -> tuple[int, int]:
-        fitted = fit_recipe(load_recipe("scratch"), situation, choose_network(situation), Augmentation(), told=())
-        assert fitted.steps is not None
-        assert fitted.schedule.warmup_steps == round(0.2 * fitted.steps)
-        return fitted.steps, fitted.batch_size
+    def steps(facts: Facts) -> tuple[int, int]:
+        recipe, _ = fitted(facts)
+        assert recipe.steps is not None
+        assert recipe.schedule.warmup_steps == round(0.2 * recipe.steps)
+        return recipe.steps, recipe.batch_size
 
-    long, batch = steps(replace(HANDS, budget_seconds=36_000.0))
-    assert long * batch / HANDS.images == pytest.approx(max(4 * HANDS.passes, 60), rel=0.01)
-    few, batch = steps(replace(HANDS, images=40, budget_seconds=36_000.0))
+    long, batch = steps(changed(HANDS, budget_seconds=36_000.0))
+    assert long * batch / HANDS.data.images == pytest.approx(max(4 * passes_needed(HANDS), 60), rel=0.01)
+    few, batch = steps(changed(HANDS, images=40, budget_seconds=36_000.0))
     assert (few, batch) == (max(300, 4 * 60 * 40 // 10), 10)
-    many = replace(HANDS, images=50_000, side=32.0)
+    many = changed(HANDS, images=50_000, side=32.0)
     short, batch = steps(many)
-    seconds = short * batch * macs(NARROW[FINE], 32) / HANDS.macs_per_second
+    seconds = short * batch * macs(NARROW[FINE], 32) / SPEED
     # Room for a machine that was busy when it was measured.
-    assert 2 * many.training_seconds <= seconds <= 3 * many.training_seconds
-    unhurried, batch = steps(replace(many, budget_seconds=None))
-    assert unhurried * batch * macs(FINE, 32) / HANDS.macs_per_second == pytest.approx(1200 / 0.8, rel=0.01)
+    assert 2 * training_seconds(many) <= seconds <= 3 * training_seconds(many)
+    unhurried, batch = steps(changed(many, budget_seconds=None))
+    assert unhurried * batch * macs(FINE, 32) / SPEED == pytest.approx(1200 / 0.8, rel=0.01)
 
 
 def test_only_photos_views_are_changed() -> None:
     digits = Augmentation(crop="none", flip=False, shift=0.1)
-    assert from_scratch.views(digits, COARSE) == digits
-    assert from_scratch.views(Augmentation(), FINE).crop == "padded"
-    assert from_scratch.views(Augmentation(flip=False), COARSE).flip is False
+    assert views(digits, COARSE) == digits
+    assert views(Augmentation(), FINE).crop == "padded"
+    assert views(Augmentation(flip=False), COARSE).flip is False
 
 
-def mixing(situation: Situation, *said: str) -> tuple[float, float, list[str]]:
-    told = dict(one.split("=", 1) for one in said)
-    recipe = fit_recipe(load_recipe("scratch", said), situation, choose_network(situation), Augmentation(), told=told)
-    return recipe.mixing.mixup, recipe.mixing.cutmix, from_scratch.why_mixed(recipe, told)
+def mixing(facts: Facts, *overrides: str) -> tuple[float, float, list[str]]:
+    recipe, why_mixed = fitted(facts, *overrides)
+    return recipe.mixing.mixup, recipe.mixing.cutmix, why_mixed
 
 
 @pytest.mark.parametrize("side", [32.0, 400.0])
 def test_images_are_mixed_where_there_is_time_to_see_them_often(side: float) -> None:
-    hour = replace(HANDS, images=500, side=side, budget_seconds=3600.0)
+    hour = changed(HANDS, images=500, side=side, budget_seconds=3600.0)
     mixup, cutmix, said = mixing(hour)
     assert (mixup, cutmix) == (0.2, 1.0)
     assert "mixed in pairs, by CutMix 1 or MixUp 0.2" in said[0]
-    assert mixing(replace(hour, budget_seconds=None))[:2] == (0.2, 1.0)
-    for hurried in (replace(hour, macs_per_second=1e7), replace(hour, images=60_000)):
+    assert mixing(changed(hour, budget_seconds=None))[:2] == (0.2, 1.0)
+    for hurried in (changed(hour, macs_per_second=1e7), changed(hour, images=60_000)):
         assert mixing(hurried) == (0.0, 0.0, [])
 
 
 def test_images_are_not_mixed_where_the_user_or_the_length_says_so() -> None:
-    hour = replace(HANDS, images=500, budget_seconds=3600.0)
+    hour = changed(HANDS, images=500, budget_seconds=3600.0)
     assert mixing(hour, "mixing.mixup=0.4") == (0.4, 0.0, [])
     assert mixing(hour, "mixing.cutmix=0") == (0.0, 0.0, [])
-    more = replace(hour, images=2000)
+    more = changed(hour, images=2000)
     assert mixing(more, "epochs=20") == (0.0, 0.0, [])
     assert mixing(more, "steps=20", "batch_size=64") == (0.0, 0.0, [])
     assert mixing(more, "epochs=80")[:2] == (0.2, 1.0)
 
 
 def test_only_labels_are_learned_from_mixed_images_and_of_one_class_each() -> None:
-    hour = replace(HANDS, images=500, budget_seconds=3600.0)
-    assert mixing(replace(hour, one_class=False)) == (0.0, 0.0, [])
+    hour = changed(HANDS, images=500, budget_seconds=3600.0)
+    assert mixing(changed(hour, task=MULTI_LABEL)) == (0.0, 0.0, [])
     assert mixing(hour, "method.name=masked-patches") == (0.0, 0.0, [])
 
 
@@ -241,8 +254,8 @@ def test_images_are_mixed_where_it_was_better_by_the_measurements(
     images: int, data: str, passes: int, plain: float, mixed: float, scored: int
 ) -> None:
     side = 32.0 if data == "CIFAR-10" else 64.0
-    situation = replace(HANDS, images=images, side=side, budget_seconds=None)
-    batch = from_scratch.batch_of(images)
+    situation = changed(HANDS, images=images, side=side, budget_seconds=None)
+    batch = batch_of(images)
     chosen = mixing(situation, f"steps={round(passes * images / batch)}")[0] > 0
     deviation = math.sqrt(mixed * (1 - mixed) / scored)
     assert (mixed if chosen else plain) >= max(mixed, plain) - 2 * deviation

@@ -6,42 +6,41 @@ from typing import Any
 
 import pytest
 
-from tests.training.planning.situations import DATA, LAPTOP, MACHINE, SERVER, WEIGHTS
+from tests.training.choose.situations import LAPTOP, SERVER, WEIGHTS, changed, planned
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
-from vitral.images.augment import Augmentation
 from vitral.models.create import create_model
 from vitral.models.families import build
 from vitral.studies.finetune import finetune
-from vitral.training.choose.decide import resolve
-from vitral.training.choose.recipe import Situation, choose_recipe, fitting_size, situation_of
+from vitral.training.choose.recipe import choose_recipe, fitting_size, has_one_size
 from vitral.training.facts import Facts, Measured
-from vitral.training.request import ask, read_request
 from vitral.training.settings.recipe import load_recipe
+
+ONE_SIZE = replace(WEIGHTS.config, position="relative")
 
 
 @pytest.mark.parametrize(
-    ("situation", "expected"),
+    ("facts", "expected"),
     [
         (LAPTOP, {"method": "full", "size": 224, "batch": 64, "steps": 468, "mixup": 0.0}),
-        (replace(LAPTOP, images=30), {"method": "probe", "batch": 8, "steps": 300}),
-        (replace(LAPTOP, macs=61_000_000_000), {"method": "probe"}),
-        (replace(LAPTOP, budget_seconds=60.0), {"method": "probe"}),
-        (replace(LAPTOP, side=32.0), {"size": 128}),
-        (replace(LAPTOP, side=32.0, one_size=True), {"size": 224}),
-        (replace(SERVER, one_size=True), {"size": 224}),
+        (changed(LAPTOP, images=30), {"method": "probe", "batch": 8, "steps": 300}),
+        (changed(LAPTOP, macs=61_000_000_000), {"method": "probe"}),
+        (changed(LAPTOP, budget_seconds=60.0), {"method": "probe"}),
+        (changed(LAPTOP, side=32.0), {"size": 128}),
+        (changed(LAPTOP, side=32.0, config=ONE_SIZE), {"size": 224}),
+        (changed(SERVER, config=ONE_SIZE), {"size": 224}),
         (SERVER, {"method": "full", "size": 384, "batch": 250, "steps": 400}),
-        (replace(SERVER, images=50_000), {"steps": 9765, "batch": 512, "mixup": 0.1}),
-        (replace(SERVER, images=1_280_000), {"steps": 20_000, "mixup": 0.1}),
-        (replace(SERVER, parameters=5_000_000_000), {"method": "lora"}),
-        (replace(SERVER, parameters=300_000_000, images=300), {"method": "lora"}),
-        (replace(SERVER, parameters=5_000_000_000, low_rank=False), {"method": "probe"}),
-        (replace(SERVER, parameters=300_000_000, images=300, low_rank=False), {"method": "probe"}),
+        (changed(SERVER, images=50_000), {"steps": 9765, "batch": 512, "mixup": 0.1}),
+        (changed(SERVER, images=1_280_000), {"steps": 20_000, "mixup": 0.1}),
+        (changed(SERVER, parameters=5_000_000_000), {"method": "lora"}),
+        (changed(SERVER, parameters=300_000_000, images=300), {"method": "lora"}),
+        (changed(SERVER, parameters=5_000_000_000, low_rank=False), {"method": "probe"}),
+        (changed(SERVER, parameters=300_000_000, images=300, low_rank=False), {"method": "probe"}),
     ],
 )
-def test_what_is_chosen(situation: Situation, expected: dict[str, Any]) -> None:
-    recipe, reasons = choose_recipe(situation, Augmentation(), load_recipe("finetune"))
+def test_what_is_chosen(facts: Facts, expected: dict[str, Any]) -> None:
+    recipe, reasons = choose_recipe(facts, load_recipe("finetune"))
     found = {
         "method": recipe.adaptation.method,
         "size": recipe.image_size,
@@ -66,8 +65,7 @@ def test_a_network_of_one_size_alone_keeps_its_own() -> None:
     for position, size in (("relative", 32), ("relative-2d", 384)):
         config = replace(create_model("vit-mu16", num_classes=2, image_size=32).config, position=position)
         assert fitting_size(config, 384) == size
-        assert situation_of(DATA, replace(WEIGHTS, config=config), MACHINE, None).one_size == (size == 32)
-        assert not situation_of(DATA, replace(WEIGHTS, low_rank=False), MACHINE, None).low_rank
+        assert has_one_size(config) == (size == 32)
         build(config).resize(size)
 
 
@@ -110,21 +108,19 @@ def test_a_method_that_is_said_has_its_own_rates(
     said: list[str], method: str, rate: float, decay: float, time: str | None
 ) -> None:
     """500 photos and ViT-S/16 on a CPU, which all weights would take 18 minutes by a guess: `--time` cuts training itself."""
-    facts = Facts(replace(DATA, images=400, an_epoch=400), MACHINE, replace(WEIGHTS, macs=4_600_000_000))
-    request = read_request(ask("fine-tune", "photos", source="ViT-S_16.npz", overrides=said, time=time))
-    plan = resolve(request, replace(facts, measured=Measured(10.0, 1 << 28, 1 << 24)))
-    recipe = plan.recipe
+    facts = changed(LAPTOP, images=400, macs=4_600_000_000, measured=Measured(10.0, 1 << 28, 1 << 24))
+    plan = planned(facts, source="ViT-S_16.npz", overrides=tuple(said), time=time)
+    (attempt,) = plan.attempts
+    recipe = attempt.recipe
+    assert recipe == plan.recipe
     assert (recipe.adaptation.method, recipe.optimizer.lr, recipe.optimizer.layer_decay) == (method, rate, decay)
     assert (recipe.regularization.stochastic_depth == 0.0) == (method == "probe")
-    assert plan.from_probe
+    assert attempt.from_probe
 
 
 def test_batches_that_are_said_leave_as_many_passes() -> None:
-    facts = Facts(replace(DATA, images=400, an_epoch=400), MACHINE, WEIGHTS)
-
-    def seen(*said: str) -> tuple[int, str]:
-        asked = read_request(ask("fine-tune", "photos", source="ViT-S_16.npz", overrides=said))
-        plan = resolve(asked, facts)
+    def seen(*overrides: str) -> tuple[int, str]:
+        plan = planned(changed(LAPTOP, images=400), source="ViT-S_16.npz", overrides=overrides)
         line = next(line for line in plan.reasons if " passes: " in line)
         return (plan.recipe.steps or 0) * plan.recipe.batch_size, line
 

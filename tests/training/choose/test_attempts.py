@@ -1,45 +1,30 @@
 """Which ways to learn are tried: a function of facts, which keeps the time and tries the cheapest first."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.training.planning.situations import DATA, FACTS, LAPTOP, SERVER, WEIGHTS
+from tests.training.choose.situations import FACTS, LAPTOP, SERVER, changed, planned
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.cost import count_parameters
 from vitral.models.families import build
 from vitral.tasks.multi_label import MULTI_LABEL
-from vitral.training.choose.attempts import (
-    ALL,
-    ANEW,
-    COST,
-    FINER,
-    LAST,
-    LEAST_UPDATES,
-    LORA,
-    SMALL_NETWORK,
-    TRAINING_SHARE,
-    Attempt,
-    finer_size,
-    frozen_blocks,
-    plan_attempts,
-)
-from vitral.training.choose.decide import resolve
-from vitral.training.choose.layout import Cost
-from vitral.training.choose.recipe import PATIENCE_SECONDS
+from vitral.training.choose.attempts import COST, SMALL_NETWORK, Option, choose_attempts, finer_size, frozen_blocks
+from vitral.training.clock import LEAST_UPDATES, PATIENCE_SECONDS, TRAINING_SHARE
 from vitral.training.facts import Facts, MachineFacts, Measured, WeightsFacts
-from vitral.training.request import ask, read_request
-from vitral.training.session import Plan
+from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, TRAINED, Attempt, Cost, Plan
 from vitral.training.settings.recipe import load_recipe
 
 RECIPE = load_recipe("finetune", ["steps=468", "batch_size=64"])
 MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24)
+FAST = replace(MEASURED, images_per_second=340.0)
 BUDGETS = (1.0, 10.0, 60.0, 180.0, 600.0, 3600.0, 36_000.0)
 
 
-def names(attempts: tuple[Attempt, ...]) -> list[str]:
+def names(attempts: Sequence[Attempt | Option]) -> list[str]:
     return [attempt.name for attempt in attempts]
 
 
@@ -50,11 +35,10 @@ def names(attempts: tuple[Attempt, ...]) -> list[str]:
 def test_as_many_as_there_is_time_for_the_cheapest_first(
     images: int, blocks: int, low_rank: bool, rate: float, finer: int | None
 ) -> None:
-    weights = WeightsFacts(variant("vit-ti16"), 5_500_000, 1_250_000_000, blocks=blocks, low_rank=low_rank)
     counts = []
     for budget in BUDGETS:
-        situation = replace(LAPTOP, images=images, budget_seconds=budget)
-        attempts = plan_attempts(situation, weights, RECIPE, rate, finer=finer)
+        facts = changed(LAPTOP, images=images, blocks=blocks, low_rank=low_rank, budget_seconds=budget)
+        attempts = choose_attempts(facts, RECIPE, rate, finer=finer)
         counts.append(len(attempts))
         tried = names(attempts)
         assert tried == [name for name in COST if name in tried]
@@ -71,7 +55,8 @@ def test_as_many_as_there_is_time_for_the_cheapest_first(
     assert counts == sorted(counts)  # more time never means less
 
 
-SMALL = WeightsFacts(variant("conv-vit-8"), 3_000_000, 128_000_000, blocks=2, low_rank=True)
+SMALL_WEIGHTS = WeightsFacts(variant("conv-vit-8"), 3_000_000, 128_000_000, blocks=2, low_rank=True)
+SMALL = replace(FACTS, weights=SMALL_WEIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -92,62 +77,59 @@ SMALL = WeightsFacts(variant("conv-vit-8"), 3_000_000, 128_000_000, blocks=2, lo
 def test_a_small_network_learns_as_from_scratch_and_other_ways_get_what_that_leaves(
     parameters: int, rate: float, budget: float | None, tried: list[str]
 ) -> None:
-    weights = replace(SMALL, parameters=parameters)
-    situation = replace(LAPTOP, images=5_000, side=32.0, parameters=parameters, budget_seconds=budget)
-    recipe = RECIPE.with_changes({"steps": 900})
-    found = plan_attempts(situation, weights, recipe, rate)
+    facts = changed(SMALL, images=5_000, side=32.0, parameters=parameters, budget_seconds=budget)
+    found = choose_attempts(facts, RECIPE.with_changes({"steps": 900}), rate)
     assert names(found) == tried
     if ANEW in tried and len(tried) > 1:
         seconds = PATIENCE_SECONDS if budget is None else TRAINING_SHARE * budget
-        (share,) = [one.share for one in found if one.name == ANEW]
+        (share,) = [option.share for option in found if option.name == ANEW]
         assert share * seconds * rate / COST[ANEW] >= 900 * 64
 
 
 def test_of_many_images_each_of_several_ways_sees_one_pass() -> None:
-    weights = replace(SMALL, parameters=SMALL_NETWORK + 1)
-    situation = replace(LAPTOP, images=45_000, side=32.0, parameters=weights.parameters)
+    facts = changed(SMALL, images=45_000, side=32.0, parameters=SMALL_NETWORK + 1)
     recipe = RECIPE.with_changes({"steps": 21_093})
     counts = {}
     for budget in (300.0, 600.0, 1200.0):
-        tried = plan_attempts(replace(situation, budget_seconds=budget), weights, recipe, 348.0)
+        tried = choose_attempts(replace(facts, budget_seconds=budget), recipe, 348.0)
         counts[budget] = names(tried)
         if len(tried) > 1:
-            updates = TRAINING_SHARE * budget * 348.0 / 64 / sum(COST[one.name] for one in tried)
-            assert updates * 64 >= situation.images
+            updates = TRAINING_SHARE * budget * 348.0 / 64 / sum(COST[option.name] for option in tried)
+            assert updates * 64 >= facts.data.images
     assert counts == {300.0: [LORA], 600.0: [LAST, LORA, ALL], 1200.0: [LAST, LORA, ALL]}
 
 
 @pytest.mark.parametrize(("side", "crop", "min_area"), [(32.0, "padded", 0.05), (400.0, "inception", 0.35)])
 def test_as_from_scratch_is_the_recipe_of_the_default_without_weights(side: float, crop: str, min_area: float) -> None:
     recipe = RECIPE.with_changes({"augmentation": Augmentation(), "mixing.mixup": 0.1})
-    situation = replace(LAPTOP, images=5_000, side=side, parameters=3_000_000, budget_seconds=600.0)
-    (anew,) = [one for one in plan_attempts(situation, SMALL, recipe, 340.0) if one.name == ANEW]
-    changed, scratch = recipe.with_changes(anew.changes), load_recipe("scratch")
-    assert changed.optimizer == scratch.optimizer
-    assert changed.regularization == scratch.regularization
-    assert changed.mixing == scratch.mixing
-    assert changed.schedule.decay == scratch.schedule.decay
-    assert changed.schedule.warmup_steps == round(0.2 * 468)
-    assert changed.augmentation is not None
-    assert (changed.augmentation.crop, changed.augmentation.min_area) == (crop, min_area)
-    assert (changed.augmentation.flip, changed.augmentation.decode) == ("alternating", "kept")
-    assert (changed.steps, changed.batch_size) == (recipe.steps, recipe.batch_size)
+    facts = changed(SMALL, images=5_000, side=side, budget_seconds=600.0)
+    (anew,) = [option for option in choose_attempts(facts, recipe, 340.0) if option.name == ANEW]
+    tried, scratch = anew.attempt(recipe).recipe, load_recipe("scratch")
+    assert tried.optimizer == scratch.optimizer
+    assert tried.regularization == scratch.regularization
+    assert tried.mixing == scratch.mixing
+    assert tried.schedule.decay == scratch.schedule.decay
+    assert tried.schedule.warmup_steps == round(0.2 * 468)
+    assert tried.augmentation is not None
+    assert (tried.augmentation.crop, tried.augmentation.min_area) == (crop, min_area)
+    assert (tried.augmentation.flip, tried.augmentation.decode) == ("alternating", "kept")
+    assert (tried.steps, tried.batch_size) == (recipe.steps, recipe.batch_size)
 
 
 @pytest.mark.parametrize(("images", "batch"), [(45_000, 256), (9_000, 128), (400, 100)])
 def test_the_only_way_as_from_scratch_has_the_batches_of_that_default_and_its_lines(images: int, batch: int) -> None:
-    facts = replace(FACTS, data=replace(DATA, images=images, an_epoch=images, side=32.0), weights=SMALL)
-    request = read_request(ask("fine-tune", "photos", source="start/", time=600.0 if images > 9_000 else 60.0))
-    plan = resolve(request, replace(facts, measured=replace(MEASURED, images_per_second=340.0)))
-    assert plan.attempts == ()
-    scratch, before = load_recipe("scratch"), resolve(request, facts).recipe
+    facts = changed(SMALL, images=images, side=32.0)
+    request = {"source": "start/", "time": 600.0 if images > 9_000 else 60.0}
+    plan = planned(replace(facts, measured=FAST), **request)
+    (attempt,) = plan.attempts
+    assert (attempt.name, attempt.recipe, attempt.from_probe) == (TRAINED, plan.recipe, False)
+    scratch, before = load_recipe("scratch"), planned(facts, **request).recipe
     assert plan.recipe.optimizer == scratch.optimizer
     assert plan.recipe.batch_size == batch
     assert before.steps is not None
     assert plan.recipe.steps == round(before.steps * before.batch_size / batch)  # as many images
     assert plan.recipe.schedule.warmup_steps == round(0.2 * plan.recipe.steps)
     assert plan.augmentation.crop == "padded"
-    assert not plan.from_probe
     said = "\n".join(plan.reasons)
     assert f"{plan.recipe.steps} steps of {batch} images, " in said
     assert "(muon, learning rate 0.02, " in said
@@ -158,22 +140,22 @@ def test_the_only_way_as_from_scratch_has_the_batches_of_that_default_and_its_li
 
 
 def test_who_says_the_batch_keeps_it_where_the_only_way_is_as_from_scratch() -> None:
-    facts = replace(FACTS, data=replace(DATA, images=45_000, an_epoch=45_000, side=32.0), weights=SMALL)
-    request = read_request(ask("fine-tune", "photos", source="start/", time=600.0, overrides=["batch_size=96"]))
-    plan = resolve(request, replace(facts, measured=replace(MEASURED, images_per_second=340.0)))
+    facts = changed(SMALL, images=45_000, side=32.0)
+    request = {"source": "start/", "time": 600.0, "overrides": ("batch_size=96",)}
+    plan = planned(replace(facts, measured=FAST), **request)
     assert plan.recipe.optimizer == load_recipe("scratch").optimizer
-    assert (plan.recipe.batch_size, plan.recipe.steps) == (96, resolve(request, facts).recipe.steps)
+    assert (plan.recipe.batch_size, plan.recipe.steps) == (96, planned(facts, **request).recipe.steps)
 
 
 def test_as_from_scratch_keeps_what_was_said() -> None:
     recipe = RECIPE.with_changes({"augmentation": Augmentation(flip=False)})
-    situation = replace(LAPTOP, images=5_000, side=32.0, parameters=3_000_000, budget_seconds=600.0)
-    told = {"augmentation.crop", "regularization.label_smoothing"}
-    (anew,) = [one for one in plan_attempts(situation, SMALL, recipe, 340.0, told=told) if one.name == ANEW]
-    changed = recipe.with_changes(anew.changes)
-    assert changed.augmentation is not None
-    assert (changed.augmentation.crop, changed.augmentation.flip) == ("inception", False)
-    assert changed.regularization.label_smoothing == recipe.regularization.label_smoothing
+    facts = changed(SMALL, images=5_000, side=32.0, budget_seconds=600.0)
+    overridden = {"augmentation.crop", "regularization.label_smoothing"}
+    options = choose_attempts(facts, recipe, 340.0, overridden=overridden)
+    (tried,) = [option.attempt(recipe).recipe for option in options if option.name == ANEW]
+    assert tried.augmentation is not None
+    assert (tried.augmentation.crop, tried.augmentation.flip) == ("inception", False)
+    assert tried.regularization.label_smoothing == recipe.regularization.label_smoothing
 
 
 COSTS = Cost(seconds=60.0, images_per_second=40.0, bytes=2 << 30)
@@ -195,20 +177,20 @@ def test_larger_images_are_tried_where_they_show_more_and_fit_the_memory(
     side: float, size: int | None, usable: int | None, finer: int | None
 ) -> None:
     recipe = RECIPE.with_changes({"image_size": size})
-    assert finer_size(replace(LAPTOP, side=side), WEIGHTS.config, recipe, COSTS, usable) == finer
+    assert finer_size(changed(LAPTOP, side=side, usable_bytes=usable), recipe, COSTS) == finer
 
 
-@pytest.mark.parametrize("asked", [{"image_size": 224}, {"overrides": ["image_size=224"]}])
-def test_who_says_a_size_gets_no_other(asked: dict[str, Any]) -> None:
-    assert FINER in names(planned(36_000.0).attempts)
-    assert FINER not in names(planned(36_000.0, **asked).attempts)
+@pytest.mark.parametrize("given", [{"image_size": 224}, {"overrides": ("image_size=224",)}])
+def test_who_sets_a_size_gets_no_other(given: dict[str, Any]) -> None:
+    assert FINER in names(adapted(36_000.0).attempts)
+    assert FINER not in names(adapted(36_000.0, **given).attempts)
 
 
 @pytest.mark.parametrize("gpu_bytes", [None, 80 << 30])
 def test_without_a_budget_several_take_no_longer_than_patience_on_any_device(gpu_bytes: int | None) -> None:
     tried = {}
     for rate in (1.0, 8.0, 8.4, 12.0, 19.0, 21.0, 38.0, 39.0, 1000.0):
-        attempts = plan_attempts(replace(LAPTOP, gpu_bytes=gpu_bytes), WEIGHTS, RECIPE, rate, finer=336)
+        attempts = choose_attempts(changed(LAPTOP, gpu_bytes=gpu_bytes), RECIPE, rate, finer=336)
         tried[rate] = names(attempts)
         whole = (RECIPE.steps or 0) * RECIPE.batch_size / rate
         assert (gpu_bytes and len(attempts) == 1) or sum(COST[name] for name in tried[rate]) * whole <= PATIENCE_SECONDS
@@ -218,14 +200,12 @@ def test_without_a_budget_several_take_no_longer_than_patience_on_any_device(gpu
 
 
 def test_a_gpu_has_no_room_for_everything() -> None:
-    server = replace(SERVER, parameters=5_000_000_000)
-    assert plan_attempts(server, WEIGHTS, RECIPE, 1000.0) == ()
+    assert choose_attempts(changed(SERVER, parameters=5_000_000_000), RECIPE, 1000.0) == ()
 
 
 def test_a_long_training_without_a_budget_says_that_one_way_is_tried() -> None:
-    server = replace(FACTS, machine=MachineFacts(gpu_bytes=80 << 30))
-    plan = planned(facts=server, measured=replace(MEASURED, images_per_second=1.0))
-    assert (plan.attempts, plan.why_none, plan.recipe.adaptation.method) == ((), "", "full")
+    plan = adapted(facts=replace(SERVER, measured=replace(MEASURED, images_per_second=1.0)))
+    assert (names(plan.attempts), plan.why_none, plan.recipe.adaptation.method) == ([TRAINED], "", "full")
     (line,) = [line for line in plan.reasons if line.startswith("One way to learn is tried")]
     assert "more than 60 min; " in line
     assert ": all weights (" in line
@@ -236,84 +216,72 @@ def test_about_a_third_of_the_blocks_are_the_last(blocks: int, frozen: int) -> N
     assert frozen_blocks(blocks) == frozen
 
 
-def planned(
-    time: float | None = None,
-    facts: Facts = FACTS,
-    measured: Measured = MEASURED,
-    **asked: Any,  # noqa: ANN401
-) -> Plan:
-    given: dict[str, Any] = {"source": "start/", "time": time, **asked}
-    request = read_request(ask("fine-tune", "photos", **given))
-    facts = replace(facts, weights=WEIGHTS)
-    before = resolve(request, facts)
-    after = resolve(request, replace(facts, measured=measured))
-    if after.attempts:  # what the network is built by is settled before it is measured
+def adapted(time: float | None = None, facts: Facts = LAPTOP, **request: Any) -> Plan:  # noqa: ANN401
+    """Return the plan of a run from trained weights that were measured."""
+    given: dict[str, Any] = {"source": "start/", "time": time, **request}
+    before = planned(replace(facts, measured=None), **given)
+    after = planned(replace(facts, measured=facts.measured or MEASURED), **given)
+    if after.several:  # what the network is built by is settled before it is measured
         assert before.recipe.with_changes({"compute.accumulation": 1}) == after.recipe
     return after
 
 
 def test_a_plan_says_what_is_tried_and_what_all_of_it_costs() -> None:
-    plan = planned()
+    plan = adapted()
     assert names(plan.attempts) == [LAST, LORA, ALL, FINER]
-    for attempt in plan.attempts:
-        assert attempt.line() in plan.reasons
+    for option in choose_attempts(LAPTOP, plan.recipe, 40.0, finer=336):
+        assert option.line() in plan.reasons
+        assert option.attempt(plan.recipe) in plan.attempts
     assert plan.cost is not None
-    costs = sum(COST[one.name] for one in plan.attempts)
+    costs = sum(COST[attempt.name] for attempt in plan.attempts)
     assert plan.cost.seconds == pytest.approx(costs * (plan.recipe.steps or 0) * 64 / 40.0)
-    recipes = [plan.of(attempt).recipe for attempt in plan.attempts]
-    methods = [(one.adaptation.method, one.adaptation.frozen_blocks) for one in recipes]
+    recipes = [attempt.recipe for attempt in plan.attempts]
+    methods = [(recipe.adaptation.method, recipe.adaptation.frozen_blocks) for recipe in recipes]
     assert methods == [("full", 8), ("lora", 0), ("full", 0), ("full", 0)]
-    assert [one.image_size for one in recipes] == [224, 224, 224, 336]
-    assert plan.attempts[-1].an_image == pytest.approx((336 / 224) ** 2)
+    assert [recipe.image_size for recipe in recipes] == [224, 224, 224, 336]
+    assert plan.attempts[-1].relative_cost == pytest.approx((336 / 224) ** 2)
 
 
 def test_with_little_time_the_one_that_pays_most_and_with_none_the_probe() -> None:
-    little = planned(60.0)
-    assert (little.attempts, little.recipe.adaptation.method) == ((), "lora")
+    little = adapted(60.0)
+    assert (names(little.attempts), little.recipe.adaptation.method) == ([TRAINED], "lora")
     assert any(line.startswith("There is time for one way to learn: LoRA") for line in little.reasons)
-    none = planned(5.0)
+    none = adapted(5.0)
     assert none.attempts == ()
     assert none.why_none in none.reasons
     assert not any(line.startswith("Expected:") for line in none.reasons)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "given",
     [
         {"recipe": "finetune"},
-        {"overrides": ["adaptation.method=lora"]},
-        {"overrides": ["steps=400"]},
-        {"overrides": ["epochs=4"]},
-        {"overrides": ["optimizer.lr=0.001"]},
+        {"overrides": ("adaptation.method=lora",)},
+        {"overrides": ("steps=400",)},
+        {"overrides": ("epochs=4",)},
+        {"overrides": ("optimizer.lr=0.001",)},
         {"baselines": False},
         {"source": "vit-ti16"},
     ],
 )
-def test_what_is_said_means_one_way_to_learn(asked: dict[str, Any]) -> None:
-    plan = planned(3600.0, **asked)
-    assert plan.attempts == ()
+def test_what_is_set_means_one_way_to_learn(given: dict[str, Any]) -> None:
+    plan = adapted(3600.0, **given)
+    assert names(plan.attempts) == [TRAINED]
     assert plan.why_none == ""
 
 
 def test_one_way_where_the_images_leave_no_other() -> None:
-    assert planned(facts=replace(FACTS, data=replace(DATA, images=30))).recipe.adaptation.method == "probe"
-    assert planned(facts=replace(FACTS, data=replace(DATA, task=MULTI_LABEL))).attempts == ()
-    slow = replace(FACTS, data=replace(DATA, images=100_000), machine=MachineFacts())
-    none = planned(facts=slow)
+    assert adapted(facts=changed(LAPTOP, images=30)).recipe.adaptation.method == "probe"
+    assert names(adapted(facts=changed(LAPTOP, task=MULTI_LABEL)).attempts) == [TRAINED]
+    none = adapted(facts=replace(changed(LAPTOP, images=100_000), machine=MachineFacts()))
     assert (none.attempts, none.cost is not None) == ((), True)
     assert none.why_none.startswith("All weights would learn for about ")
     assert "`time` says how long it may take" in none.why_none
 
 
-def test_what_a_run_began_with_holds_when_it_goes_on_with_other_time() -> None:
-    begun = planned().attempts
-    request = read_request(ask("fine-tune", "photos", source="start/", time=5.0), begun=begun)
-    assert resolve(request, replace(FACTS, weights=WEIGHTS, measured=MEASURED)).attempts == begun
-
-
 def test_quick_plans_no_training() -> None:
-    plan = planned(quick=True)
-    assert plan.attempts == ()
+    plan = planned(LAPTOP, source="start/", quick=True)  # whose network is not measured
+    assert (plan.attempts, plan.cost) == ((), None)
     assert not any("of training" in line or "Tried" in line for line in plan.reasons)
 
 

@@ -4,22 +4,26 @@ from dataclasses import replace
 
 import pytest
 
+from tests.training.choose.situations import FACTS, changed
+from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.choose.start import (
     MOST_MEGABYTES,
-    Situation,
     Start,
     better,
     choose_start,
     images_to_probe,
     most_megabytes,
     rival,
+    seconds_of,
     where_from,
     why_none_pays,
     why_not,
     why_start,
 )
+from vitral.training.facts import Facts
 from vitral.training.published_start import is_free, starts_of
-from vitral.training.request import ask, read_request
+from vitral.training.request import Request
 from vitral.weights.named.row import rows
 
 SMALL = Start("small@a", "a", 79.0, "k-NN", 88, "MIT", "host", False, 22_000_000, 224, 6e9)
@@ -27,9 +31,13 @@ BASE = replace(SMALL, name="base@a", score=82.1, megabytes=346, parameters=86_00
 LABELS = replace(SMALL, name="small@labels", dataset="b", score=84.0, metric="fine-tuned", megabytes=121, macs=4.6e9)
 TINY = replace(LABELS, name="tiny@labels", score=78.0, megabytes=39, parameters=6_000_000, macs=1.25e9)
 # Two cores, 500 photos of 10 classes, as long as it needs.
-PHOTOS = Situation(500, 10, 300.0, learned=19_200, macs_per_second=1e11, budget_seconds=None)
-CIFAR = replace(PHOTOS, images=50_000, side=32.0, learned=1_500_000)
+PHOTOS = changed(FACTS, images=500, classes=10, side=300.0, macs_per_second=1e11)
+CIFAR = changed(PHOTOS, images=50_000, side=32.0)
 GPU = 5e13
+
+
+def draft(image_size: int | None = None) -> Draft:
+    return draft_of(Request("fine-tune", "photos", image_size=image_size))
 
 
 def named(start: Start | None) -> str | None:
@@ -37,23 +45,23 @@ def named(start: Start | None) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("situation", "expected"),
+    ("facts", "expected"),
     [
         (PHOTOS, "small@a"),
-        (replace(PHOTOS, macs_per_second=GPU), "base@a"),
-        (replace(PHOTOS, images=50, learned=2_400), "base@a"),
-        (replace(PHOTOS, images=50_000, learned=1_500_000), "small@a"),
-        (replace(PHOTOS, images=5_000, learned=150_000, budget_seconds=300.0), "tiny@labels"),
-        (replace(PHOTOS, images=50_000, learned=1_500_000, budget_seconds=300.0), None),
-        (replace(PHOTOS, usable_bytes=18 * 10_000_000, budget_seconds=600.0), "tiny@labels"),
-        (replace(PHOTOS, usable_bytes=18 * 1_000_000), None),
-        (replace(CIFAR, budget_seconds=600.0), None),
-        (replace(CIFAR, images=5_000, learned=150_000, budget_seconds=600.0), "small@a"),
-        (replace(CIFAR, budget_seconds=600.0, macs_per_second=GPU), "small@a"),
+        (changed(PHOTOS, macs_per_second=GPU), "base@a"),
+        (changed(PHOTOS, images=50), "base@a"),
+        (changed(PHOTOS, images=50_000), "small@a"),
+        (changed(PHOTOS, images=5_000, budget_seconds=300.0), "tiny@labels"),
+        (changed(PHOTOS, images=50_000, budget_seconds=300.0), None),
+        (changed(PHOTOS, usable_bytes=18 * 10_000_000, budget_seconds=600.0), "tiny@labels"),
+        (changed(PHOTOS, usable_bytes=18 * 1_000_000), None),
+        (changed(CIFAR, budget_seconds=600.0), None),
+        (changed(CIFAR, images=5_000, budget_seconds=600.0), "small@a"),
+        (changed(CIFAR, budget_seconds=600.0, macs_per_second=GPU), "small@a"),
     ],
 )
-def test_the_best_score_is_taken_that_leaves_time_for_the_rest(situation: Situation, expected: str | None) -> None:
-    assert named(choose_start([TINY, BASE, LABELS, SMALL], situation)) == expected
+def test_the_best_score_is_taken_that_leaves_time_for_the_rest(facts: Facts, expected: str | None) -> None:
+    assert named(choose_start([TINY, BASE, LABELS, SMALL], facts)) == expected
 
 
 def test_scores_of_two_kinds_are_never_compared() -> None:
@@ -69,7 +77,7 @@ def test_a_tenth_of_a_point_buys_nothing() -> None:
 
 
 def test_what_is_here_costs_no_download() -> None:
-    slow_line = replace(PHOTOS, budget_seconds=120.0, macs_per_second=GPU)
+    slow_line = changed(PHOTOS, budget_seconds=120.0, macs_per_second=GPU)
     other = replace(SMALL, name="other@a", score=79.9, megabytes=400)
     assert choose_start([SMALL, other], slow_line) == SMALL
     assert named(choose_start([SMALL, replace(other, cached=True)], slow_line)) == "other@a"
@@ -86,19 +94,19 @@ def test_what_a_score_cannot_tell_is_left_to_probes_where_there_is_time() -> Non
     assert rival(SMALL, [SMALL, BASE], PHOTOS) is None  # of the same family
     second = replace(BASE, name="base@c", dataset="c")
     assert named(rival(SMALL, [SMALL, second], PHOTOS)) == "base@c"
-    assert rival(SMALL, every, replace(PHOTOS, budget_seconds=3.0)) is None  # no time
-    assert rival(SMALL, every, replace(PHOTOS, classes=0)) is None  # nothing that a probe could tell
-    assert rival(SMALL, every, replace(PHOTOS, images=20)) is None  # too few to tell
-    assert rival(SMALL, every, replace(PHOTOS, budget_seconds=200.0)) is None  # two downloads would take too long
+    assert rival(SMALL, every, changed(PHOTOS, budget_seconds=3.0)) is None  # no time
+    assert rival(SMALL, every, changed(PHOTOS, task=MULTI_LABEL)) is None  # nothing that a probe could tell
+    assert rival(SMALL, every, changed(PHOTOS, images=20)) is None  # too few to tell
+    assert rival(SMALL, every, changed(PHOTOS, budget_seconds=200.0)) is None  # two downloads would take too long
     assert rival(replace(SMALL, cached=True), [replace(one, cached=True) for one in every], PHOTOS) is not None
 
 
 def test_starts_are_compared_by_as_many_images_as_there_is_time_for() -> None:
-    many = replace(PHOTOS, images=100_000)
+    many = changed(PHOTOS, images=100_000)
     assert images_to_probe((SMALL, LABELS), many) == 1000
-    assert 30 <= images_to_probe((SMALL, LABELS), replace(many, budget_seconds=60.0)) < 1000
+    assert 30 <= images_to_probe((SMALL, LABELS), changed(many, budget_seconds=60.0)) < 1000
     assert images_to_probe((SMALL, LABELS), PHOTOS) == 500
-    assert images_to_probe((SMALL, LABELS), replace(PHOTOS, classes=400)) == 0
+    assert images_to_probe((SMALL, LABELS), changed(PHOTOS, classes=400)) == 0
 
 
 def test_of_equal_probes_the_cheaper_start_is_taken() -> None:
@@ -116,9 +124,9 @@ def test_the_reason_says_what_decided() -> None:
     assert "79 k-NN" in line
     assert "500 images" in line
     assert "12 s of 60 min" in line
-    assert "too short to train" in why_not([SMALL], replace(CIFAR, budget_seconds=60.0))
-    assert "more than a third of 60 s" in why_not([SMALL], replace(PHOTOS, images=5_000, budget_seconds=60.0))
-    assert "memory" in why_not([SMALL], replace(PHOTOS, usable_bytes=1))
+    assert "too short to train" in why_not([SMALL], changed(CIFAR, budget_seconds=60.0))
+    assert "more than a third of 60 s" in why_not([SMALL], changed(PHOTOS, images=5_000, budget_seconds=60.0))
+    assert "memory" in why_not([SMALL], changed(PHOTOS, usable_bytes=1))
     assert "size" in why_not([], PHOTOS)
 
 
@@ -136,14 +144,14 @@ def test_the_published_starts_that_are_chosen_are_free_and_confirmed() -> None:
     assert free
     assert {row.products for row in free} == {"yes"}
     assert not any("score" in row.unverified for row in free)
-    offered = starts_of(free, read_request(ask("fine-tune", "photos")), 300.0, cached=False)
-    small = [start for start in offered if start.megabytes <= most_megabytes(PHOTOS.seconds)]
+    offered = starts_of(free, draft(), 300.0, cached=False)
+    small = [start for start in offered if start.megabytes <= most_megabytes(seconds_of(PHOTOS))]
     chosen = choose_start(small, PHOTOS)
     assert chosen is not None
     assert (chosen.name, chosen.size) == ("vit-s14@dinov2", 224)
-    assert named(choose_start(small, replace(PHOTOS, macs_per_second=GPU))) == "vit-b14@dinov2"
-    tiny = starts_of(free, read_request(ask("fine-tune", "photos")), 32.0, cached=False)
+    assert named(choose_start(small, changed(PHOTOS, macs_per_second=GPU))) == "vit-b14@dinov2"
+    tiny = starts_of(free, draft(), 32.0, cached=False)
     assert next(start.size for start in tiny if start.name == "vit-s14@dinov2") == 126
-    asked = starts_of(free, read_request(ask("fine-tune", "photos", image_size=32)), 300.0, cached=False)
+    asked = starts_of(free, draft(image_size=32), 300.0, cached=False)
     assert "vit-s14@dinov2" not in {start.name for start in asked}
     assert {start.size for start in asked} == {32}
