@@ -95,7 +95,8 @@ def test_the_commands_and_their_flags_are_the_agreed_ones() -> None:
     for command, flags in FLAGS.items():
         parsed = app[command]
         assert isinstance(parsed, App)
-        arguments = parsed.assemble_argument_collection(default_parameter=app.default_parameter)
+        collected = parsed.assemble_argument_collection(default_parameter=app.default_parameter)
+        arguments = [argument for argument in collected if argument.parse]  # others are for Python alone
         found = {name for argument in arguments for name in argument.names if name.startswith("-")}
         assert found == set(flags.split()), command
         # A help text of two lines in the source is shown with that break, wherever the terminal's is.

@@ -15,6 +15,8 @@ from vitral.studies.finetune import finetune
 from vitral.studies.sweep import best_rate, held_out_share, sweep_rates
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
+from vitral.training.request import Request
+from vitral.training.run import run_request
 from vitral.training.settings.recipe import load_recipe
 
 
@@ -89,6 +91,13 @@ def test_a_time_too_short_for_a_sweep_is_refused_at_once_with_one_for_all_its_ru
         )
     assert "time='0.1s'` is too short" in str(refusal.value)
     assert not any("Sweep 1/3" in event.text for event in heard if isinstance(event, Message))
+
+
+def test_training_alone_refuses_a_sweep_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    request = Request("fine-tune", "digits", "vit-mu4", out=tmp_path / "run", overrides=("steps=2",), sweep=True)
+    with pytest.raises(TrainingError, match="is a sweep, which is many runs"):
+        run_request(request, listener=ignore)
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_interrupted_sweep_keeps_its_trials_and_goes_on_without_being_told_that_it_is_one(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from vitral.studies.paper.registry import EXPERIMENTS
 
 from tests.studies.paper.small import SMALL
 from vitral.cli.main import main
 from vitral.events import ignore
 from vitral.report.chart import Axis
-from vitral.studies.paper import published, scale
+from vitral.studies.paper import reported, scale
 from vitral.studies.paper.experiment import Experiment, Results, Trial, ranked
+from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.run import study
 
 POOLINGS = ("token", "gap")
@@ -37,7 +37,7 @@ POOLING = Experiment(
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXPERIMENTS, POOLING.name, POOLING)
-    monkeypatch.setitem(published._content(), POOLING.name, {"source": "Figure 9", "note": "They are equally good."})
+    monkeypatch.setitem(reported._content(), POOLING.name, {"source": "Figure 9", "note": "They are equally good."})
     monkeypatch.setitem(scale.SCALES, SMALL.name, SMALL)
 
 
