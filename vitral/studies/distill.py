@@ -161,7 +161,7 @@ def distill(
 
     Args:
         teacher: The classifier, or a classifier or run folder, a weights file, or the name of published weights. A classifier
-            that is given as an object is saved beside the run, as "teacher-DIGEST", because a run that is resumed reads it again.
+            that is given as an object is saved beside the run, as "teacher-DIGEST", because a resumed run reads it again.
         data: The images: whatever `finetune` takes, or a folder of images in any sub-folders.
         student: The name of a model, for random weights, or trained weights; "vit-ti16" if None.
         out: The run folder; runs/NAME if None.
