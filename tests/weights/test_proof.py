@@ -15,6 +15,7 @@ import vitral
 from tests.models.test_contract import CONFIGS, VIT, images
 from vitral.errors import ModelError, WeightsError
 from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import VARIANTS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, family
 from vitral.models.model import Model, ModelConfig
@@ -23,6 +24,7 @@ from vitral.weights import proof, recognize
 from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Rule, renamed
 from vitral.weights.proof import formats_of
+from vitral.weights.published import PUBLISHED
 from vitral.weights.save import write_weights
 
 NAMES = ("ape", "bee", "cat")
@@ -211,6 +213,23 @@ def test_what_a_format_can_say_is_not_refused(tmp_path: Path) -> None:
         for number, (config, format_name) in enumerate(HELD)
     ]
     assert [case for case, wrong in zip(HELD, found, strict=True) if "" not in wrong or set(wrong) - {"", None}] == []
+
+
+# Published in a format whose library computes with other parts than those that we write.
+OTHERWISE = {("vit", "original"), ("cvt", "transformers")}
+
+
+def test_published_networks_are_written_in_the_formats_that_they_are_published_in() -> None:
+    published = {(name, format_name) for format_name, names in PUBLISHED.items() for name in names}
+    families = {(name, format_name): (family(VARIANTS[name]), format_name) for name, format_name in published}
+    refused = []
+    for name, format_name in sorted(published):
+        if families[name, format_name] not in OTHERWISE:
+            try:
+                proof.prove(VARIANTS[name], format_name)
+            except WeightsError as error:
+                refused.append(f"{name}: {error}")
+    assert refused == []
 
 
 def test_another_programs_comment_is_not_ours(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ from vitral.reading import text_of
 from vitral.tasks.registry import described_task
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 
-CALIBRATION, INT8, SETTING = "calibration", "int8", "setting"  # the entries of a classifier that has such
+# Entries of a classifier that has such.
+CALIBRATION = "calibration"
+INT8 = "int8"
+SETTING = "setting"
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 OLDEST_VERSION = 1
