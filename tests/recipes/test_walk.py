@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from vitral.training.planning import estimate
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
@@ -23,6 +22,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
 from vitral.models.whitened_stem import WhitenedStemConfig
+from vitral.training import facts
 from vitral.training.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
 
@@ -107,8 +107,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stand_ins() -> Any:  # noqa: ANN401  # a fixture that yields
     """Put a narrow network in every variant's place."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate, "PROBE_IMAGES", 2)
-        patch.setattr(estimate, "TIMED_STEPS", 1)
+        patch.setattr(facts, "PROBE_IMAGES", 2)
+        patch.setattr(facts, "TIMED_STEPS", 1)
         patch.setattr(
             "vitral.training.choose.layout.YEAR", 1000 * YEAR
         )  # how fast a stand-in is says nothing of the recipe

@@ -33,10 +33,10 @@ RUN = Circumstances(
     steps=2000,
     learning_rate=1e-3,
     last_loss=1.0,
-    asked=Request("fine-tune", data="photos"),
+    request=Request("fine-tune", data="photos"),
     pretrained="ViT-B_16.npz",
 )
-SHORT = replace(RUN.asked, budget_seconds=120.0)
+SHORT = replace(RUN.request, time=120.0)
 FEW_FROM_SCRATCH = {"from_scratch": True, "train_images": 400}
 
 
@@ -118,8 +118,8 @@ def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
     [
         ({"last_loss": 9.0}, "learning rate of 0.001 is too high", "--set optimizer.lr=0.0001"),
         (FEW_FROM_SCRATCH, "400 images are few", "--from ViT-B_16.npz"),
-        ({"steps": 40, "asked": SHORT}, "Only 40 updates", "--time 8m"),
-        ({"steps": 40, "asked": SHORT, **FEW_FROM_SCRATCH}, "Only 40 updates", "--time 8m"),
+        ({"steps": 40, "request": SHORT}, "Only 40 updates", "--time 8m"),
+        ({"steps": 40, "request": SHORT, **FEW_FROM_SCRATCH}, "Only 40 updates", "--time 8m"),
         ({"steps": 40, **FEW_FROM_SCRATCH}, "400 images are few", "--from ViT-B_16.npz"),
         (
             {"steps": 0, "last_loss": None, **FEW_FROM_SCRATCH},
@@ -132,9 +132,9 @@ def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
             "--recipe scratch",
         ),
         ({"steps": 0, "last_loss": None, "judged": False}, "no validation images to compare", "--recipe finetune"),
-        ({"steps": 0, "last_loss": None, "asked": SHORT, **FEW_FROM_SCRATCH}, "Only a linear layer", "--time 8m"),
-        ({"asked": SHORT}, "let only the head learn", "--set adaptation.method=probe --time 2m"),
-        ({"asked": SHORT, "from_scratch": True, "pretrained": ""}, "random weights", "--time 8m"),
+        ({"steps": 0, "last_loss": None, "request": SHORT, **FEW_FROM_SCRATCH}, "Only a linear layer", "--time 8m"),
+        ({"request": SHORT}, "let only the head learn", "--set adaptation.method=probe --time 2m"),
+        ({"request": SHORT, "from_scratch": True, "pretrained": ""}, "random weights", "--time 8m"),
         ({"steps": 40}, "Only 40 updates", "--set steps=1200"),
         ({"from_scratch": True}, "random weights", "--from ViT-B_16.npz"),
         ({}, "let only the head learn", "--set adaptation.method=probe"),

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cases import every_case
 from vitral.errors import RecipeError
-from vitral.training.durations import asked_seconds, seconds
+from vitral.training.durations import budget_of, seconds
 
 
 @every_case(
@@ -30,7 +30,7 @@ def test_what_is_no_duration(text: str | float) -> None:
 
 
 def test_a_budget_has_one_name_and_an_older_one() -> None:
-    assert asked_seconds("10m", None) == asked_seconds(600, None) == asked_seconds(None, 600.0) == 600
-    assert asked_seconds(None, None) is None
+    assert budget_of("10m", None) == budget_of(600, None) == budget_of(None, 600.0) == 600
+    assert budget_of(None, None) is None
     with pytest.raises(RecipeError, match="give time alone"):
-        asked_seconds("10m", 600.0)
+        budget_of("10m", 600.0)

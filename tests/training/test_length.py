@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
-from vitral.training.planning import estimate
 
-from tests.cases import every_case
+from tests.training.choose.situations import FACTS
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.generated import open_generated
@@ -20,10 +19,11 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.create import create_model
 from vitral.models.model import Model
 from vitral.tasks.task import Task
-from vitral.training.choose.layout import fit_machine, fit_memory, usable_bytes
+from vitral.training import facts
+from vitral.training.choose.layout import fit_machine, fit_memory
 from vitral.training.choose.length import fit_length
 from vitral.training.durations import rounded
-from vitral.training.facts import MachineFacts, look_at_machine, measure
+from vitral.training.facts import Facts, MachineFacts, Measured, look_at_machine, measure, usable_bytes
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.supervised import SupervisedSettings
 from vitral.training.methods.views import Part
@@ -53,8 +53,8 @@ def test_a_published_recipe_keeps_its_batch_length_and_warm_up(
 def test_our_own_recipe_gives_way_to_a_small_dataset_and_says_so() -> None:
     fitted, reasons = fit_length(load_recipe("scratch"), 100)
     assert (fitted.steps, fitted.batch_size, fitted.schedule.warmup_steps) == (300, 25, 30)
-    assert reasons[0] == "Batch: 25 images in place of 128, for there are only 100 to train on."
-    assert reasons[2] == "Warm-up: 30 steps in place of 200, for the run has only 300."
+    assert reasons[0] == "Batch: 25 images in place of 128, because there are only 100 to train on."
+    assert reasons[2] == "Warm-up: 30 steps in place of 200, because the run has only 300."
     assert fit_length(fitted, 100) == (fitted, [])
 
 
@@ -67,7 +67,7 @@ def test_a_rate_that_stands_for_an_epoch_stands_for_as_many_steps() -> None:
 def test_a_warm_up_longer_than_half_the_run_is_cut_and_said() -> None:
     fitted, reasons = fit_length(load_recipe("vit-b16-imagenet"), 40_960)
     assert (fitted.steps, fitted.schedule.warmup_steps) == (3_000, 300)
-    assert reasons[-1] == "Warm-up: 300 steps in place of 10000, for the run has only 3000."
+    assert reasons[-1] == "Warm-up: 300 steps in place of 10000, because the run has only 3000."
 
 
 def rates(name: str, overrides: list[str], images: int) -> list[float]:
@@ -77,7 +77,7 @@ def rates(name: str, overrides: list[str], images: int) -> list[float]:
     return [recipe.schedule.rate(step, recipe.optimizer.lr, recipe.steps) for step in range(recipe.steps)]
 
 
-@every_case(
+@pytest.mark.parametrize(
     ("name", "override", "images"),
     [
         ("deit-s16", "steps=500", IMAGENET),  # less than one of its epochs, which have a rate each
@@ -121,6 +121,11 @@ def tiny() -> Classifier:
     return Classifier(network, PHOTOS.with_size(16), ("a", "b", "c"))
 
 
+def known_by(measured: Measured, budget_seconds: float | None = None) -> Facts:
+    """Return what is known of a machine on which steps were measured."""
+    return replace(FACTS, machine=MachineFacts(), budget_seconds=budget_seconds, measured=measured)
+
+
 class Twins(Method):
     """A method that trains a second network beside the first."""
 
@@ -141,7 +146,7 @@ class Twins(Method):
 def test_what_is_measured_is_the_methods_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe("scratch")
     one = measure(tiny(), recipe)
-    monkeypatch.setattr(estimate, "build_method", Twins)
+    monkeypatch.setattr(facts, "build_method", Twins)
     two = measure(tiny(), recipe)
     assert two.fixed_bytes == 2 * one.fixed_bytes
     assert two.image_bytes == pytest.approx(2 * one.image_bytes, rel=0.05)
@@ -153,7 +158,7 @@ def test_what_muon_takes_beside_the_gradients_is_measured_and_said() -> None:
     assert measure(tiny(), load_recipe("scratch", ["optimizer.name=adamw", "optimizer.lr=0.001"])).update_seconds == 0
     known = replace(measured, images_per_second=100.0, update_seconds=0.5)
     recipe = load_recipe("scratch", ["steps=10", "batch_size=50"])
-    _, cost, reasons = fit_machine(recipe, known, MachineFacts(), None)
+    _, cost, reasons = fit_machine(recipe, known_by(known))
     assert cost.seconds == pytest.approx(10 * (50 / 100 + 0.5))
     assert cost.images_per_second == pytest.approx(50)
     assert reasons == []
@@ -190,9 +195,9 @@ def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
     recipe = load_recipe("scratch", ["steps=100_000_000_000", "batch_size=64"])
     measured = measure(tiny(), recipe)
     with pytest.raises(RecipeError, match=r"would train for about [\d,]+ (years|days).*`time='8h'`") as refused:
-        fit_machine(recipe, measured, MachineFacts(), None)
+        fit_machine(recipe, known_by(measured))
     assert "\n" not in str(refused.value)
-    cost = fit_machine(recipe, measured, MachineFacts(), 60.0)[1]
+    cost = fit_machine(recipe, known_by(measured, 60.0))[1]
     assert "as much training as the 60 s of `time` have room for" in cost.sentence(60.0)
 
 
@@ -219,7 +224,7 @@ def test_parts_that_a_recipe_names_are_kept() -> None:
 
 def test_a_small_run_is_not_cut() -> None:
     recipe = load_recipe("scratch", ["steps=10"])
-    fitted, _, reasons = fit_machine(recipe, measure(tiny(), recipe), look_at_machine(), None)
+    fitted, _, reasons = fit_machine(recipe, replace(known_by(measure(tiny(), recipe)), machine=look_at_machine()))
     assert fitted.compute.accumulation == 1
     assert reasons == []
     usable = usable_bytes(torch.device("cpu"))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from vitral.training.planning import rehearsal
 
 import vitral
 from tests.evaluation.test_fewshot import features_of, few_shot_reference
@@ -21,7 +20,7 @@ from vitral.errors import RecipeError, TrainingDiverged, TrainingError, Training
 from vitral.evaluation.features import extract_features
 from vitral.events import Event, Message, Progress, Scalars, ignore
 from vitral.progress import PlainLines
-from vitral.training.scoring import live
+from vitral.training import facts, live
 
 SETTINGS = (
     "batch_size=16",
@@ -235,7 +234,7 @@ def test_with_a_budget_features_are_followed_by_as_many_images_as_there_is_time_
 ) -> None:
     """As if an image took a fiftieth of a second: the hundredth of a minute is too little for a hundred, the least that says
     something, the tenth of what is left of it enough for fewer than three hundred."""
-    monkeypatch.setattr(rehearsal, "time_images", lambda *_: 0.02)
+    monkeypatch.setattr(facts, "time_images", lambda *_: 0.02)
     followed: list[int] = []
 
     def features(classifier: Any, source: Any, **how: Any) -> Any:  # noqa: ANN401
