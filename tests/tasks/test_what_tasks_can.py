@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from vitral.evaluation.calibrate import calibrate
+from vitral.deployment.calibrate import calibrate
 
 from tests.evaluation.test_compare import SHADES, shade_classifier, write_shades
 from vitral.classifier.classifier import Classifier
