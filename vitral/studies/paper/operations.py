@@ -15,7 +15,8 @@ from vitral.training.durations import HOUR
 from vitral.training.facts import SAM_PASSES
 from vitral.training.settings.recipe import Recipe
 
-FORWARD, TRAINING = 2, 6  # operations for each multiply-accumulate of a forward pass: of that pass, and of an update
+FORWARD = 2  # operations for each multiply-accumulate of a forward pass: of that pass, and of an update
+TRAINING = 6
 
 
 @dataclass(frozen=True)

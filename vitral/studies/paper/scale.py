@@ -115,9 +115,12 @@ _HYBRID = _network(
     "heads=2",
     name="hybrid-4x64",
 )
-_S16, _B16 = _network("vit-s16", "ViT-S/16"), _network("vit-b16", "ViT-B/16")
-_R50, _R152X2 = _network("bit-r50x1", "BiT-R50x1"), _network("bit-r152x2", "BiT-R152x2")
-_R26S32, _R50B16 = _network("r26-vit-s32", "R26+S/32"), _network("r50-vit-b16", "R50+ViT-B/16")
+_S16 = _network("vit-s16", "ViT-S/16")
+_B16 = _network("vit-b16", "ViT-B/16")
+_R50 = _network("bit-r50x1", "BiT-R50x1")
+_R152X2 = _network("bit-r152x2", "BiT-R152x2")
+_R26S32 = _network("r26-vit-s32", "R26+S/32")
+_R50B16 = _network("r50-vit-b16", "R50+ViT-B/16")
 
 LAPTOP = Scale(
     name="laptop",
