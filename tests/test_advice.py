@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import vitral
+from tests.cases import every_case
 from vitral.advice import argument, call, function, in_words
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import main
 from vitral.cli.wording import ARGUMENTS, WORDS
 from vitral.cli.wording import COMMANDS as SAID
 from vitral.errors import VitralError
-from vitral.training.request import ask
+from vitral.training.request import Request
 
 ROOT = Path(vitral.__file__).parent
 SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "cli" not in path.relative_to(ROOT).parts]
@@ -31,7 +32,7 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@every_case("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_below_the_command_line_names_a_flag_or_a_command(path: Path) -> None:
     for line, text in strings(path):
         flags = OWN_FLAGS & set(re.findall(r"--[a-z][a-z-]*", text))
@@ -92,7 +93,7 @@ def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def messages() -> list[str]:
-    asked = ask("fine-tune", "my photos", source="b`16.npz", overrides=["steps=9"], baselines=False)
+    asked = Request("fine-tune", "my photos", source="b`16.npz", overrides=("steps=9",), baselines=False)
     return [
         f"choose another {argument('out')}, or say {argument('overwrite', True)}.",
         argument("source", "my photos/x.npz"),
@@ -100,7 +101,7 @@ def messages() -> list[str]:
         argument("baselines", False),
         f"{function('list_models')} lists them",
         f"try {call(asked.call())}",
-        call(ask("pre-train", None, model="vit-b16", time=600, sweep=True).call()),
+        call(Request("pre-train", None, model="vit-b16", time=600, sweep=True).call()),
         "Do " + call("vitral.study('position', 'my photos', budget='laptop', runs=3)") + ".",
     ]
 

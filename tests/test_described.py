@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.cases import every_case
 from vitral.described import LATER, read_described
 from vitral.errors import ModelError, VitralError
 
@@ -35,7 +36,7 @@ def test_what_was_written_is_read_with_its_parts() -> None:
     assert read_described(Whole, {**GOOD, "part": None, "name": "x"}, "It") == Whole(3, 1.0, None, "x")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("values", "message"),
     [
         (None, "It is described by its fields, not by None"),

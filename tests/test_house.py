@@ -1,18 +1,27 @@
 """The shape of the house: how long its files and functions are, and that its modules depend on one another one way only."""
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import vitral
+from tests.cases import every_case
 
 PACKAGE = Path(vitral.__file__).parent
 LONGEST_FILE, LONGEST_FUNCTION = 450, 60  # lines
 MOST_IN_TRAINING = 12  # modules outside of its rooms
+MOST_OF_A_NAME = 2  # modules
 FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@functools.cache
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
 
 
 def named(file: Path) -> str:
@@ -35,11 +44,10 @@ def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
                 yield below if below in modules else node.module
 
 
-@pytest.mark.parametrize("file", FILES, ids=named)
+@every_case("file", FILES, ids=named)
 def test_files_and_functions_are_short(file: Path) -> None:
-    text = file.read_text()
-    assert text.count("\n") <= LONGEST_FILE
-    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert file.read_text().count("\n") <= LONGEST_FILE
+    functions = [node for node in ast.walk(tree(file)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     lengths = {node.name: (node.end_lineno or 0) - node.lineno + 1 - documented(node) for node in functions}
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
 
@@ -53,7 +61,7 @@ def documented(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_no_module_needs_one_that_needs_it() -> None:
     modules = {module(file) for file in FILES}
-    needs = {module(file): set(imported(ast.parse(file.read_text()), modules)) - {module(file)} for file in FILES}
+    needs = {module(file): set(imported(tree(file), modules)) - {module(file)} for file in FILES}
     try:
         TopologicalSorter(needs).prepare()
     except CycleError as error:
@@ -61,10 +69,44 @@ def test_no_module_needs_one_that_needs_it() -> None:
 
 
 def test_no_state_lives_in_a_module() -> None:
-    trees = {named(file): ast.parse(file.read_text()) for file in FILES}
-    assert not [name for name, tree in trees.items() if any(isinstance(node, ast.Global) for node in ast.walk(tree))]
+    assert not [named(file) for file in FILES if any(isinstance(node, ast.Global) for node in ast.walk(tree(file)))]
 
 
 def test_training_is_in_rooms() -> None:
     modules = [file.name for file in (PACKAGE / "training").glob("*.py") if file.name != "__init__.py"]
     assert len(modules) <= MOST_IN_TRAINING, modules
+
+
+def test_no_class_name_occurs_twice() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{named(file)}:{node.lineno}")
+    repeated = {name: lines for name, lines in places.items() if len(lines) > 1}
+    assert not repeated, listed(f"{name}: {', '.join(lines)}" for name, lines in repeated.items())
+
+
+def test_no_module_name_occurs_more_than_twice() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in FILES:
+        if file.name != "__init__.py":
+            places[file.name].append(f"{named(file)}:1")
+    repeated = {name: files for name, files in places.items() if len(files) > MOST_OF_A_NAME}
+    assert not repeated, listed(f"{name}: {', '.join(files)}" for name, files in repeated.items())
+
+
+def test_no_constants_are_packed_into_one_line() -> None:
+    packed = [
+        f"{named(file)}:{node.lineno}: {ast.unparse(node)}"
+        for file in FILES
+        for node in tree(file).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+        if any(isinstance(target, ast.Tuple) for target in node.targets)
+    ]
+    assert not packed, listed(packed)
+
+
+def listed(lines: Iterable[str]) -> str:
+    """Return one line for each thing that is wrong."""
+    return "\n".join(["", *sorted(lines)])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from vitral import locks
 from vitral.errors import TrainingError
 from vitral.locks import LOCK_FILE, locked
@@ -57,7 +58,7 @@ def test_a_killed_process_holds_nothing_even_while_its_workers_live(tmp_path: Pa
     process.stdout.close()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "silent", "free"),
     [
         ({"machine": "other"}, 5.0, False),  # another machine's, and it gave a sign of life just now
@@ -66,7 +67,7 @@ def test_a_killed_process_holds_nothing_even_while_its_workers_live(tmp_path: Pa
         ({"started": 1}, 5.0, True),  # the number is another process's by now
     ],
 )
-@pytest.mark.parametrize("has_locks", [True, False])
+@every_case("has_locks", [True, False])
 def test_the_dead_are_told_from_the_living(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

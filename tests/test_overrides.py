@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import RecipeError, WeightsError
 from vitral.overrides import override, spelled
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "value"),
     [
         ("0.01", 0.01),

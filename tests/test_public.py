@@ -9,12 +9,13 @@ import pytest
 from PIL import Image
 
 import vitral
+from tests.cases import every_case
 from vitral.classifier.folder import save
 from vitral.data.open import open_data
 from vitral.images.preprocessing import PHOTOS
 
 
-@pytest.mark.parametrize("name", vitral.__all__)
+@every_case("name", vitral.__all__)
 def test_public_names_are_what_they_say_whatever_was_imported(name: str) -> None:
     for module in pkgutil.walk_packages(vitral.__path__, "vitral."):
         importlib.import_module(module.name)

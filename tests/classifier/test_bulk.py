@@ -24,7 +24,7 @@ from vitral.classifier.bulk.predict_to_file import predict_to_file
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.folder import save
 from vitral.data.image_stream import list_unlabelled, stream_unlabelled
-from vitral.errors import ImageError, ModelError, StorageError
+from vitral.errors import ImageError, ModelError, StorageError, WeightsError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.engine_predictor import EnginePredictor
@@ -304,6 +304,15 @@ def test_a_file_that_appears_meanwhile_is_kept(home: Path, classifier: vitral.Cl
     with pytest.raises(StorageError, match="already exists"):
         predict_to_file(classifier, home / "photos", out, listener=write)
     assert out.read_text() == "another's"
+
+
+def test_a_classifier_may_be_named(home: Path, classifier: vitral.Classifier, tmp_path: Path) -> None:
+    predict_to_file(classifier, home / "photos", tmp_path / "itself.csv", listener=ignore)
+    predict_to_file(str(home / "classifier"), home / "photos", tmp_path / "named.csv", listener=ignore)
+    assert (tmp_path / "named.csv").read_text() == (tmp_path / "itself.csv").read_text()
+    with pytest.raises(WeightsError, match="no model name"):
+        predict_to_file("vit-mu44", home / "photos", tmp_path / "none.csv", listener=ignore)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["itself.csv", "named.csv"]
 
 
 @pytest.mark.parametrize("typed", [["phots"], ["photos", "phots"]])

@@ -11,11 +11,13 @@ import torch
 from PIL import Image
 
 import vitral
+from tests.cases import every_case
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.convert import FORMATS
 from vitral.classifier.folder import save
 from vitral.cli.main import main
+from vitral.errors import StorageError, WeightsError
 from vitral.events import Event, Message
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.models.create import create_model
@@ -53,14 +55,13 @@ def test_every_format_is_tried() -> None:
     assert {name for name, _ in TARGETS} == set(FORMATS)
 
 
-@pytest.mark.parametrize(("format_name", "target"), TARGETS)
-@pytest.mark.parametrize("multi_label", [False, True])
+@every_case(("format_name", "target"), TARGETS)
+@every_case("multi_label", [False, True])
 def test_the_answer_is_the_same_before_and_after(
     format_name: str, target: str, multi_label: bool, image: Path, tmp_path: Path
 ) -> None:
     before = classifier("vit-mu16-gap" if format_name == "big_vision" else "vit-mu16", ODD, multi_label=multi_label)
-    save(before, tmp_path / "mine")
-    written = vitral.convert(tmp_path / "mine", tmp_path / target, format=format_name)
+    written = vitral.convert(before, tmp_path / target, format=format_name)
     after = vitral.load(written.path)
     assert after.class_names == ("ox", "fox", "hen")
     assert after.preprocessing == before.preprocessing
@@ -68,6 +69,18 @@ def test_the_answer_is_the_same_before_and_after(
     (ours,), (theirs,) = before.predict(image), after.predict(image)
     assert [label for label, _ in theirs.top] == [label for label, _ in ours.top]
     assert [value for _, value in theirs.top] == pytest.approx([value for _, value in ours.top], abs=1e-6)
+
+
+def test_a_classifier_is_converted_as_it_is_at_any_size(tmp_path: Path) -> None:
+    mine = classifier("vit-mu16", ODD)
+    written = vitral.convert(mine, tmp_path / "larger.npz", format="original", image_size=64)
+    assert vitral.load(written.path).model.image_size == (64, 64)
+    assert (mine.model.image_size, mine.preprocessing.image_size) == ((32, 32), (32, 32))
+    with pytest.raises(WeightsError, match="its own architecture"):
+        vitral.convert(mine, tmp_path / "other.npz", format="original", architecture={"num_heads": 2})
+    saved = vitral.load(save(mine, tmp_path / "mine"))
+    with pytest.raises(StorageError, match="is an input"):
+        vitral.convert(saved, tmp_path / "mine", format="vitral", overwrite=True)
 
 
 def test_what_a_file_cannot_hold_goes_next_to_it_and_is_noted(

@@ -1,7 +1,9 @@
 """A classifier is a folder: what goes in comes out to the bit, whatever happens in between."""
 
 import dataclasses
+import importlib
 import json
+import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import pytest
 import torch
 
 import vitral
+from tests.cases import every_case
+from vitral import tasks
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save, update_provenance
 from vitral.classifier.provenance import Provenance
@@ -52,6 +56,18 @@ def test_every_part_comes_back(classifier: Classifier, tmp_path: Path) -> None:
     assert again.preprocessing == ODD.with_size(16)
     assert again.provenance == KNOWN
     assert not again.training
+
+
+def test_a_classifier_of_every_task_is_read_back(tiny_config: ViTConfig, tmp_path: Path) -> None:
+    modules = [importlib.import_module(f"vitral.tasks.{found.name}") for found in pkgutil.iter_modules(tasks.__path__)]
+    known = {value for module in modules for value in vars(module).values() if isinstance(value, Task)}
+    assert len(known) > 3
+    back = {}
+    for task in known:
+        model = build(dataclasses.replace(tiny_config, num_classes=task.outputs(len(NAMES))), seed=0)
+        folder = save(Classifier(model, ODD.with_size(16), NAMES, task=task), tmp_path / task.name)
+        back[task] = vitral.load(folder).task
+    assert back == {task: task for task in known}
 
 
 def test_what_norms_have_counted_comes_back_too(tmp_path: Path) -> None:
@@ -137,7 +153,7 @@ def test_a_task_that_0_2_would_not_know_is_of_a_version_that_it_refuses(
     assert read(tmp_path / "fox").task == task
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changes", "said"),
     [
         ({"format": "other"}, "does not describe a Vitral classifier"),

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.cases import every_case
 from vitral.classifier.provenance import BASELINE, Provenance
 
 TRAINED = {"steps": 3}
@@ -24,9 +25,8 @@ def test_random_weights_mean_nothing_until_they_are_trained(source: str) -> None
 
 def test_scores_that_chance_reaches_too_are_doubted() -> None:
     at_chance = scores("test", 0.4, 0.31, 0.33)
-    assert Provenance("x", training=TRAINED, scores=at_chance).doubt() == (
-        "No better than chance: 40.0% of its 101 test images right, where always naming one class gets 33.0%."
-    )
+    doubt = Provenance("x", training=TRAINED, scores=at_chance).doubt()
+    assert all(fact in doubt for fact in ("No better than chance", "40.0% of its 101 test images", "33.0%")), doubt
     assert Provenance("x", training=TRAINED, scores=scores("test", 0.4, 0.331, 0.33)).doubt() == ""
 
 
@@ -35,8 +35,8 @@ def test_every_split_is_looked_at_and_the_first_doubt_said() -> None:
     assert "its 81 validation images" in Provenance("x", training=TRAINED, scores=both).doubt()
 
 
-@pytest.mark.parametrize("name", ["top1", "top1_low", "chance"])
-@pytest.mark.parametrize("value", [math.nan, -0.1, 1.1])
+@every_case("name", ["top1", "top1_low", "chance"])
+@every_case("value", [math.nan, -0.1, 1.1])
 def test_figures_that_are_no_shares_say_nothing(name: str, value: float) -> None:
     damaged = scores("test", 0.4, 0.3, 0.5) | {f"test/{name}": value}
     assert Provenance("x", training=TRAINED, scores=damaged).doubt() == ""
@@ -53,7 +53,7 @@ def beside(top1: float, images: int, rivals: dict[str, float], others: int) -> P
 def test_the_best_of_the_simple_classifiers_that_beat_it_is_named() -> None:
     rivals = {"knn": 0.62, "linear_probe": 0.75, "pixel_linear": 0.6}
     said = beside(0.61, 1000, rivals, 1000).shortfall()
-    assert said == "Doubtful: 61.0% of its test images right, where a simple linear probe got 75.0%."
+    assert all(fact in said for fact in ("Doubtful", "61.0% of its test images", "linear probe got 75.0%")), said
     with_neighbour = beside(0.61, 1000, {**rivals, "pixel_neighbour": 0.8}, 1000)
     assert "simple nearest neighbour on bare pixels got 80.0%" in with_neighbour.shortfall()
 
@@ -72,8 +72,8 @@ def test_nothing_is_said_where_it_is_as_good_or_nothing_is_known() -> None:
         assert Provenance(scores={key: value for key, value in known.items() if key != name}).shortfall() == ""
 
 
-@pytest.mark.parametrize("name", ["top1", "images", "images_of_baselines", "baseline_knn"])
-@pytest.mark.parametrize("value", [math.nan, -1, 0.5e-9, 1e308])
+@every_case("name", ["top1", "images", "images_of_baselines", "baseline_knn"])
+@every_case("value", [math.nan, -1, 0.5e-9, 1e308])
 def test_damaged_figures_beside_a_simple_classifier_say_nothing(name: str, value: float) -> None:
     damaged = {**beside(0.1, 1000, {"knn": 0.2}, 1000).scores, f"test/{name}": value}
     said = Provenance(scores=damaged).shortfall()

@@ -262,14 +262,6 @@ def test_a_file_of_experts_is_told_how_it_routes(tmp_path: Path, capsys: pytest.
     assert (experts["capacity_factor"], experts["batch_priority"], experts["blocks"]) == (4, True, [1])
 
 
-def test_a_run_goes_on_without_being_told_again_what_it_started_from(tmp_path: Path, there: Path) -> None:
-    arguments = ["--data", "photos", *QUICK[4:]]
-    run = tmp_path / "run"
-    assert main(["finetune", "--from", "vit-mu16", "--image-size", "32", "--out", str(run), *arguments]) == 0
-    assert "--from vit-mu16" in (run / "report.html").read_text()
-    assert main(["finetune", "--data", "photos", "--out", str(run), "--resume"]) == 0
-
-
 def test_a_run_of_the_written_recipe_gives_the_same_weights(there: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
     arguments = ["--data", "photos", *QUICK[:4], "--recipe", "runs/photos/recipe.toml", "--out", str(again)]

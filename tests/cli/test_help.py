@@ -8,6 +8,7 @@ import sys
 import pytest
 from cyclopts import App
 
+from tests.cases import every_case
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import app, main
 
@@ -53,7 +54,7 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@every_case("command", COMMANDS)
 def test_help_has_its_own_examples_and_names_its_flags(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     out = capsys.readouterr().out
@@ -68,7 +69,7 @@ def test_help_has_its_own_examples_and_names_its_flags(command: str, capsys: pyt
         assert shlex.split(example)[1] == command
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@every_case("command", COMMANDS)
 def test_every_example_can_be_typed_as_it_stands(command: str) -> None:
     for line, purpose in COMMANDS[command].examples:
         program, *tokens = shlex.split(line)
@@ -94,7 +95,8 @@ def test_the_commands_and_their_flags_are_the_agreed_ones() -> None:
     for command, flags in FLAGS.items():
         parsed = app[command]
         assert isinstance(parsed, App)
-        arguments = parsed.assemble_argument_collection(default_parameter=app.default_parameter)
+        collected = parsed.assemble_argument_collection(default_parameter=app.default_parameter)
+        arguments = [argument for argument in collected if argument.parse]  # others are for Python alone
         found = {name for argument in arguments for name in argument.names if name.startswith("-")}
         assert found == set(flags.split()), command
         # A help text of two lines in the source is shown with that break, wherever the terminal's is.

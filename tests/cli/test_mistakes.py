@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import vitral
+from tests.cases import every_case
 from tests.cli.conftest import QUICK, Refused, write_images
 from vitral.cli.main import main
 from vitral.errors import RecipeError
@@ -115,7 +116,7 @@ def test_the_newest_run_is_taken(
     assert "red of a" in [row["label"] for row in prediction["top"]]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "said"),
     [
         (("--from", "vit-mu61"), "Did you mean 'vit-mu16'?"),
@@ -139,7 +140,7 @@ def test_settings_that_cannot_be(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "said"),
     [
         (("--from", "vit-mu61"), "Did you mean 'vit-mu16'?"),
@@ -198,7 +199,7 @@ def test_pretraining_that_cannot_be(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "said"),
     [
         (("predikt",), 'Did you mean "predict"?'),
@@ -229,7 +230,8 @@ def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
     assert "already holds a run; go on with it by --resume" in refused(*again, "--seed", "7")
     assert "began with another 'seed'" in refused(*again, "--resume", "--seed", "7")
     line = refused(*again[:5], *QUICK[2:], "--resume", "--from", "vit-nano16")
-    assert "began with --from vit-mu16; it cannot go on with --from vit-nano16" in line
+    assert "--from vit-mu16;" in line
+    assert "--from vit-nano16" in line
     assert "is of 'vitral finetune'" in refused("pretrain", "--resume", "--out", "runs/photos")
     pretrain = ("pretrain", "--data", "photos", "--model", "vit-mu16", "--out", "runs/photos")
     assert "already holds a run" in refused(*pretrain)
@@ -273,14 +275,18 @@ def test_finetune_wants_data(refused: Refused) -> None:
     assert "Which data? Name a folder" in refused("finetune")
 
 
-def test_a_finished_run_goes_on_to_the_same_result(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("again", [("--data", "photos", *QUICK), ("--data", "photos")], ids=["all", "the data alone"])
+def test_a_finished_run_goes_on_to_the_same_result(
+    there: Path, capsys: pytest.CaptureFixture[str], again: tuple[str, ...]
+) -> None:
     before = contents(there / "runs" / "photos" / "classifier")
-    assert main(["finetune", "--data", "photos", "--out", "runs/photos", *QUICK, "--resume", "--json"]) == 0
+    assert main(["finetune", "--out", "runs/photos", *again, "--resume", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["folder"], result["steps"]) == ("runs/photos", 12)
     after = contents(there / "runs" / "photos" / "classifier")
     weights = there / "runs" / "photos" / "classifier" / "weights.safetensors"
     assert after[weights] == before[weights]
+    assert "--from vit-mu16" in (there / "runs" / "photos" / "report.html").read_text()
 
 
 def test_the_reading_of_nested_folders_is_kept_by_the_run(
@@ -307,4 +313,5 @@ def test_what_works_in_one_process_refuses_several(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert main([command, "somewhere"]) == 1
-    assert f"process 1: '{command}' works in one process; run it without torchrun." in capsys.readouterr().err
+    line = capsys.readouterr().err
+    assert all(fact in line for fact in ("process 1:", f"'{command}'", "torchrun")), line

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import vitral
+from tests.cases import every_case
 from tests.cli.conftest import Refused
 from tests.weights.client import type_command
 from tests.weights.hub_server import hub
@@ -46,7 +47,7 @@ def test_json_screen_and_files_say_the_same(
     assert said["best"] == "good"
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("other", "flag"),
     [
         (("--from", "good"), "--from"),
@@ -63,7 +64,9 @@ def test_json_screen_and_files_say_the_same(
 def test_what_is_about_training_cannot_go_with_it(
     among_starts: Path, refused: Refused, other: tuple[str, ...], flag: str
 ) -> None:
-    assert f"--starts compares and trains nothing, so {flag} cannot go with it." in refused(*COMPARE, "good", *other)
+    line = refused(*COMPARE, "good", *other)
+    assert "--starts" in line
+    assert f"{flag} cannot go with it" in line
 
 
 def test_the_table_is_printed_though_it_can_no_longer_be_written(
@@ -82,7 +85,7 @@ def test_the_table_is_printed_though_it_can_no_longer_be_written(
 
 def test_offline_is_said_with_its_flag(among_starts: Path, refused: Refused) -> None:
     said = refused(*COMPARE, "auto", "--offline")
-    assert "fetching is switched off (by --offline or HF_HUB_OFFLINE); name files or folders." in said
+    assert "switched off (by --offline or HF_HUB_OFFLINE)" in said
 
 
 def test_mistakes_are_one_line(among_starts: Path, refused: Refused) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cases import every_case
 from tests.data.written import EXPECTED, contents, encode, shard_bytes, write_folder, write_shards, write_tar, write_zip
 from vitral.data.open import open_data
 from vitral.errors import DataError, ImageError, VitralError
@@ -187,7 +188,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("place", range(len(BAD)))
+@every_case("place", range(len(BAD)))
 def test_bad_sources_are_refused_in_one_line(tmp_path: Path, place: int, memory: fsspec.AbstractFileSystem) -> None:
     write, message = BAD[place]
     with pytest.raises(VitralError) as refused:
@@ -254,7 +255,7 @@ def test_bad_images_in_an_archive_are_named_or_skipped(tmp_path: Path) -> None:
     path = write_zip(tmp_path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("photos/train/1/bad.png", b"broken")
-    with pytest.raises(ImageError, match=r"1 of 37 images cannot be read: '.*photos.zip:photos/train/1/bad.png'"):
+    with pytest.raises(ImageError, match=r"1 of 37 .*photos.zip:photos/train/1/bad.png'"):
         open_data(path)
     data = open_data(path, skip_bad_images=True)
     assert len(data.bad_images) == 1

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.data.digits import open_digits
 from vitral.data.loader import TrainingBatches, load_evaluation, load_training
 from vitral.data.sampling import batch_indices
@@ -37,8 +38,8 @@ def test_every_epoch_shows_every_example_once() -> None:
     }
 
 
-@pytest.mark.parametrize("endless", [False, True])
-@pytest.mark.parametrize("batch_size", [8, 9, 64, 1024])
+@every_case("endless", [False, True])
+@every_case("batch_size", [8, 9, 64, 1024])
 def test_copies_of_an_image_are_kept_apart_in_a_batch(batch_size: int, endless: bool) -> None:
     """MixUp takes the previous image; 67 % of these were copies of the same one, and mixing did nothing."""
     for step in range(4):
@@ -118,6 +119,7 @@ class Broken:
 def test_an_error_in_a_worker_is_the_same_error(workers: int) -> None:
     with pytest.raises(ImageError, match=r"^'three.jpg' is damaged.$"):
         list(load_evaluation(Broken(), PHOTOS.with_size(4), batch_size=2, workers=workers))
+    assert not multiprocessing.active_children(), "workers end with the error, not with the garbage"
 
 
 def test_splits_are_stratified() -> None:

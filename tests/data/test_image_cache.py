@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.cases import every_case
 from vitral.data import image_cache
 from vitral.data.digits import open_digits
 from vitral.data.image_cache import CachedImages
@@ -81,7 +82,7 @@ class Counted:
         return str(index)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changes", "shape", "expected"),
     [
         ({"crop": "inception", "min_area": 0.25}, (350, 500), (117, 167)),  # 64 / 0.55
@@ -131,7 +132,7 @@ def test_views_of_small_images_are_those_of_full_decoding(crop: Any) -> None:  #
         assert torch.equal(one.batch(step).images, other.batch(step).images)
 
 
-@pytest.mark.parametrize("crop", ["inception", "resized", "square", "padded", "none"])
+@every_case("crop", ["inception", "resized", "square", "padded", "none"])
 def test_views_of_large_images_show_the_same(photos: Path, crop: Any) -> None:  # noqa: ANN401
     how = dataclasses.replace(KEPT, crop=crop)
     one, other = (batches(source(photos), dataclasses.replace(how, decode=way)) for way in ("kept", "full"))

@@ -74,7 +74,7 @@ def test_cycles_and_unknown_classes_are_refused() -> None:
         levels({"tabby": "cat", "cat": "animal", "animal": "cat"}, ("cat", "tabby"), "tree")
     with pytest.raises(DataError, match="'a' stands above itself"):
         levels({"a": "a", "b": "a"}, ("a", "b"), "tree")
-    with pytest.raises(DataError, match="does not have 2 of the 3 classes: dgo, bird. Did you mean 'dog'"):
+    with pytest.raises(DataError, match="2 of the 3 classes: dgo, bird.* 'dog'"):
         levels(TREE, ("tabby", "dgo", "bird"), "tree")
     with pytest.raises(DataError, match="has the class 'animal' alone on its level"):
         levels({"cat": "animal", "dog": "animal"}, ("animal", "cat", "dog"), "tree")

@@ -103,7 +103,7 @@ def test_paths_that_do_not_exist_are_refused(root: Path) -> None:
     for name, text in (("a.csv", "image,label\n"), ("b.csv", ""), ("c.txt", "")):
         separator = " " if name.endswith("txt") else ","
         (root / name).write_text(text + lines(lambda path, label: f"elsewhere/{path}{separator}{label}"))  # noqa: B023
-        with pytest.raises(DataError, match=r"None of the 20 images in .* exists, such as .*elsewhere/cat/0.png"):
+        with pytest.raises(DataError, match=r"None of the 20 images .*elsewhere/cat/0.png"):
             open_data(root / name)
 
 
@@ -125,11 +125,11 @@ def test_a_class_whose_files_are_all_missing_is_named(root: Path) -> None:
     (root / "all.csv").write_text(lines(lambda path, name: f"pool/{path},{name}") + gone)
     data = open_data(root / "all.csv", skip_bad_images=True)
     assert data.class_names == NAMES
-    assert "No readable image of 1 of the 3 classes: blue." in data.notes
+    assert any("1 of the 3 classes: blue" in note for note in data.notes)
     whole = open_data(root / "pool")
     assert not [note for note in whole.notes if "readable" in note]
     (root / "one.csv").write_text("pool/cat/0.png,cat\npool/cat/2.png,cat\n" + gone)
-    with pytest.raises(DataError, match=r"only one class.* No readable image of 1 of the 2 classes: blue\.$"):
+    with pytest.raises(DataError, match=r"only one class.* 1 of the 2 classes: blue\.$"):
         open_data(root / "one.csv", skip_bad_images=True)
 
 
@@ -140,7 +140,7 @@ def test_a_class_of_only_damaged_images_is_named(root: Path) -> None:
         path.write_bytes(b"no image")
     data = open_data(root / "pool", skip_bad_images=True)
     assert data.class_names == NAMES
-    assert "No readable image of 1 of the 3 classes: blue." in data.notes
+    assert any("1 of the 3 classes: blue" in note for note in data.notes)
 
 
 def test_a_table_without_rows_is_refused_as_such(root: Path) -> None:

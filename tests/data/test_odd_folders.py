@@ -50,7 +50,7 @@ def test_a_broken_link_is_one_line_or_left_out(make: Make) -> None:
     (root / "b" / "self.png").symlink_to("self.png")
     (root / "b" / "note.txt").symlink_to("nowhere.txt")
     (root / "lost").symlink_to("nowhere")
-    with pytest.raises(ImageError, match=r"2 of 12 .*gone.png' is a link that leads nowhere.*`skip_bad_images=True`"):
+    with pytest.raises(ImageError, match=r"2 of 12 .*gone.png' .*link .*`skip_bad_images=True`"):
         open_data(root)
     data = open_data(root, skip_bad_images=True)
     assert count(data) == 10
@@ -273,7 +273,7 @@ def test_a_refusal_says_what_was_left_out(make: Make) -> None:
         open_data(root)
     alone = make({"images": 4}, "labelled")
     (alone / "labels.csv").write_text("image,label\nimages/0.png,cat\nimages/1.png,dog\n")
-    with pytest.raises(DataError, match=r"only one class \('images'\).*labels\.csv' is not read: .* name it instead"):
+    with pytest.raises(DataError, match=r"only one class \('images'\).*labels\.csv' is not read"):
         open_data(alone)
     assert open_data(alone / "labels.csv").class_names == ("cat", "dog")
 

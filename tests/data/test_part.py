@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import vitral
+from tests.cases import every_case
 from tests.cli.conftest import write_images
 from tests.data.written import CLASSES, EXPECTED, WRITERS, contents, encode
 from vitral import plugins
@@ -177,10 +178,10 @@ def test_the_path_in_a_share_is_the_sources(tmp_path: Path) -> None:
     assert read_part("part:10%:~/photos")[1] == str(Path.home() / "photos")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("spec", "message"),
     [
-        ("part:", "'' in 'part:' is no share; write part:SHARE:SOURCE, such as part:10%:photos/"),
+        ("part:", "'' in 'part:' is no share; .*part:10%:photos/"),
         ("part:digits", "'digits' in 'part:digits' is no share"),
         ("part:ten:digits", "'ten' .* is no share"),
         ("part:1e-1:digits", "'1e-1' .* is no share"),
@@ -226,7 +227,7 @@ def test_a_run_on_a_share_goes_on_with_that_share_alone(
     assert vitral.load("run").provenance.training["data_fingerprint"] == run["data_fingerprint"]
     capsys.readouterr()
     assert main(["finetune", "--out", "run", "--resume", "--data", "part:20%:digits"]) == 1
-    assert "a share of 1/5 of the training images is learned from, was 1/10" in capsys.readouterr().err
+    assert "1/5 of the training images is learned from, was 1/10" in capsys.readouterr().err
     assert main(["finetune", "--out", "run", "--resume", "--data", "part:0.1:digits"]) == 0
     with pytest.raises(TrainingError, match="of the training images is learned from, was 1/10"):
         vitral.finetune("digits", out="run", resume=True, listener=ignore)

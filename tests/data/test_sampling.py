@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import every_case
 from vitral.data.sampling import WINDOW, batch_indices
 from vitral.data.splits import DRAWN_ANEW, make_splits, stratified
 from vitral.data.stored import Entry
@@ -115,8 +116,8 @@ def test_examples_within_a_window_are_shuffled_across_its_shards() -> None:
     assert len({place // 10 for place in order[:10]}) > 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
+@every_case("seed", range(3))
+@every_case(
     ("sizes", "shares", "counts"),
     [
         ([50, 10, 2], (0.1, 0.2), [[35, 5, 10], [7, 1, 2], [2, 0, 0]]),

@@ -92,40 +92,36 @@ def write(folder: Path, classes: dict[str, int]) -> Path:
 def test_classes_of_too_few_images_to_be_scored_are_named(tmp_path: Path) -> None:
     small = {f"class {number}": 2 for number in range(12)}
     data = open_data(write(tmp_path / "photos", {"large": 30, **small}))
-    assert data.notes == (
-        "No train/ folder, so the images of each class that has enough of them were split: 80 % train, 10 % validation, "
-        "10 % test.",
-        "12 classes have too few images to be scored: class 0, class 1, class 2, class 3, class 4, … (12 in all).",
+    split, few = data.notes
+    assert all(fact in split for fact in ("No train/", "80 % train", "10 % validation", "10 % test")), split
+    assert all(fact in few for fact in ("12 classes", "class 0, class 1, class 2, class 3, class 4, … (12 in all)")), (
+        few
     )
     assert set(data.splits["test"].labels().tolist()) == {data.class_names.index("large")}
     data = open_data(write(tmp_path / "more" / "train", {"cat": 1, "dog": 20}).parent)
-    assert data.notes == (
-        "No val/ folder, so 10 % of the training images of each class that has enough of them became the validation split.",
-        "No test/ folder: scores are on the validation split.",
-        "1 class has too few images to be scored: cat.",
-    )
+    split, judged, few = data.notes
+    assert all(fact in split for fact in ("No val/", "10 % of the training images")), split
+    assert all(fact in judged for fact in ("No test/", "validation split")), judged
+    assert all(fact in few for fact in ("1 class ", ": cat.")), few
 
 
 def test_where_all_classes_have_too_few_images_no_split_is_claimed(tmp_path: Path) -> None:
     data = open_data(write(tmp_path / "photos", {"cat": 2, "dog": 2}))
     assert list(data.splits) == ["train"]
-    assert data.notes == (
-        "No train/ folder, and too few images of each class to split: all are trained on, and scored.",
-    )
+    (note,) = data.notes
+    assert all(fact in note for fact in ("No train/", "too few images of each class")), note
     data = open_data(write(tmp_path / "sorted" / "train", {"cat": 1, "dog": 1}).parent)
     assert list(data.splits) == ["train"]
-    assert data.notes == (
-        "No val/ folder, and too few images of each class for a validation split.",
-        "No test/ folder: scores are on the training images.",
-    )
+    split, judged = data.notes
+    assert all(fact in split for fact in ("No val/", "too few images of each class")), split
+    assert all(fact in judged for fact in ("No test/", "training images")), judged
 
 
 def test_classes_without_validation_images_are_scored_where_there_are_test_images(tmp_path: Path) -> None:
     write(tmp_path / "photos" / "train", {"cat": 1, "dog": 20})
     data = open_data(write(tmp_path / "photos" / "test", {"cat": 3, "dog": 3}).parent)
-    assert data.notes == (
-        "No val/ folder, so 10 % of the training images of each class that has enough of them became the validation split.",
-    )
+    (note,) = data.notes
+    assert all(fact in note for fact in ("No val/", "10 % of the training images")), note
 
 
 def test_a_validation_split_drawn_from_changed_training_images_is_said_to_hold_learned_ones(tmp_path: Path) -> None:
@@ -155,10 +151,10 @@ def test_a_check_names_what_it_finds(photos: Path) -> None:
             pixels[0, number] = 200
             Image.fromarray(pixels).save(photos / folder / f"like-{number}.png")
     ours = "; ".join(check_data(photos).problems())
-    assert "of images that look alike stands on several sides of the split that Vitral made" in ours
+    assert "look alike stands on several sides of the split" in ours
     assert "groups of images that look alike have different classes" in ours
     assert "equal images" not in ours
     for split in ("train", "test"):
         shutil.copytree(photos, photos.parent / "split" / split)
     theirs = "; ".join(check_data(photos.parent / "split").problems())
-    assert "groups of equal images stand in several splits: scores would be too good" in theirs
+    assert "groups of equal images stand in several splits" in theirs

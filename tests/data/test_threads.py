@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.cases import every_case
 from vitral.data.threads import AT_ONCE, WORTHWHILE_SECONDS, in_threads
 
 QUICK, SLOW = 0.0, 2 * WORTHWHILE_SECONDS
@@ -12,7 +13,7 @@ both = pytest.mark.parametrize("seconds", [QUICK, SLOW], ids=["quick", "slow"])
 
 
 @both
-@pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 7 * AT_ONCE - 3])
+@every_case("count", [0, 1, AT_ONCE, AT_ONCE + 1, 7 * AT_ONCE - 3])
 def test_results_come_in_order_one_for_each_item(count: int, seconds: float) -> None:
     def square(item: int) -> int:
         if seconds:

@@ -129,7 +129,7 @@ def test_layers_that_cost_accuracy_stay_in_fp32(run: Path, monkeypatch: pytest.M
     assert found.quantization.exact - found.quantization.score <= 0.005
     assert [row[2] for row in found.tables()[0].rows[:3]] == ["fp32"] * 3
     monkeypatch.setattr(module, "MOST_KEPT", 2 / len(names))
-    with pytest.raises(ModelError, match=r"^int8 loses more than 0\.50% on the \d+ validation images: .* with 2 of"):
+    with pytest.raises(ModelError, match=r"more than 0\.50% on the \d+ validation images.* 2 of"):
         quantize(run, "digits", listener=ignore)
 
 
@@ -210,7 +210,7 @@ def test_bad_input_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> No
         quantize("vit-mu4", "digits", write=True, listener=ignore)
     model = vitral.create_model("resnet-10", num_classes=10)
     convolutions = Classifier(model, PHOTOS.with_size(model.image_size), open_digits().class_names)
-    with pytest.raises(ModelError, match=r"linear layers of a transformer's blocks, and resnet-10 has none"):
+    with pytest.raises(ModelError, match=r"transformer.* resnet-10 has none"):
         quantize(convolutions, "digits", listener=ignore)
     monkeypatch.setattr(choice, "measured", lambda model, way, form=None: 1.0 if way.precision == "int8" else 2.0)
     with pytest.raises(ModelError, match="int8 would be slower here"):

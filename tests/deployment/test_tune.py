@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import vitral
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.cli.main import main
@@ -22,7 +23,7 @@ from vitral.deployment.bench import Bench
 from vitral.deployment.tune import Tuned, read_latency, tune
 from vitral.errors import DataError, VitralError, WeightsError
 from vitral.evaluation import candidates as module
-from vitral.evaluation.candidates import Candidate, candidates, image_sizes, merge_counts
+from vitral.evaluation.candidates import TimedSetting, candidates, image_sizes, merge_counts
 from vitral.evaluation.looks import times_opened
 from vitral.events import Event, Message, ignore
 from vitral.inference.choice import Computation
@@ -194,7 +195,8 @@ def test_where_all_take_longer_the_curve_is_shown_and_nothing_written(
     before = (run / "classifier/classifier.json").read_text()
     assert main(["tune", str(run), "--latency", "0.001ms", "--data", "digits"]) == 1
     shown = capsys.readouterr()
-    assert "No setting computes an image within 0.001 ms here: the fastest" in shown.err
+    assert "No setting" in shown.err
+    assert "within 0.001 ms" in shown.err
     assert "No faster setting is as good" in shown.out
     assert (run / "classifier/classifier.json").read_text() == before
     assert not (run / "classifier/tuning.svg").exists()
@@ -293,7 +295,7 @@ def test_sizes_are_whole_patches_from_half_to_five_quarters() -> None:
 def test_the_frontier_has_no_setting_that_a_faster_one_is_as_good_as(tmp_path: Path) -> None:
     pairs = [(1.0, 0.2), (2.0, 0.5), (3.0, 0.4), (4.0, 0.5), (5.0, 0.9), (6.0, 0.1)]
     tried = tuple(
-        tuning.Tried(Candidate((28, 28), Computation("torch", "fp32", index), took), score, 1.0)
+        tuning.Tried(TimedSetting((28, 28), Computation("torch", "fp32", index), took), score, 1.0)
         for index, (took, score) in enumerate(pairs)
     )
     found = Tuned(None, tried, 10.0, "network", 0.9, "accuracy", "data", 100, "machine", 1, 0.5)
@@ -312,7 +314,7 @@ def test_a_latency_is_read(text: str | float, milliseconds: float) -> None:
     assert read_latency(text) == pytest.approx(milliseconds)
 
 
-@pytest.mark.parametrize("text", ["", "fast", "-3ms", "0ms", "3m", "nan", "inf", "1e3", "10ms10ms"])
+@every_case("text", ["", "fast", "-3ms", "0ms", "3m", "nan", "inf", "1e3", "10ms10ms"])
 def test_what_is_no_latency_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="no time that an image may take"):
         read_latency(text)

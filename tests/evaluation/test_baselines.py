@@ -69,7 +69,7 @@ def test_of_random_weights_the_linear_model_on_pixels_is_scored_alone(
         assert known.pixel_linear is not None
         assert known.pixel_linear > 0.8
         figures = f"linear model {known.pixel_linear:.1%}, of {known.num_test} test images"
-        assert known.sentence() == f"Before training, on bare pixels: {figures}. Training should beat that."
+        assert f"on bare pixels: {figures}." in known.sentence()
     with pytest.raises(AssertionError, match="went through"):  # what is known of pixels alone does not do for features
         score_baselines(digit_classifier, open_digits(), fitted=fitted)
 

@@ -47,9 +47,7 @@ def test_images_that_may_have_several_right_labels_are_refused(
     digits = open_digits()
     splits = {name: Several(source, range(3)) for name, source in digits.splits.items()}
     data = dataclasses.replace(digits, splits=splits, class_names=tuple(SHADES), task=ANY_RIGHT_LABEL)
-    with pytest.raises(
-        DataError, match="Images of digits may have several right labels; only images that have one class"
-    ):
+    with pytest.raises(DataError, match="digits .*several right labels"):
         ask(shade_classifier(tiny_config, list(SHADES)), data)
 
 

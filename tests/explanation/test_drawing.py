@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import every_case
 from vitral.errors import ImageError
 from vitral.explanation.drawing import INK, WARNING, Style
 from vitral.explanation.explain import MARK, Explanation
@@ -53,11 +54,11 @@ def test_label_and_legend_are_written() -> None:
     assert holds(foot, (18, 22, 64)) or len(np.unique(foot.reshape(-1, 3), axis=0)) > 200  # the scale's own colours
 
 
-@pytest.mark.parametrize(
+@every_case(
     "label",
     ["", "x" * 500, "קוד " * 40, "קטה", "猫", "\x1b[31m\n\x00", "<script>alert(1)</script>", "👩‍👩‍👧 \U0010fffe"],
 )
-@pytest.mark.parametrize("width", [1, 90, 2000])
+@every_case("width", [1, 90, 2000])
 def test_any_right_label_can_be_drawn_in_any_width(label: str, width: int) -> None:
     drawing = explanation(120, width, label).draw()
     assert holds(drawing[:, -1:], INK) == 0

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import every_case
 from tests.explanation.networks import MAPPED, SIZE, random_network
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
@@ -135,7 +136,7 @@ def same(found: np.ndarray, expected: np.ndarray, name: str = "") -> None:
     np.testing.assert_allclose(found / expected.max(), expected / expected.max(), rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", CHAINED)
+@every_case("name", CHAINED)
 def test_rollout_is_its_formula(name: str) -> None:
     classifier, images, by_hand = doubled(name)
     by_hand(images.requires_grad_())
@@ -148,8 +149,8 @@ def test_rollout_is_its_formula(name: str) -> None:
     same(explanation.relevance.flatten(), row[-explanation.relevance.size :], name)
 
 
-@pytest.mark.parametrize("label", [None, "cat"])
-@pytest.mark.parametrize("name", CHAINED)
+@every_case("label", [None, "cat"])
+@every_case("name", CHAINED)
 def test_relevance_is_its_formula(name: str, label: str | None) -> None:
     classifier, images, by_hand = doubled(name)
     logits = by_hand(images.requires_grad_())
@@ -168,7 +169,7 @@ def test_relevance_is_its_formula(name: str, label: str | None) -> None:
     assert explanation.method == "class-specific relevance"
 
 
-@pytest.mark.parametrize("name", CHAINED)
+@every_case("name", CHAINED)
 def test_one_layer_and_one_head_are_the_networks_own(name: str) -> None:
     classifier, images, by_hand = doubled(name)
     by_hand(images.requires_grad_())
@@ -252,8 +253,8 @@ def test_a_layer_of_coatnet_is_the_mean_of_its_queries() -> None:
     same(shown.relevance, expected[1])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("label", [None, "bee"])
+@every_case("name", CONFIGS)
+@every_case("label", [None, "bee"])
 def test_auto_explains_every_family(name: str, label: str | None) -> None:
     classifier = classifier_of(name)
     shown = explain(classifier, photo(), label=label)
@@ -268,7 +269,7 @@ def test_auto_explains_every_family(name: str, label: str | None) -> None:
     assert shown.probability == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "method", "said"),
     [
         ("cvt", "rollout", "CvT cannot be .* keys are of fewer positions than its queries"),
@@ -292,7 +293,7 @@ def test_what_a_family_does_not_allow_is_said_with_the_reason(name: str, method:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("asked", "said"),
     [
         ({"layer": 4}, "3 layers of attention, counted from 1; there is no layer 4"),

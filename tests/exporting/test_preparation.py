@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.exporting.preparation import PreparationGraph
 from vitral.images.decode import Pixels
@@ -46,9 +47,9 @@ def furthest(preprocessing: Preprocessing, height: int, width: int) -> float:
     return float((found - own).abs().max()) / LEVEL
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("resize", ["squash", "crop"])
-@pytest.mark.parametrize("resampler", ["torch", "pillow"])
+@every_case("interpolation", ["bilinear", "bicubic"])
+@every_case("resize", ["squash", "crop"])
+@every_case("resampler", ["torch", "pillow"])
 def test_in_8_bits_it_is_the_same_in_every_bit(
     resampler: Resampler, resize: Resize, interpolation: Interpolation
 ) -> None:
@@ -60,9 +61,9 @@ def test_in_8_bits_it_is_the_same_in_every_bit(
         assert furthest(preprocessing, *size) < 1e-3, (target, fraction, size)
 
 
-@pytest.mark.parametrize("antialias", [False, True])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest"])
-@pytest.mark.parametrize("resize", ["squash", "crop"])
+@every_case("antialias", [False, True])
+@every_case("interpolation", ["bilinear", "bicubic", "nearest"])
+@every_case("resize", ["squash", "crop"])
 def test_in_float32_it_is_the_same_to_its_rounding(
     resize: Resize, interpolation: Interpolation, antialias: bool
 ) -> None:

@@ -16,7 +16,7 @@ from tests.models.test_contract import VIT, make
 from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
-from vitral.classifier.setting import Setting
+from vitral.classifier.tuning import Tuning
 from vitral.cli.main import main
 from vitral.errors import ModelError
 from vitral.events import ignore
@@ -158,7 +158,7 @@ def test_what_tune_has_set_is_carried_over(saved: Path, tmp_path: Path, photos: 
     tuned = folder.read(saved)
     side = tuned.model.image_size[0]
     smaller = side - tuned.model.config.patch_size[0]
-    tuned.setting = Setting(
+    tuned.setting = Tuning(
         *((smaller, smaller), "packed", "bf16", 2), 1.0, 2.0, "another", 1, "photos", 4, exact=1.0, score=1.0
     )
     path = folder.save(tuned, tmp_path / "tuned")

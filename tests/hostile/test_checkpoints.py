@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import save
 
 import vitral
+from tests.cases import every_case
 from tests.golden.reference import weights
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save as save_classifier
@@ -203,7 +204,7 @@ def test_the_tensor_is_named(name: str, says: str, tmp_path: Path) -> None:
         vitral.load(path)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "says"),
     [
         ("packed-8.npz", "damaged archive"),

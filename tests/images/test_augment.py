@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
+from tests.cases import every_case
 from vitral.images.augment import Augmentation, _padded, augment, resized_box, training_view
 from vitral.images.decode import Pixels, Shrink, read_image
 
@@ -35,8 +36,8 @@ def reader(content: bytes) -> functools.partial[Pixels]:
     return functools.partial(read, content)
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@every_case("orientation", range(1, 9))
+@every_case("mode", ["RGB", "L", "CMYK"])
 def test_the_direct_decoder_gives_pillows_pixels(orientation: int, mode: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -87,9 +88,9 @@ def test_resized_boxes_have_even_areas_and_shapes() -> None:
     assert resized_box((10, 1000), 0.9, rng)[2:] == (10, 13)
 
 
-@pytest.mark.parametrize("crop", ["inception", "resized", "square", "padded", "none"])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "random"])
-@pytest.mark.parametrize("size", [(24, 24), (33, 20)])
+@every_case("crop", ["inception", "resized", "square", "padded", "none"])
+@every_case("interpolation", ["bilinear", "bicubic", "random"])
+@every_case("size", [(24, 24), (33, 20)])
 def test_every_crop_gives_the_size(crop: str, interpolation: str, size: tuple[int, int]) -> None:
     how = Augmentation(crop=crop, interpolation=interpolation)  # type: ignore[arg-type]
     for shape in ((50, 70), (24, 24), (5, 90)):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torchvision.transforms import RandomResizedCrop
 
+from tests.cases import every_case
 from vitral.images import augment as module
 from vitral.images.augment import Augmentation, inception_box, resized_box, training_view
 from vitral.images.decode import Pixels, Shrink
@@ -76,8 +77,8 @@ MEASURES: tuple[Callable[[Box], float], ...] = (
 )
 
 
-@pytest.mark.parametrize("shape", [(375, 500), (64, 64), (32, 32), (30, 300), (300, 9), (3, 2), (1, 1)])
-@pytest.mark.parametrize("min_area", [0.05, 0.6, 0.9, 1.0])
+@every_case("shape", [(375, 500), (64, 64), (32, 32), (30, 300), (300, 9), (3, 2), (1, 1)])
+@every_case("min_area", [0.05, 0.6, 0.9, 1.0])
 def test_inception_boxes_are_tensorflows(shape: tuple[int, int], min_area: float) -> None:
     rng, other = np.random.default_rng(0), np.random.default_rng(0)
     for _ in range(DRAWS):
@@ -95,8 +96,8 @@ def test_resized_boxes_are_torchvisions(shape: tuple[int, int], min_area: float)
         assert kolmogorov([measure(box) for box in ours], [measure(box) for box in theirs]) < 0.07
 
 
-@pytest.mark.parametrize("draw", [inception_box, resized_box])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 1), (3, 2), (1, 700), (700, 1)])
+@every_case("draw", [inception_box, resized_box])
+@every_case("shape", [(1, 1), (1, 2), (2, 1), (3, 2), (1, 700), (700, 1)])
 def test_boxes_of_the_smallest_images_lie_in_them(draw: Callable[..., Box], shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
     for min_area in (0.0001, 0.5, 1.0):
@@ -116,7 +117,7 @@ def test_where_no_box_fits_the_whole_or_the_middle_is_taken() -> None:
     assert resized_box((301, 300), 1.0, rng) == (0, 0, 301, 300)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("side", "size", "factor"),
     [(1200, 64, 8), (512, 64, 8), (511, 64, 4), (256, 64, 4), (255, 64, 2), (128, 64, 2), (127, 64, 1), (20, 64, 1)],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_image
 
+from tests.cases import every_case
 from vitral.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from vitral.images.decode import Pixels
 from vitral.seeds import generator
@@ -22,7 +23,7 @@ def test_there_are_fifteen() -> None:
     assert len(CORRUPTIONS) == 15
 
 
-@pytest.mark.parametrize("name", CORRUPTIONS)
+@every_case("name", CORRUPTIONS)
 def test_the_size_stays_the_input_stays_and_the_seed_decides(photo: Pixels, name: str) -> None:
     before = photo.copy()
     for image in (photo, photo[:37, :53]):
@@ -40,7 +41,7 @@ STEADY = ("gaussian noise", "shot noise", "impulse noise", "defocus blur", "brig
 
 
 # Elastic shifts change their kind after the second severity, and frost darkens what it covers; pixels say little of either.
-@pytest.mark.parametrize("name", sorted(set(CORRUPTIONS) - {"elastic transform", "frost"}))
+@every_case("name", sorted(set(CORRUPTIONS) - {"elastic transform", "frost"}))
 def test_a_higher_severity_is_further_from_the_image(photo: Pixels, name: str) -> None:
     away = [float(np.abs(drawn(photo, name, severity).astype(float) - photo).mean()) for severity in SEVERITIES]
     assert away[-1] > 1.1 * away[0]

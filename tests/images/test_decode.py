@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import every_case
 from tests.conftest import Record
 from vitral.errors import ImageError
 from vitral.images.decode import count_scans, read_image
@@ -111,7 +112,7 @@ def test_there_are_sixty_kinds(record_counts: Record) -> None:
 
 
 @pytest.mark.requirement(id="R15")
-@pytest.mark.parametrize(("name", "data", "expected", "off"), VALID, ids=[case[0] for case in VALID])
+@every_case(("name", "data", "expected", "off"), VALID, ids=[case[0] for case in VALID])
 def test_a_valid_image_is_read_right(name: str, data: bytes, expected: np.ndarray, off: int, tmp_path: Path) -> None:
     path = tmp_path / "image.txt"  # the extension says nothing
     path.write_bytes(data)
@@ -194,7 +195,7 @@ def test_1000_malformed_images(tmp_path: Path, record_counts: Record) -> None:
     record_counts("R14", check_malformed(tmp_path, 1000))
 
 
-@pytest.mark.parametrize("name", [name for name, _ in other_formats()])
+@every_case("name", [name for name, _ in other_formats()])
 def test_what_is_not_an_image_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jpg"
     path.write_bytes(dict(other_formats())[name])

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from tests.cases import every_case
 from vitral.images.detail import detail_side
 
 SIDES = (32, 48, 64, 80, 96, 112, 128, 160)
@@ -26,10 +27,10 @@ def test_a_photograph_that_was_not_enlarged_shows_more_at_its_own_size(photo: in
     assert detail_side(resized(PHOTOS[photo], side, Image.Resampling.BICUBIC), SIDES) is None
 
 
-@pytest.mark.parametrize("how", ["BILINEAR", "BICUBIC", "LANCZOS"])
-@pytest.mark.parametrize("enlarged", [1.6, 3.5, 9.0])
-@pytest.mark.parametrize("side", [32, 48, 64, 96])
-@pytest.mark.parametrize("photo", range(len(PHOTOS)))
+@every_case("how", ["BILINEAR", "BICUBIC", "LANCZOS"])
+@every_case("enlarged", [1.6, 3.5, 9.0])
+@every_case("side", [32, 48, 64, 96])
+@every_case("photo", range(len(PHOTOS)))
 def test_an_enlarged_one_shows_what_it_did_before(photo: int, side: int, enlarged: float, how: str) -> None:
     small = resized(PHOTOS[photo], side, Image.Resampling.BICUBIC)
     large = Image.fromarray(resized(small, round(enlarged * side), Image.Resampling[how]))

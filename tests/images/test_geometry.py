@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import every_case
 from vitral.images import pillow_operations, tensorflow_operations
 from vitral.images.augment import Augmentation, augment, training_view
 from vitral.images.decode import Pixels, Shrink, read_image
@@ -48,8 +49,8 @@ def agreement(view: Pixels, mask: Mask) -> float:
     return float((bright == (mask > 0))[~edge].mean())
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("shape", [(60, 60), (97, 143), (200, 90), (30, 33)])
+@every_case("way", WAYS)
+@every_case("shape", [(60, 60), (97, 143), (200, 90), (30, 33)])
 def test_a_mask_follows_the_image(way: str, shape: tuple[int, int]) -> None:
     image, mask = scene(*shape)
     for seed in range(12):
@@ -61,8 +62,8 @@ def test_a_mask_follows_the_image(way: str, shape: tuple[int, int]) -> None:
         assert agreement(view.pixels.permute(1, 2, 0).numpy(), moved) > 0.995, seed
 
 
-@pytest.mark.parametrize("policy", ["timm-randaugment", "big-vision-randaugment", "autoaugment"])
-@pytest.mark.parametrize("name", ["Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"])
+@every_case("policy", ["timm-randaugment", "big-vision-randaugment", "autoaugment"])
+@every_case("name", ["Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"])
 def test_a_mask_follows_each_operation_of_a_policy(policy: str, name: str) -> None:
     image, mask = scene(80, 100)
     big_vision = policy == "big-vision-randaugment"
@@ -137,7 +138,7 @@ def test_a_mask_of_the_whole_image_fits_a_view_that_was_decoded_smaller() -> Non
     assert shrunk == 6
 
 
-@pytest.mark.parametrize("way", WAYS)
+@every_case("way", WAYS)
 def test_points_are_where_the_mask_is(way: str) -> None:
     """A box of a few pixels goes with its middle."""
     for seed in range(20):

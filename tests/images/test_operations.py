@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
+from tests.cases import every_case
 from tests.images.sources import MEAN, big_vision_operation, photo, timm_operation
 from vitral.images import pillow_operations, tensorflow_operations
 from vitral.images.pillow_operations import Canvas
@@ -17,8 +18,8 @@ BILINEAR, BICUBIC, NEAREST = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
 MAGNITUDES = (0.0, 1.0, 3.0, 5.5, 9.0, 10.0)
 
 
-@pytest.mark.parametrize("kernel", [BILINEAR, BICUBIC])
-@pytest.mark.parametrize("name", TIMM)
+@every_case("kernel", [BILINEAR, BICUBIC])
+@every_case("name", TIMM)
 def test_timms_operations_at_every_strength(name: str, kernel: Image.Resampling) -> None:
     image = photo(20, 26)
     for magnitude in MAGNITUDES:
@@ -30,8 +31,8 @@ def test_timms_operations_at_every_strength(name: str, kernel: Image.Resampling)
             assert np.array_equal(np.asarray(ours), timm_operation(name, magnitude, sign, kernel)(image)), magnitude
 
 
-@pytest.mark.parametrize("shape", [(20, 26), (31, 9)])
-@pytest.mark.parametrize("name", [name for name in BIG_VISION if name != "Cutout"])
+@every_case("shape", [(20, 26), (31, 9)])
+@every_case("name", [name for name in BIG_VISION if name != "Cutout"])
 def test_big_visions_operations_at_every_strength(name: str, shape: tuple[int, int]) -> None:
     image = photo(*shape)
     for magnitude in (*MAGNITUDES, 15.0, 20.0, 30.0):
@@ -102,7 +103,7 @@ def test_an_angle_between_takes_the_nearest_pixel_and_grey_from_beyond() -> None
                 assert turned[row, column].tolist() == (image[source].tolist() if inside else [128] * 3)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "value", "of"),
     [
         ("Posterize", 3, lambda value: value // 32 * 32),
@@ -130,7 +131,7 @@ def test_tables_of_big_vision_for_every_value(name: str, value: float, of: Calla
     assert np.array_equal(tensorflow_operations.OPERATIONS[name](image, value), expected)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "value", "of"),
     [
         ("Posterize", 3, lambda value: value // 32 * 32),

@@ -12,6 +12,7 @@ from torchvision.transforms import ColorJitter, v2
 from torchvision.transforms import functional as torchvision_functional
 from torchvision.transforms.autoaugment import AutoAugment, _apply_op
 
+from tests.cases import every_case
 from tests.images.sources import MEAN, Pixels, big_vision_operation, photo, timm_operation
 from vitral import plugins
 from vitral.errors import PluginError, RecipeError
@@ -94,8 +95,8 @@ def test_the_recipes_name_every_randaugment_magnitude_of_their_papers() -> None:
     assert (9, 0.5) in {(how.magnitude, how.magnitude_std) for how in PUBLISHED if how.policy == "timm-randaugment"}
 
 
-@pytest.mark.parametrize("magnitude", sorted({*TIMM, 0.0, 3.0, 10.0}))
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "random"])
+@every_case("magnitude", sorted({*TIMM, 0.0, 3.0, 10.0}))
+@every_case("interpolation", ["bilinear", "bicubic", "random"])
 def test_timms_randaugment_draws_each_operation_of_its_source_as_often(magnitude: float, interpolation: str) -> None:
     image = photo()
     kernels = {"bilinear": (BILINEAR,), "bicubic": (BICUBIC,), "random": (BILINEAR, BICUBIC)}[interpolation]
@@ -118,8 +119,8 @@ def test_timms_randaugment_draws_each_operation_of_its_source_as_often(magnitude
     held(shares(views(image, settings), expected), probabilities, expected)
 
 
-@pytest.mark.parametrize("magnitude", sorted({*BIG_VISION, 12.0, 27.0}))
-@pytest.mark.parametrize("shape", [(24, 22), (5, 230)])
+@every_case("magnitude", sorted({*BIG_VISION, 12.0, 27.0}))
+@every_case("shape", [(24, 22), (5, 230)])
 def test_big_visions_randaugment_draws_each_operation_of_its_source_as_often(
     magnitude: float, shape: tuple[int, int]
 ) -> None:
@@ -185,7 +186,7 @@ def test_timms_magnitude_varies_from_operation_to_operation_and_is_cut_off_at_te
     assert abs(sum(value * count for value, count in added.items()) / total - expected.mean()) < 1.0
 
 
-@pytest.mark.parametrize("how", PUBLISHED, ids=lambda how: f"{how.policy}-{how.magnitude:g}-{how.interpolation}")
+@every_case("how", PUBLISHED, ids=lambda how: f"{how.policy}-{how.magnitude:g}-{how.interpolation}")
 def test_two_thousand_draws_of_every_published_policy(how: Augmentation) -> None:
     rng = np.random.default_rng(0)
     image = photo(20, 18)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import vitral
+from tests.cases import every_case
 from tests.forks import Fork
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError
@@ -46,14 +47,14 @@ def furthest(model: Model, engine: Engine, precision: engines.Precision) -> floa
     return float((answer - exact).abs().max() / exact.std())
 
 
-@pytest.mark.parametrize("engine", AT_ONCE)
-@pytest.mark.parametrize("name", CONFIGS)
+@every_case("engine", AT_ONCE)
+@every_case("name", CONFIGS)
 def test_fp32_is_the_network_to_its_rounding(name: str, engine: Engine) -> None:
     assert furthest(make(name), engine, "fp32") < 2e-5
 
 
 @in_bf16
-@pytest.mark.parametrize("name", CONFIGS)
+@every_case("name", CONFIGS)
 def test_bf16_is_near_and_not_the_same(name: str, engine: Engine) -> None:
     if "experts" in name:
         pytest.skip("a rounding may send a token to another expert")
@@ -63,9 +64,7 @@ def test_bf16_is_near_and_not_the_same(name: str, engine: Engine) -> None:
 def test_a_cpu_that_multiplies_no_packed_bf16_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtimes, "HAS_FUSED_BF16", False)
     model = make("deit")
-    with pytest.raises(
-        ModelError, match=r"^Weights in bf16 are packed for a CPU that has AVX512; take engine 'torch', or fp32\.$"
-    ):
+    with pytest.raises(ModelError, match=r"bf16 .*AVX512.*engine 'torch', or fp32\.$"):
         EnginePredictor(model, "packed", "bf16").logits(images(model))
 
 
@@ -84,7 +83,7 @@ def test_openvino_computes_in_bf16_where_that_is_asked_for() -> None:
 @NEEDS["onnxruntime"]
 def test_onnx_runtime_refuses_bf16_in_one_line() -> None:
     model = make("deit")
-    with pytest.raises(ModelError, match=r"^The engine 'onnxruntime' computes in fp32; take another engine\.$"):
+    with pytest.raises(ModelError, match=r"'onnxruntime' computes in fp32"):
         EnginePredictor(model, "onnxruntime", "bf16").logits(images(model))
     with pytest.raises(ModelError, match=r"computes in fp32"):  # before any image is read
         predictor_of(model, "onnxruntime", "bf16", ignore)
@@ -232,7 +231,5 @@ def test_a_runtime_that_fails_is_named_in_one_line(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(runtimes.RUNTIMES, "packed", broken)
     model = make("deit")
-    with pytest.raises(
-        ModelError, match=r"^packed in bf16 cannot compute ViT.* \(no such kernel\); take another engine.$"
-    ):
+    with pytest.raises(ModelError, match=r"^packed in bf16 .*ViT.* \(no such kernel\)"):
         EnginePredictor(model, "packed", "bf16").logits(images(model))

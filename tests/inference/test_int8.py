@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.cases import every_case
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError, VitralError
 from vitral.events import Event, Message, ignore
@@ -132,7 +133,7 @@ def test_integers_end_where_the_range_ends() -> None:
 
 
 @needs_vnni
-@pytest.mark.parametrize("name", LAYERED)
+@every_case("name", LAYERED)
 def test_every_family_computes_in_int8_near_fp32(name: str) -> None:
     model = learned(name)
     batch = images(model, 3)
@@ -306,7 +307,7 @@ def changed(values: dict[str, Any], **to: object) -> dict[str, Any]:
     return {**values, "layers": {**values["layers"], first(values): {**values["layers"][first(values)], **to}}}
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
+@every_case("damage", DAMAGED)
 def test_a_damaged_form_is_one_line(damage: str) -> None:
     model = make("deit")
     values = DAMAGED[damage](quantization_of(model).to_json())
@@ -325,7 +326,7 @@ def test_int8_is_refused_in_one_line_where_it_cannot_be_or_does_not_pay(
         predictor_of(model, None, "int8", ignore)
     with pytest.raises(ModelError, match=r"^The engine 'openvino' computes in fp32 or bf16|not installed"):
         predictor_of(model, "openvino", "int8", ignore, form)
-    with pytest.raises(ModelError, match=r"^The engine 'torch' computes in fp32 or bf16; take another engine\.$"):
+    with pytest.raises(ModelError, match=r"'torch' computes in fp32 or bf16"):
         predictor_of(model, "torch", "int8", ignore, form)
     monkeypatch.setattr(choice, "measured", lambda model, way, form=None: 10.0 if way.precision == "int8" else 12.5)
     with pytest.raises(ModelError, match=r"^int8 would be slower here: 10 images/s against 12\.5 of packed in fp32"):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import vitral
+from tests.cases import every_case
 from tests.models.test_contract import images, make
 from vitral.classifier.load import load
 from vitral.cli.main import main
@@ -59,9 +60,9 @@ def merged_by_hand(
     return [totals[index] / weights[index] for index in order], [weights[index] for index in order]
 
 
-@pytest.mark.parametrize("count", [1, 3, 50])
-@pytest.mark.parametrize("number", [17, 18])
-@pytest.mark.parametrize("distilled", [False, True])
+@every_case("count", [1, 3, 50])
+@every_case("number", [17, 18])
+@every_case("distilled", [False, True])
 def test_tokens_are_merged_as_the_paper_says(distilled: bool, number: int, count: int) -> None:
     tokens, keys = drawn(3, number, 8, seed=0), drawn(3, number, 4, seed=1)
     sizes = torch.arange(1.0, number + 1).expand(3, -1)[..., None]
@@ -113,8 +114,8 @@ def learned(name: str) -> ViT:
     return model
 
 
-@pytest.mark.parametrize("engine", ["torch", "packed"])
-@pytest.mark.parametrize("name", ["deit", "distilled", "deit3", "hybrid"])
+@every_case("engine", ["torch", "packed"])
+@every_case("name", ["deit", "distilled", "deit3", "hybrid"])
 def test_a_network_answers_as_one_written_token_by_token(name: str, engine: str) -> None:
     model = learned(name)
     batch = images(model, 3)

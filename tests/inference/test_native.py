@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import vitral
+from tests.cases import every_case
 from tests.models.test_contract import CONFIGS, VIT, make
 from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
@@ -54,7 +55,7 @@ def able() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", able())
+@every_case("name", able())
 def test_logits_are_those_of_one_by_one(name: str) -> None:
     model = make(name)
     step = model.config.size_step
@@ -79,8 +80,8 @@ def test_every_kind_of_vision_transformer_is_among_them() -> None:
     assert not found & {*KNOW_PLACES, "experts", "t2t", "cvt", "resnet-basic"}
 
 
-@pytest.mark.parametrize("pooling", ["token", "gap", "map", "token-gap"])
-@pytest.mark.parametrize("position", ["learned", "learned-2d", "sincos-2d", "relative-2d", "none"])
+@every_case("pooling", ["token", "gap", "map", "token-gap"])
+@every_case("position", ["learned", "learned-2d", "sincos-2d", "relative-2d", "none"])
 def test_whatever_the_pooling_and_the_positions(pooling: str, position: str) -> None:
     changes: dict[str, Any] = {"pooling": pooling, "position": position}
     config = dataclasses.replace(VIT, num_classes=5, **changes)

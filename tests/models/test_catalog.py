@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.catalog import list_models, variant
 from vitral.models.codec import changed, config_from_json, config_to_json
@@ -142,7 +143,7 @@ def macs(name: str) -> int:
     return count_macs(variant(name))
 
 
-@pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
+@every_case(("name", "count"), PARAMETERS.items())
 def test_parameter_counts(name: str, count: int) -> None:
     assert parameters(name) == count
 
@@ -156,12 +157,12 @@ def test_parameter_counts_at_384(name: str, size: int, count: int) -> None:
     assert count_parameters(build(config, seed=None)) == count
 
 
-@pytest.mark.parametrize(("name", "count"), T2T_TOTALS.items())
+@every_case(("name", "count"), T2T_TOTALS.items())
 def test_fixed_tensors_are_kept_beside_the_parameters(name: str, count: int) -> None:
     assert sum(tensor.numel() for tensor in build(variant(name), seed=None).state_dict().values()) == count
 
 
-@pytest.mark.parametrize(("name", "count"), BIT_HEADLESS.items())
+@every_case(("name", "count"), BIT_HEADLESS.items())
 def test_bits_body(name: str, count: int) -> None:
     model = build(variant(name), seed=None)
     assert count_parameters(model) - count_parameters(model.head) == count
@@ -172,7 +173,7 @@ def test_bits_pre_training_heads() -> None:
         assert count_parameters(build(dataclasses.replace(variant(name), num_classes=21_843), seed=None)) == count
 
 
-@pytest.mark.parametrize(("name", "printed"), COATNETS.items())
+@every_case(("name", "printed"), COATNETS.items())
 def test_coatnets_parameters_round_to_the_papers(name: str, printed: tuple[int, int, float]) -> None:
     millions, size, without = printed
     config = dataclasses.replace(variant(name), image_size=(size, size))
@@ -209,7 +210,7 @@ def test_parameter_count_with_the_pre_training_head() -> None:
     assert count_parameters(build(config, seed=None)) == 103_186_515
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "giga"),
     [
         ("vit-ti16", 1.25),
@@ -283,9 +284,9 @@ def test_the_families_are_whole() -> None:
     assert {f"vmoe-{size}{last}" for size in ("s32", "b32", "b16", "l16", "h14") for last in ("", "-last2")} <= names
 
 
-@pytest.mark.parametrize("width", sorted(WIDTHS))
-@pytest.mark.parametrize("patch", [4, 8, 14, 16, 32])
-@pytest.mark.parametrize("pooling", ["token", "gap", "map"])
+@every_case("width", sorted(WIDTHS))
+@every_case("patch", [4, 8, 14, 16, 32])
+@every_case("pooling", ["token", "gap", "map"])
 def test_what_is_not_listed_says_how_it_is_made(width: str, patch: int, pooling: str) -> None:
     name = f"vit-{width}{patch}" + ("" if pooling == "token" else f"-{pooling}")
     if name in list_models():
@@ -316,7 +317,7 @@ def test_a_network_near_a_variant_is_called_by_it() -> None:
     assert describe(configure("bit-r50x1", {"width_factor": 7})) == "bit-r50x1 with width_factor 7"
 
 
-@pytest.mark.parametrize("name", list_models())
+@every_case("name", list_models())
 def test_every_variant_is_built_without_memory_and_found_again(name: str) -> None:
     config = variant(name)
     assert build(config, seed=None).image_size == config.image_size
@@ -395,7 +396,7 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize(("name", "published"), STARTS.items())
+@every_case(("name", "published"), STARTS.items())
 def test_starts_have_the_published_number_of_parameters(name: str, published: tuple[float, float]) -> None:
     model = build(variant(name), seed=None)
     millions, tolerance = published

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.bit import BiTConfig
 from vitral.models.coatnet import CoAtNetConfig
@@ -131,7 +132,7 @@ def _gradient(model: Model, batch: Tensor) -> Tensor:
     return torch.cat([tensor.grad.flatten() for tensor in model.parameters() if tensor.grad is not None])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@every_case("name", CONFIGS)
 class TestContract:
     def test_logits_are_the_head_of_the_features(self, name: str) -> None:
         model = make(name)
@@ -277,7 +278,7 @@ class TestContract:
         torch.testing.assert_close(model(batch), alone, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "fields", "message"),
     [
         ("distilled", {"pooling": "gap"}, "needs a class token"),

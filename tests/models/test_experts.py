@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.errors import ModelError
@@ -252,7 +253,7 @@ JFT = {
 }
 
 
-@pytest.mark.parametrize(("name", "count"), JFT.items())
+@every_case(("name", "count"), JFT.items())
 def test_parameters_are_the_papers(name: str, count: int) -> None:
     config = variant(name)
     config = dataclasses.replace(config, num_classes=18_291, representation_size=config.dim)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import every_case
 from vitral.models.catalog import variant
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.families import build
@@ -168,12 +169,12 @@ def complaint(values: Tensor, kind: str, size: float) -> str:
     return "its tails are cut" if kind == "normal" and count > 3000 and largest < 2.5 * size else ""
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_case("name", NETWORKS)
 def test_every_parameter_is_drawn_as_in_the_source(name: str) -> None:
     assert complaints(network(name), NETWORKS[name][1]) == []
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_case("name", NETWORKS)
 def test_a_deviation_of_ten_times_would_be_seen(name: str) -> None:
     model = network(name)
     drawn = {key for key, value in model.named_parameters() if value.numel() > 8 and float(value.detach().std()) > 0}
@@ -184,7 +185,7 @@ def test_a_deviation_of_ten_times_would_be_seen(name: str) -> None:
     assert drawn <= seen
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_case("name", NETWORKS)
 def test_a_new_head_is_drawn_like_the_first(name: str) -> None:
     model, source = network(name), NETWORKS[name][1]
     model.replace_head(200, seed=5)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.catalog import list_models, variant
 from vitral.models.cost import count_macs, count_parameters
@@ -39,8 +40,8 @@ def macs(patch: int, size: int, classes: int, depth: int, width: int, mlp: int) 
     return patches * 3 * patch**2 * width + depth * block + width * classes
 
 
-@pytest.mark.parametrize("said", SHAPES)
-@pytest.mark.parametrize("patch", [16, 8])
+@every_case("said", SHAPES)
+@every_case("patch", [16, 8])
 def test_shape_parameters_and_operations_are_the_formulas(said: str, patch: int) -> None:
     changes, (depth, width, mlp, heads) = SHAPES[said]
     config = configure("vit-s16", {"patch_size": patch, **encoder_changes("vit-s16", changes)})
@@ -53,8 +54,8 @@ def test_a_shape_that_is_not_said_leaves_every_network_as_it_is() -> None:
     assert not any(encoder_changes(name, {}) for name in list_models())
 
 
-@pytest.mark.parametrize("name", [name for name in list_models() if not isinstance(variant(name), ViTConfig)])
-@pytest.mark.parametrize("key", ["depth", "width", "mlp_width", "heads"])
+@every_case("name", [name for name in list_models() if not isinstance(variant(name), ViTConfig)])
+@every_case("key", ["depth", "width", "mlp_width", "heads"])
 def test_other_networks_have_no_such_shape(name: str, key: str) -> None:
     with pytest.raises(ModelError, match=f"{name} has no '{key}' to set: .*Vision Transformer") as refused:
         encoder_changes(name, {key: 2})

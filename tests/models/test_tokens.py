@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.cases import every_case
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError
 from vitral.models.families import build
@@ -27,7 +28,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@every_case("name", CONFIGS)
 def test_every_backbone_gives_maps_that_a_dense_head_can_read(name: str) -> None:
     model = make(name)
     encoded = model.encode(images(model))

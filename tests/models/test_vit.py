@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.attention import Attention
 from vitral.models.blocks import Block
@@ -61,7 +62,7 @@ def images(model: ViT, batch: int = 2) -> Tensor:
     return torch.randn(batch, 3, *model.image_size, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@every_case("change", CHANGES)
 class TestContract:
     def test_logits_are_the_head_of_the_features(self, tiny_config: ViTConfig, change: str) -> None:
         model = tiny(tiny_config, change)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import every_case
 from vitral.models.catalog import variant
 from vitral.models.families import build
 from vitral.models.stem import StemConfig
@@ -37,8 +38,8 @@ def test_the_first_layer_whitens_what_natural_images_are_like(patch: int) -> Non
     torch.testing.assert_close(seen, torch.diag(variances / (variances + 5e-4)), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("config", [WhitenedStemConfig(), WhitenedStemConfig(patch=3, step=2, widths=(8, 8, 16))])
-@pytest.mark.parametrize("size", [28, 32, 45, 64])
+@every_case("config", [WhitenedStemConfig(), WhitenedStemConfig(patch=3, step=2, widths=(8, 8, 16))])
+@every_case("size", [28, 32, 45, 64])
 def test_a_map_has_the_positions_that_the_config_says(config: WhitenedStemConfig, size: int) -> None:
     stem = WhitenedStem(config)
     stem.init_weights(torch.Generator().manual_seed(0))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tests.cases import every_case
 from vitral.objectives.balance import balance_loss
 from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
 
@@ -39,8 +40,8 @@ def softmax_loss(logits: Array, labels: Array) -> float:
     return float(-(labels * logarithms).sum(axis=1).mean())
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
-@pytest.mark.parametrize("kind", TARGETS)
+@every_case("smoothing", [0.0, 0.1, 0.6])
+@every_case("kind", TARGETS)
 def test_the_sigmoid_loss_is_summed_over_classes_and_its_smoothing_spread_over_all(kind: str, smoothing: float) -> None:
     found = sigmoid_cross_entropy(LOGITS, TARGETS[kind], label_smoothing=smoothing)
     expected = sigmoid_loss(LOGITS.double().numpy(), shares(TARGETS[kind], smoothing))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import every_case
 from vitral.models.catalog import VARIANTS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, replace
@@ -61,7 +62,7 @@ def test_a_finer_grid_is_resized_with_a_triangle_as_wide_as_the_students_places(
     assert float(patches_loss(ours, theirs)) == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@every_case("name", SMALL)
 def test_a_student_of_any_family_gives_what_it_predicts_and_its_features_in_the_teachers_widths(name: str) -> None:
     network = build(replace(VARIANTS[name], image_size=(64, 64), num_classes=3, **SMALL[name]), seed=0).eval()
     nn.init.normal_(network.head.weight, std=0.1, generator=torch.Generator().manual_seed(1))

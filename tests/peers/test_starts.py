@@ -2,6 +2,7 @@
 tokens and the same pooled vector, at the network's size and at another, the same input from the same photo, both ways.
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def test_timm_opens_what_we_write(name: str, suffix: str, tmp_path: Path) -> Non
     scramble(ours.model.head)
     save(vitral.Classifier(ours.model, ours.preprocessing, list("abcde")), tmp_path / "ours")
     written = vitral.convert(tmp_path / "ours", tmp_path / f"theirs{suffix}", format="timm")
-    opened = eval(written.how, {"timm": timm}).eval()
+    opened = eval(written.how, {"timm": timm, "functools": functools, "torch": torch}).eval()
     images = pixels(start.native)
     with torch.inference_mode():
         assert gap(opened(images), ours(images)) < TOLERANCE

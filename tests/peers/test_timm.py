@@ -2,6 +2,7 @@
 the same file, in both directions.
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def test_timm_opens_what_we_write_with_our_logits(
 
     save(classifier, tmp_path / "ours")
     written = vitral.convert(tmp_path / "ours", tmp_path / f"theirs{suffix}", format="timm")
-    opened = eval(written.how, {"timm": timm}).eval()
+    opened = eval(written.how, {"timm": timm, "functools": functools, "torch": torch}).eval()
     images = pixels(model.image_size)
     with torch.inference_mode():
         assert gap(opened(images), model(images)) < TOLERANCE

@@ -154,15 +154,6 @@ def test_a_checkpoint_of_experts_is_read_by_one_process(tmp_path: Path) -> None:
     assert close(run(tmp_path / "copied", 1, experts=4), run(tmp_path / "run", 1, **own))
 
 
-@pytest.mark.parametrize("kill", [12])
-def test_a_killed_process_is_started_again_and_ends_in_the_same_bits(tmp_path: Path, kill: int) -> None:
-    run(tmp_path / "whole", 2)
-    done = start(tmp_path / "killed", restarts=3, kill=kill).ended()
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / "killed-killed").exists()
-    assert same_bits(tmp_path / "whole", tmp_path / "killed")
-
-
 def start(folder: Path, *, restarts: int = 0, **changes: Any) -> Fork:  # noqa: ANN401
     return Fork(agent.main, restarts, ranks_run.main, folder, changes)
 
@@ -179,7 +170,9 @@ def kill_some_rank(tmp_path: Path, number: int) -> None:
     while not (folder / RECIPE_FILE).exists():
         time.sleep(0.05)
     time.sleep(0.03 * number)
-    if pids := ranks_of(process):
+    pids = ranks_of(process)
+    assert pids or number > 1, "the job ended before a process could be killed"
+    if pids:
         os.kill(pids[number % len(pids)], signal.SIGKILL)
     done = process.ended()
     assert done.returncode == 0, done.stderr[-3000:]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from tests.recipes.facts import HEADER, Fact, differences, idle, read_ledger, settings
 from vitral.training.settings.recipe import list_recipes, load_recipe
 
@@ -19,12 +20,12 @@ def test_every_fact_has_a_source_or_says_why_it_is_ours() -> None:
     assert LEDGER.mistakes == []
 
 
-@pytest.mark.parametrize("name", sorted(LEDGER.recipes))
+@every_case("name", sorted(LEDGER.recipes))
 def test_every_setting_is_what_its_source_says(name: str) -> None:
     assert differences(load_recipe(name), LEDGER.recipes[name]) == []
 
 
-@pytest.mark.parametrize("name", sorted(LEDGER.recipes))
+@every_case("name", sorted(LEDGER.recipes))
 def test_the_header_quotes_the_sources_result_and_run_time(name: str) -> None:
     text = (resources.files("vitral.recipes") / f"{name}.toml").read_text()
     for fact, label in zip(HEADER, ("Expected", "Run time"), strict=True):

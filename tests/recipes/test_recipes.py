@@ -9,6 +9,7 @@ from importlib import resources
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.cli.main import app
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
@@ -33,14 +34,14 @@ def header(name: str) -> dict[str, str]:
     return {line[2:12].strip(): line[12:] for line in lines}
 
 
-@pytest.mark.parametrize("name", list_recipes())
+@every_case("name", list_recipes())
 def test_a_file_is_called_what_it_is(name: str) -> None:
     assert load_recipe(name).name == name
     model = load_recipe(name).model
     assert model is None or model in VARIANTS
 
 
-@pytest.mark.parametrize("name", list_recipes())
+@every_case("name", list_recipes())
 def test_the_header_has_its_four_lines_and_a_command_that_parses(name: str) -> None:
     assert text(name).startswith("# ")
     lines = header(name)
@@ -55,7 +56,7 @@ def test_the_header_has_its_four_lines_and_a_command_that_parses(name: str) -> N
     assert asked == name or (asked is None and name in ("finetune", "finetune-paper", "scratch", "pretrain", "distill"))
 
 
-@pytest.mark.parametrize("name", [name for name in list_recipes() if load_recipe(name).model])
+@every_case("name", [name for name in list_recipes() if load_recipe(name).model])
 def test_every_network_of_a_recipe_can_be_made(name: str) -> None:
     recipe = load_recipe(name)
     with torch.device("meta"):

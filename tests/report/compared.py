@@ -1,6 +1,6 @@
 """A small study for the pages' tests."""
 
-from vitral.report.study_result import Study, StudyArm
+from vitral.report.study import Study, StudyArm
 from vitral.tasks.single_label import SingleLabel
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from vitral.report.chart import Axis, Chart, Point, Published, Series
 from vitral.report.experiment_page import ExperimentPage
-from vitral.report.study_result import Failure, Study, StudyArm
+from vitral.report.study import Failure, Study, StudyArm
 from vitral.tasks.single_label import SingleLabel
 
 SIZES = (500, 2_000, 8_000, 32_000)

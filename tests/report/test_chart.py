@@ -10,6 +10,7 @@ import pytest
 from markupsafe import Markup
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from tests.cases import every_case
 from vitral.report.chart import Axis, Chart, Point, Series
 from vitral.report.chart_plot import chart_plot
 from vitral.report.plots import light_colours, new_axes, standalone
@@ -49,8 +50,8 @@ def test_many_measured_places_get_round_ticks() -> None:
     assert {"100", "1,000"} <= set(texts(Chart("Compute", Axis("exaFLOPs", log=True), SHARE, (line("ViT", *points),))))
 
 
-@pytest.mark.parametrize("kind", [SIZES, Axis("width")])
-@pytest.mark.parametrize("x", [0.0004, 1.0, 384.0, 3e15])
+@every_case("kind", [SIZES, Axis("width")])
+@every_case("x", [0.0004, 1.0, 384.0, 3e15])
 def test_a_single_point_stands_in_the_middle(kind: Axis, x: float) -> None:
     chart = Chart("One", kind, SHARE, (line("ViT", (x, 0.5), deviation=None),))
     assert markers(chart) == 1

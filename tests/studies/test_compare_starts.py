@@ -112,7 +112,7 @@ def test_weights_that_give_no_numbers_are_a_row(among_starts: Path, tmp_path: Pa
 
 
 def test_if_no_start_can_be_compared_that_is_an_error_with_the_first_reason(among_starts: Path) -> None:
-    with pytest.raises(StudyError, match=r"No start could be compared\. Not compared: .*damaged.*weights\.safetensors"):
+    with pytest.raises(StudyError, match=r"No start .*damaged.*weights\.safetensors"):
         vitral.starts("photos", "damaged", listener=ignore)
 
 
@@ -166,7 +166,7 @@ def test_what_nobody_confirmed_is_never_fetched_unasked() -> None:
 
 def test_without_a_network_and_weights_here_automatic_names_are_one_error(among_starts: Path, no_network: None) -> None:
     heard: list[Event] = []
-    with pytest.raises(StudyError, match=r"none that may be used in products, and no network answers; name files"):
+    with pytest.raises(StudyError, match="no network answers"):
         vitral.starts("photos", "auto", listener=heard.append)
     assert heard == []
 
@@ -176,8 +176,11 @@ def test_without_a_network_automatic_names_are_those_here_which_one_line_says(
 ) -> None:
     heard: list[Event] = []
     assert read_names("good,auto", heard.append) == ("good",)
-    line = Message("No network answers, so 'auto' means only the published weights on this machine.", warning=True)
-    assert heard == [line]
+    (line,) = heard
+    assert isinstance(line, Message)
+    assert line.warning
+    assert "'auto'" in line.text
+    assert "network" in line.text
     here = "vit-ti16@augreg-in21k-ft-in1k"
     snapshot = tmp_path / "hub" / f"models--{rows()[here].repository.replace('/', '--')}" / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
@@ -197,7 +200,9 @@ def test_offline_nothing_is_fetched_which_every_message_says(among_starts: Path,
     named = ["vit-s14@dinov2", "vit-s16@dino", "hf:lab/vit"]
     table = vitral.starts("photos", [*named, "poor"], offline=True, listener=ignore)
     for name in named:
-        assert table.row(name).problem == f"{name_of(name)} is not on this machine, and {switched_off}."
+        problem = table.row(name).problem or ""
+        assert problem.startswith(f"{name_of(name)} is not on this machine")
+        assert switched_off in problem
     assert not constants.HF_HUB_OFFLINE
 
 
@@ -329,9 +334,7 @@ def test_other_files_and_the_data_are_never_written_over(among_starts: Path, tmp
 def test_a_folder_that_cannot_be_made_is_refused_before_any_work(among_starts: Path) -> None:
     """Root may write to /proc by its permissions, but nothing can be made there."""
     heard: list[Event] = []
-    with pytest.raises(
-        StorageError, match=r"Cannot write '/proc/nope/starts\.\w+': (nothing can be made|no permission)"
-    ):
+    with pytest.raises(StorageError, match=r"Cannot write '/proc/nope/starts\.\w+'"):
         vitral.starts("photos", "good", out="/proc/nope", listener=heard.append)
     assert heard == []
 

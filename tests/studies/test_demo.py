@@ -20,7 +20,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     arms = []
     for arm in DESIGN.arms:
         assert isinstance(arm.work, Training)
-        asked = replace(arm.work.asked, overrides=quick, baselines=False)
+        asked = replace(arm.work.request, overrides=quick, baselines=False)
         arms.append(replace(arm, work=Training(asked), seeds=arm.seeds[:2]))
     monkeypatch.setattr(module, "DESIGN", replace(DESIGN, arms=tuple(arms)))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vitral.errors import StudyError
-from vitral.evaluation.paper_scores import paper_dataset, paper_results
+from vitral.evaluation.published import paper_dataset, paper_results
 from vitral.models.catalog import variant
 from vitral.models.codec import config_to_json
 from vitral.studies.paper_table import table

@@ -19,7 +19,7 @@ from tests.studies.shared_study import SCORE, SEEDS, Telling, design, take_part,
 from vitral.errors import StudyError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.report.experiment_page import write_study
-from vitral.report.study_result import Failure, Study, StudyArm, markdown_table
+from vitral.report.study import Failure, Study, StudyArm, markdown_table
 from vitral.seeds import generator
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import plan_study, run_study
@@ -118,6 +118,15 @@ def test_a_study_killed_at_any_moment_goes_on_to_the_same_rows(
     assert not list((tmp_path / "study").rglob(".vitral-partial-*"))
 
 
+def test_a_row_that_a_kill_kept_from_the_table_is_in_it_after_the_next_call(tmp_path: Path) -> None:
+    run_study(design(tmp_path), tmp_path / "study", listener=ignore)
+    table = tmp_path / "study" / "rows.jsonl"
+    whole = table.read_text()
+    table.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    run_study(design(tmp_path), tmp_path / "study", listener=ignore)
+    assert table.read_text() == whole
+
+
 @dataclass(frozen=True)
 class Failing:
     """Work that fails as long as a file is there."""
@@ -154,10 +163,9 @@ def test_a_run_that_fails_is_said_and_does_not_stop_the_others_and_the_next_time
     )
     heard: list[Event] = []
     study = run_study(failing, tmp_path / "study", listener=heard.append)
-    assert [event.text for event in heard if isinstance(event, Message) and event.warning] == [
-        "bad failed, and the study goes on without it: No number any more.",
-        "worse failed, and the study goes on without it: ZeroDivisionError: by zero",
-    ]
+    bad, worse = (event.text for event in heard if isinstance(event, Message) and event.warning)
+    assert re.search(r"^bad failed.*: No number any more\.$", bad)
+    assert re.search(r"^worse failed.*: ZeroDivisionError: by zero$", worse)
     assert not study.complete
     assert study.left == 1  # what waits for the failed one
     assert study.arm("good").values("score") == (3.0,)
@@ -177,7 +185,7 @@ def test_a_run_that_fails_is_said_and_does_not_stop_the_others_and_the_next_time
 def test_a_study_of_which_every_run_fails_is_an_error_that_says_why(tmp_path: Path) -> None:
     (tmp_path / "cause").touch()
     work = Failing(TrainingError("No such data."), tmp_path / "cause")
-    with pytest.raises(StudyError, match=r"Every run of the study in '.*' failed; the first so: No such data\.$"):
+    with pytest.raises(StudyError, match=r"Every run .*/study' failed.* No such data\.$"):
         run_study(Design("All fail", SCORE, (Arm("bad", work, SEEDS),)), tmp_path / "study", listener=ignore)
 
 
@@ -185,9 +193,7 @@ def test_the_user_stopping_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "cause").touch()
     stopping = Failing(TrainingInterrupted("Stopped", advice="resume that run", exit_code=130), tmp_path / "cause")
     plan = Design("Stopped", SCORE, (Arm("run", stopping, OWN_SEED),))
-    with pytest.raises(
-        TrainingInterrupted, match=r"^Stopped, in 'run'; the same study in '.*/study' goes on with it\.$"
-    ):
+    with pytest.raises(TrainingInterrupted, match=r"^Stopped, in 'run'; .*/study'"):
         run_study(plan, tmp_path / "study", listener=ignore)
     assert not (tmp_path / "study" / "rows.jsonl").exists()
     (tmp_path / "cause").unlink()
@@ -222,7 +228,7 @@ def test_the_plan_and_what_it_costs_come_first_and_a_budget_that_is_too_short_is
     study = run_study(plan, tmp_path / "study", budget_seconds=250.0, listener=listen)
     warning = next(place for place, text in enumerate(texts(heard)) if "about 2 of 4 runs fit" in text)
     assert began[warning] == 0
-    assert texts(heard)[0] == "2 arms, 4 runs. What is left takes about 13 min on this machine."
+    assert re.search(r"^2 arms, 4 runs\..* 13 min", texts(heard)[0])
     assert (study.left, told(tmp_path, "end")) == (2, ["one-0", "one-1"])
     assert "2 of 4 runs have not ended yet." in (tmp_path / "study" / "study.html").read_text()
     heard.clear()
@@ -239,7 +245,7 @@ def test_a_study_grows_by_seeds_and_arms_but_does_not_become_another(tmp_path: P
     assert run_study(Design("Grows", SCORE, arms), folder, listener=ignore).complete
     assert told(tmp_path, "begin") == ["one-0", "one-1", "one-2", "two-1"]
     other = Design("Grows", SCORE, (Arm("one", Telling(9.0, log), (0, 1)),))
-    with pytest.raises(StudyError, match=r"began with another 'one' \(factor 1.0, now 9.0\); name another folder"):
+    with pytest.raises(StudyError, match=r"another 'one' \(factor 1.0, now 9.0\)"):
         run_study(other, folder, listener=ignore)
     assert len(told(tmp_path, "begin")) == 4
 

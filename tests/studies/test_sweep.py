@@ -1,6 +1,5 @@
 """A sweep over learning rates: it never chooses by what it reports, and trains with the best on all but that."""
 
-import inspect
 import json
 import os
 import signal
@@ -9,14 +8,15 @@ from typing import Any
 
 import pytest
 
-import vitral
 from tests.cli.conftest import write_images
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
-from vitral.studies.finetune import finetune as finetune_once
-from vitral.studies.sweep import best_rate, finetune, held_out_share, sweep_rates
+from vitral.studies.finetune import finetune
+from vitral.studies.sweep import best_rate, held_out_share, sweep_rates
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
+from vitral.training.request import Request
+from vitral.training.run import run_request
 from vitral.training.settings.recipe import load_recipe
 
 
@@ -94,8 +94,9 @@ def test_a_time_too_short_for_a_sweep_is_refused_at_once_with_one_for_all_its_ru
 
 
 def test_training_alone_refuses_a_sweep_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    request = Request("fine-tune", "digits", "vit-mu4", out=tmp_path / "run", overrides=("steps=2",), sweep=True)
     with pytest.raises(TrainingError, match="is a sweep, which is many runs"):
-        finetune_once("digits", source="vit-mu4", out=tmp_path / "run", overrides=["steps=2"], sweep=True)
+        run_request(request, listener=ignore)
     assert not (tmp_path / "run").exists()
 
 
@@ -122,11 +123,6 @@ def test_an_interrupted_sweep_keeps_its_trials_and_goes_on_without_being_told_th
     assert (run / "sweep" / "lr-0.001" / "metrics.jsonl").read_bytes() == log
     assert {path.name for path in (run / "sweep").glob("lr-*")} == {"lr-0.001", "lr-0.01"}
     assert result.evaluation.num_examples == 359
-
-
-def test_the_sweep_of_the_public_function_looks_like_that_of_training() -> None:
-    assert inspect.signature(vitral.finetune) == inspect.signature(finetune_once)
-    assert vitral.finetune.__doc__ == finetune_once.__doc__
 
 
 def test_a_sweep_that_is_stopped_says_how_the_sweep_goes_on_and_not_the_trial(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from vitral.evaluation.probes import fit_probe
 from vitral.events import Event, Message
 from vitral.models.create import configure
 from vitral.models.families import build
-from vitral.report.vtab_table import PUBLISHED, TaskScore, VtabTable, unscored
+from vitral.report.vtab import PUBLISHED, TaskScore, VtabTable, unscored
 from vitral.studies.vtab_study import SharedNetwork, paper_work
 from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe
@@ -212,5 +212,6 @@ def test_other_weights_under_the_same_name_are_another_study(root: Path, tmp_pat
 
 def test_fewer_images_than_vtab_has_are_told(root: Path, tmp_path: Path) -> None:
     table = vitral.vtab(NETWORK, root, tasks="dmlab,smallnorb-azimuth", out=tmp_path / "out", test_images=100)
-    told = [line for line in table.remarks() if "for there are no more" in line]
-    assert told == ["dmlab was scored on 6 images, for there are no more; VTAB has 22,735."]
+    told = [line for line in table.remarks() if "VTAB has" in line]
+    assert len(told) == 1
+    assert all(fact in told[0] for fact in ("dmlab", "6 images", "22,735")), told

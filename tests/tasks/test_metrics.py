@@ -151,10 +151,8 @@ def test_chance_is_what_the_commonest_class_gets() -> None:
 def test_few_images_tell_nothing_unless_they_are_all_wrong() -> None:
     two = score(torch.eye(2)[torch.tensor([0, 1])], torch.tensor([0, 1]))
     assert not two.at_chance
-    assert two.standing.sentence("test") == (
-        "Too few images to tell it from chance: 100.0% of 2 test images right, where always naming one class gets 50.0%; "
-        "4 would do at this share."
-    )
+    said = two.standing.sentence("test")
+    assert all(fact in said for fact in ("Too few images", "100.0% of 2 test images", " 50.0%", "4 would do")), said
     assert "too few images" in two._repr_html_()
     four = score(torch.eye(2)[torch.tensor([0, 1, 0, 1])], torch.tensor([0, 1, 0, 1]))
     assert not four.at_chance

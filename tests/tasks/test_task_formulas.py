@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral import plugins
 from vitral.errors import DataError, ModelError, PluginError, VitralError
 from vitral.tasks.chance import Standing
@@ -248,7 +249,7 @@ def test_wilsons_interval_solves_its_equation(right: int, images: int) -> None:
     assert low < high
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("right", "images", "chance", "at_chance", "untold"),
     [
         (90, 100, 0.5, False, False),  # clearly above

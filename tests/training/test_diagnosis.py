@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.cases import every_case
 from tests.cli.conftest import QUICK
 from vitral.classifier.load import load
 from vitral.cli.command_line import command_of
@@ -112,7 +113,7 @@ def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
     assert "did not beat" in found.problem
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changes", "reason", "command"),
     [
         ({"last_loss": 9.0}, "learning rate of 0.001 is too high", "--set optimizer.lr=0.0001"),

@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import RecipeError
 from vitral.training.durations import budget_of, seconds
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "value"),
     [
         *(("90", 90), ("90s", 90), ("90 sec", 90), ("10m", 600), ("3min", 180), ("3 mins", 180), ("2 minutes", 120)),
@@ -18,7 +19,7 @@ def test_the_usual_spellings(text: str | float, value: float) -> None:
     assert seconds(text) == value
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     ["", "m", "0", "0s", "-5m", "1d", "1h30", "soon", "nan", "inf", "1e9", "٣m", "9" * 400, "9" * 400 + "h", -1, 0],
 )

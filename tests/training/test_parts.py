@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import every_case
 from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.averaging import Average
@@ -12,7 +13,7 @@ from vitral.training.settings.schedules import Decay, learning_rate
 from vitral.training.settings.sections import OptimizerSettings
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("step", "decay", "expected"),
     [
         (0, "cosine", 0.0),

@@ -29,7 +29,7 @@ from vitral.training.settings.recipe import load_recipe
 from vitral.weights import download
 from vitral.weights.named import find
 from vitral.weights.named.fetch import kept
-from vitral.weights.named.row import Row
+from vitral.weights.named.row import PublishedWeights as Row
 
 SIZE = 32  # pixels
 PLAIN = ("workers=0", "precision=fp32")

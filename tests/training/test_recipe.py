@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from vitral.classifier.load import load
 from vitral.errors import RecipeError, did_you_mean
 from vitral.events import ignore
@@ -16,7 +17,7 @@ from vitral.training.result import RunResult
 from vitral.training.settings.recipe import first_difference, list_recipes, load_recipe, may_change
 
 
-@pytest.mark.parametrize("name", list_recipes())
+@every_case("name", list_recipes())
 def test_every_packaged_recipe_loads_and_round_trips(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(name)
     assert recipe.name == name
@@ -25,7 +26,7 @@ def test_every_packaged_recipe_loads_and_round_trips(name: str, tmp_path: Path) 
     assert load_recipe(written) == recipe
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("override", "message"),
     [
         ("optimizer.learning=1", r"unknown key 'optimizer.learning'"),

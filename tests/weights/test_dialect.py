@@ -85,14 +85,10 @@ def test_what_is_not_square_is_refused_with_its_number(tokens: int) -> None:
 
 def test_refusals_name_the_format_the_file_and_what_is_wrong() -> None:
     stored = Stored("some/file.npz", "file.npz", {})
-    assert str(cannot_hold("timm", "registers")) == "The format 'timm' cannot hold registers."
-    assert str(broken(stored, KeyError("norm.weight"))) == (
-        "'some/file.npz' does not hold a whole model of its kind: it lacks 'norm.weight'."
-    )
-    assert (
-        str(broken(stored, ValueError("it is odd.")))
-        == "'some/file.npz' does not hold a whole model of its kind: it is odd."
-    )
+    assert all(fact in str(cannot_hold("timm", "registers")) for fact in ("'timm'", "registers"))
+    for error, what in ((KeyError("norm.weight"), "it lacks 'norm.weight'."), (ValueError("it is odd."), "it is odd.")):
+        assert str(broken(stored, error)).startswith("'some/file.npz' ")
+        assert str(broken(stored, error)).endswith(f": {what}")
     assert str(broken(stored, ValueError("it is of width X."))).endswith(": it is of width X.")
     assert isinstance(broken(stored, ValueError()), WeightsError)
 

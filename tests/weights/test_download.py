@@ -21,10 +21,10 @@ from vitral.errors import StorageError, VitralError, WeightsError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.weights import download
 from vitral.weights.named.fetch import fetch, kept
-from vitral.weights.named.row import Row
+from vitral.weights.named.row import PublishedWeights
 
-PLAIN = Row("vit-mu16@plain", "x", "Apache-2.0", "original", "ViT.npz", 1, "x", address="https://later/")
-ON_HUB = Row("vit-mu16@hub", "x", "Apache-2.0", "timm", "model.safetensors", 1, "x", repository="lab/vit")
+PLAIN = PublishedWeights("vit-mu16@plain", "x", "Apache-2.0", "original", "ViT.npz", 1, "x", address="https://later/")
+ON_HUB = PublishedWeights("vit-mu16@hub", "x", "Apache-2.0", "timm", "model.safetensors", 1, "x", repository="lab/vit")
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: bytes) -> I
 
 
 @pytest.fixture(params=["plain", "hub"])
-def row(request: pytest.FixtureRequest, server: HubServer) -> Row:
+def row(request: pytest.FixtureRequest, server: HubServer) -> PublishedWeights:
     return replace(PLAIN, address=f"{server.address}/files/") if request.param == "plain" else ON_HUB
 
 
-def refusal(row: Row) -> str:
+def refusal(row: PublishedWeights) -> str:
     """Return the one line of what must fail, which leaves no file to be taken for a whole one."""
     with pytest.raises(VitralError) as refused:
         fetch(row, ignore)
@@ -68,7 +68,9 @@ def leftovers(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file() and path.name.startswith(download.PARTIAL)]
 
 
-def test_a_file_is_fetched_once_with_progress(server: HubServer, row: Row, weights: bytes, tmp_path: Path) -> None:
+def test_a_file_is_fetched_once_with_progress(
+    server: HubServer, row: PublishedWeights, weights: bytes, tmp_path: Path
+) -> None:
     told: list[Event] = []
     path = fetch(row, told.append)
     assert path.read_bytes() == weights
@@ -80,7 +82,7 @@ def test_a_file_is_fetched_once_with_progress(server: HubServer, row: Row, weigh
     assert leftovers(tmp_path) == []
 
 
-def test_a_broken_download_goes_on_where_it_stopped(server: HubServer, row: Row, weights: bytes) -> None:
+def test_a_broken_download_goes_on_where_it_stopped(server: HubServer, row: PublishedWeights, weights: bytes) -> None:
     server.faults = ["cut", "busy", "cut"]
     assert fetch(row, ignore).read_bytes() == weights
     ranges = [headers.get("Range") for path, headers in server.asked if path.endswith(row.file)]
@@ -89,7 +91,7 @@ def test_a_broken_download_goes_on_where_it_stopped(server: HubServer, row: Row,
 
 
 def test_what_came_before_a_kill_need_not_come_again(
-    server: HubServer, row: Row, weights: bytes, tmp_path: Path
+    server: HubServer, row: PublishedWeights, weights: bytes, tmp_path: Path
 ) -> None:
     server.faults = ["cut", *["busy"] * download.TRIES]
     assert "are kept, and the next try goes on from there" in refusal(row)
@@ -113,13 +115,17 @@ def test_all_bytes_that_only_lack_their_name_are_taken(server: HubServer, weight
     assert server.sent == before
 
 
-def test_a_server_without_ranges_sends_the_whole_again(server: HubServer, row: Row, weights: bytes) -> None:
+def test_a_server_without_ranges_sends_the_whole_again(
+    server: HubServer, row: PublishedWeights, weights: bytes
+) -> None:
     server.ranges = False
     server.faults = ["cut", "cut", "unmeasured"]
     assert fetch(row, ignore).read_bytes() == weights
 
 
-def test_halves_of_two_versions_are_never_joined(server: HubServer, row: Row, weights: bytes, tmp_path: Path) -> None:
+def test_halves_of_two_versions_are_never_joined(
+    server: HubServer, row: PublishedWeights, weights: bytes, tmp_path: Path
+) -> None:
     server.faults = ["cut", *["busy"] * download.TRIES]
     refusal(row)
     newer = vitral.convert("vit-mu16", tmp_path / "newer.npz", format="original", image_size=64).path.read_bytes()
@@ -127,15 +133,15 @@ def test_halves_of_two_versions_are_never_joined(server: HubServer, row: Row, we
     assert fetch(row, ignore).read_bytes() == newer
 
 
-def test_a_slow_server_is_waited_for(server: HubServer, row: Row, weights: bytes) -> None:
+def test_a_slow_server_is_waited_for(server: HubServer, row: PublishedWeights, weights: bytes) -> None:
     server.faults = ["slow"]
     assert fetch(row, ignore).read_bytes() == weights
 
 
 def test_who_listens_can_give_up_a_download_of_less_than_a_megabyte_a_second(
-    server: HubServer, row: Row, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, row: PublishedWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(download, "REPORT_SECONDS", 0.0)
     server.faults = ["slow"]
     heard = []
 
@@ -149,7 +155,7 @@ def test_who_listens_can_give_up_a_download_of_less_than_a_megabyte_a_second(
     assert all(one.done == 0 for one in heard if isinstance(one, Progress))
 
 
-def test_a_false_hash_is_refused_and_nothing_is_kept(server: HubServer, row: Row, tmp_path: Path) -> None:
+def test_a_false_hash_is_refused_and_nothing_is_kept(server: HubServer, row: PublishedWeights, tmp_path: Path) -> None:
     server.lies["model.safetensors"] = "0" * 64
     said = refusal(replace(row, sha256="00000000"))
     assert "begins with" in said
@@ -158,7 +164,7 @@ def test_a_false_hash_is_refused_and_nothing_is_kept(server: HubServer, row: Row
     assert server.sent > 0
 
 
-def test_the_beginning_of_a_hash_is_compared_too(server: HubServer, row: Row, weights: bytes) -> None:
+def test_the_beginning_of_a_hash_is_compared_too(server: HubServer, row: PublishedWeights, weights: bytes) -> None:
     whole = hashlib.sha256(weights).hexdigest()
     assert fetch(replace(row, sha256=whole[:8].upper()), ignore).read_bytes() == weights
 
@@ -186,7 +192,9 @@ def test_a_page_instead_of_weights_is_refused_and_not_kept(server: HubServer, we
     assert fetch(row, ignore).read_bytes() == weights
 
 
-def test_what_has_moved_is_followed_and_what_is_gone_is_said(server: HubServer, row: Row, weights: bytes) -> None:
+def test_what_has_moved_is_followed_and_what_is_gone_is_said(
+    server: HubServer, row: PublishedWeights, weights: bytes
+) -> None:
     server.moved |= {"ViT.npz": f"{server.address}/files/new/ViT.npz"}
     server.files["new/ViT.npz"] = weights
     assert fetch(row, ignore).read_bytes() == weights
@@ -223,7 +231,8 @@ def test_a_store_that_refuses_is_one_line_about_the_hub_that_was_asked(
     assert "hf auth login" in said
     assert "huggingface.co" not in said
     monkeypatch.setenv("HF_TOKEN", "hf_right")
-    assert f"{server.address}/lab/vit: the token (HF_TOKEN, or of 'hf auth login') is refused" in refusal(ON_HUB)
+    said = refusal(ON_HUB)
+    assert all(fact in said for fact in (f"{server.address}/lab/vit", "HF_TOKEN", "hf auth login", "refused")), said
 
 
 def test_weights_whose_description_does_not_come_are_refused(
@@ -231,15 +240,13 @@ def test_weights_whose_description_does_not_come_are_refused(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the client's own tries
     server.busy.add("config.json")
-    with pytest.raises(
-        WeightsError, match="^The config.json of vit-mu16@hub cannot be fetched from .*/lab/vit .the server answers 503"
-    ) as refused:
+    with pytest.raises(WeightsError, match=r"config\.json of vit-mu16@hub .*/lab/vit .*503") as refused:
         fetch(ON_HUB, ignore)
     assert "\n" not in str(refused.value)
     path = kept(ON_HUB)
     assert path is not None
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(WeightsError, match="^The config.json of vit-mu16@hub is not on this machine, and fetching is"):
+    with pytest.raises(WeightsError, match=r"config\.json of vit-mu16@hub is not on this machine"):
         fetch(ON_HUB, ignore)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     server.busy.clear()
@@ -265,7 +272,7 @@ def test_a_server_cannot_choose_where_a_file_goes(server: HubServer, tmp_path: P
     assert file not in {path.rpartition("/")[2] for path, _ in server.asked}
 
 
-def test_without_a_network_one_line_says_so(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_one_line_says_so(row: PublishedWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = "http://127.0.0.1:9"
     monkeypatch.setattr(constants, "ENDPOINT", nowhere)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{nowhere}/{{repo_id}}/{{revision}}/{{filename}}")
@@ -282,7 +289,9 @@ def test_a_server_that_never_answers_is_asked_once(server: HubServer, monkeypatc
     refusal(replace(PLAIN, address="http://127.0.0.1:9/"))
 
 
-def test_offline_nothing_is_asked(server: HubServer, row: Row, weights: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_nothing_is_asked(
+    server: HubServer, row: PublishedWeights, weights: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     said = refusal(row)
     assert said.endswith("is not on this machine, and fetching is switched off (by `offline=True` or HF_HUB_OFFLINE).")
@@ -295,7 +304,7 @@ def test_offline_nothing_is_asked(server: HubServer, row: Row, weights: bytes, m
 
 @pytest.mark.parametrize("written", [0.5, 1.0], ids=["half", "all but a byte"])
 def test_a_full_disk_is_one_line_and_what_came_is_kept(
-    server: HubServer, row: Row, weights: bytes, written: float
+    server: HubServer, row: PublishedWeights, weights: bytes, written: float
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(len(weights) * written) - 1, before[1]))
@@ -309,7 +318,7 @@ def test_a_full_disk_is_one_line_and_what_came_is_kept(
 
 
 def test_a_disk_without_room_is_said_before_the_download(
-    server: HubServer, row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: HubServer, row: PublishedWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
@@ -319,7 +328,7 @@ def test_a_disk_without_room_is_said_before_the_download(
     assert leftovers(tmp_path) == []
 
 
-def test_a_licence_is_named_before_anything_is_fetched(server: HubServer, row: Row) -> None:
+def test_a_licence_is_named_before_anything_is_fetched(server: HubServer, row: PublishedWeights) -> None:
     told: list[Event] = []
     fetch(replace(row, licence="CC-BY-NC-4.0"), told.append)
     assert isinstance(told[0], Message)
@@ -331,13 +340,14 @@ def test_a_licence_is_named_before_anything_is_fetched(server: HubServer, row: R
 CHILD = """
 import sys
 from vitral.weights.named.fetch import fetch
-from vitral.weights.named.row import Row
-row = Row("vit-mu16@x", "x", "Apache-2.0", sys.argv[1], sys.argv[2], 1, "x", address=sys.argv[3], repository=sys.argv[4])
+from vitral.weights.named.row import PublishedWeights
+given = {"address": sys.argv[3], "repository": sys.argv[4]}
+row = PublishedWeights("vit-mu16@x", "x", "Apache-2.0", sys.argv[1], sys.argv[2], 1, "x", **given)
 print(fetch(row, lambda event: print(getattr(event, "text", event), flush=True)), flush=True)
 """
 
 
-def start(row: Row, **changes: str) -> subprocess.Popen[str]:
+def start(row: PublishedWeights, **changes: str) -> subprocess.Popen[str]:
     """Fetch a row in a process of its own, which prints what it hears and then the path."""
     environment = {**os.environ, "HF_ENDPOINT": constants.ENDPOINT, "HF_HUB_CACHE": constants.HF_HUB_CACHE}
     environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -355,7 +365,7 @@ def until(child: subprocess.Popen[str], said: str) -> None:
         pass
 
 
-def test_two_processes_fetch_one_file_once(server: HubServer, row: Row, weights: bytes) -> None:
+def test_two_processes_fetch_one_file_once(server: HubServer, row: PublishedWeights, weights: bytes) -> None:
     server.faults = ["held"]
     first = start(row)
     until(first, "Fetching")
@@ -395,7 +405,7 @@ def test_a_proxy_is_asked_instead(server: HubServer, weights: bytes) -> None:
     assert server.asked[0][0] == "http://weights.invalid/files/ViT.npz"
 
 
-def test_threads_of_one_process_fetch_one_file_once(server: HubServer, row: Row, weights: bytes) -> None:
+def test_threads_of_one_process_fetch_one_file_once(server: HubServer, row: PublishedWeights, weights: bytes) -> None:
     server.faults = ["slow"]
     with ThreadPoolExecutor(3) as threads:
         paths = list(threads.map(lambda _: fetch(row, ignore), range(3)))
@@ -404,7 +414,9 @@ def test_threads_of_one_process_fetch_one_file_once(server: HubServer, row: Row,
     assert len([path for path, _ in server.asked if path.endswith(row.file)]) == 1
 
 
-def test_an_error_while_waiting_or_fetching_frees_the_folder(server: HubServer, row: Row, weights: bytes) -> None:
+def test_an_error_while_waiting_or_fetching_frees_the_folder(
+    server: HubServer, row: PublishedWeights, weights: bytes
+) -> None:
     def impatient(event: Event) -> None:
         if isinstance(event, Progress):
             raise KeyboardInterrupt

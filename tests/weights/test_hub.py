@@ -53,6 +53,19 @@ def test_the_card_and_the_folder_are_pushed_whole_or_as_transformers_has_them(
     assert vitral.load(tmp_path / "again").model.image_size == (32, 32)
 
 
+def test_a_classifier_is_pushed_as_it_is(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, dict[str, bytes]] = {}
+
+    def send(folder: Path, name: str, *, private: bool) -> str:
+        sent[name] = {path.name: path.read_bytes() for path in folder.iterdir()}
+        return name
+
+    monkeypatch.setattr("vitral.classifier.push.upload", send)
+    assert vitral.push(vitral.load(classifier), "me/itself") == "me/itself"
+    assert vitral.push(classifier, "me/named") == "me/named"
+    assert sent["me/itself"]["weights.safetensors"] == sent["me/named"]["weights.safetensors"]
+
+
 def test_a_calibration_that_transformers_cannot_hold_is_said_to_be_lost(
     server: HubServer, classifier: Path, tmp_path: Path
 ) -> None:

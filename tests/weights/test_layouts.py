@@ -68,11 +68,15 @@ def test_a_broadcast_norm_and_a_class_row() -> None:
     scale = random(1, 1, 1, 5)
     (ours,) = goes_round(layouts.BROADCAST_NORM, [scale])
     assert ours.tolist() == scale[0, 0, 0].tolist()
-    table = random(1, 4, 6)
-    (ours,) = goes_round(layouts.CLASS_ROW, [table])
-    assert ours.shape == (1, 5, 6)
+    token, table = random(1, 1, 6), random(1, 4, 6)
+    ours_token, ours = goes_round(layouts.CLASS_ROW, [token, table])
+    assert torch.equal(ours_token, token)
     assert torch.equal(ours[:, 1:], table)
     assert not ours[:, 0].any()
+    position = random(1, 1, 6)
+    written_token, written_table = layouts.CLASS_ROW.write([token, torch.cat([position, table], dim=1)])
+    assert torch.equal(written_token, token + position)
+    assert torch.equal(written_table, table)
     assert layouts.SAME.read([scale, table]) == [scale, table]
     assert layouts.SAME.write([scale, table]) == [scale, table]
 

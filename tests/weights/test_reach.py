@@ -9,11 +9,11 @@ from huggingface_hub import constants
 from tests.weights.hub_server import HubServer, hub
 from vitral.weights.named import reach
 from vitral.weights.named.reach import answering, host, may_fetch, without_network
-from vitral.weights.named.row import Row
+from vitral.weights.named.row import PublishedWeights
 
 
-def row(address: str) -> Row:
-    return Row("vit-b16@x", "x", "Apache-2.0", "original", "x.npz", 1, "x", address=address)
+def row(address: str) -> PublishedWeights:
+    return PublishedWeights("vit-b16@x", "x", "Apache-2.0", "original", "x.npz", 1, "x", address=address)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_server_that_answers_anything_is_there_and_others_are_not(server: HubS
 
 def test_the_hub_is_asked_at_its_mirror(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", server.address)
-    on_hub = Row("vit-b16@x", "x", "Apache-2.0", "timm", "x", 1, "x", repository="lab/x")
+    on_hub = PublishedWeights("vit-b16@x", "x", "Apache-2.0", "timm", "x", 1, "x", repository="lab/x")
     assert answering([on_hub]) == {"127.0.0.1"}
 
 

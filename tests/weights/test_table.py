@@ -9,7 +9,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
 from tests.weights.write_table import DOCS, page
-from vitral.weights.named.row import MEGABYTE, Row, rows
+from vitral.weights.named.row import MEGABYTE, PublishedWeights, rows
 
 NEAR = 0.12  # of the size, by which a computed one may differ: headers, counters, a head more or less
 AT_ONCE = 8  # requests
@@ -26,7 +26,7 @@ def online(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
 
 
-def differences(row: Row, listed: dict[str, Any]) -> list[str]:
+def differences(row: PublishedWeights, listed: dict[str, Any]) -> list[str]:
     """Return how a repository's files differ from a row, in the terms of the client's listing."""
     file = listed.get(row.file)
     if file is None:
@@ -60,7 +60,7 @@ def skip_loudly(what: str, error: Exception, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.usefixtures("online")
 def test_the_hub_has_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
-    def look(row: Row) -> list[str]:
+    def look(row: PublishedWeights) -> list[str]:
         info = HfApi().model_info(row.repository, revision=row.revision, files_metadata=True, timeout=30)
         return differences(row, {file.rfilename: file for file in info.siblings or ()})
 
@@ -76,7 +76,7 @@ def test_the_hub_has_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_authors_servers_have_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
     listed = [row for row in rows().values() if row.address]
 
-    def look(row: Row) -> str:
+    def look(row: PublishedWeights) -> str:
         answer = get_session().head(row.link, follow_redirects=True, timeout=30)
         size = int(answer.headers.get("Content-Length", 0)) / MEGABYTE
         near = abs(size - row.megabytes) <= NEAR * row.megabytes + 1

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitral.weights.named.row import LICENCES, METRICS, Row, rows
+from vitral.weights.named.row import LICENCES, METRICS, PublishedWeights, rows
 
 DOCS = Path(__file__).parents[2] / "docs" / "weights.md"
 HEADER = """# Published weights by name
@@ -45,7 +45,7 @@ def page() -> str:
     lines += ["", "| licence | in products |", "|---|---|"]
     used = {row.licence for row in rows().values()}
     lines += [f"| [{name}]({one.link}) | {ALLOWED[one.products]} |" for name, one in LICENCES.items() if name in used]
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[PublishedWeights]] = {}
     for row in rows().values():
         groups.setdefault(row.source, []).append(row)
     for source, listed in groups.items():
@@ -59,7 +59,7 @@ def page() -> str:
     return HEADER + "\n".join(lines) + "\n"
 
 
-def _line(row: Row) -> str:
+def _line(row: PublishedWeights) -> str:
     cells = [
         f"`{row.name}`",
         row.dataset,

@@ -7,7 +7,8 @@ from typing import Any
 from vitral.described import LATER, read_described
 from vitral.errors import VitralError
 
-LEAST, MOST = 0.05, 20.0  # temperatures: beyond these, images are too few to tell one
+LEAST = 0.05  # temperatures: beyond these two, the images are too few to find one
+MOST = 20.0
 
 
 @dataclass(frozen=True)
@@ -15,12 +16,12 @@ class Calibration:
     """Fitted on validation images; kept in the classifier's folder.
 
     Attributes:
-        temperature: by which logits are divided before the softmax (arXiv 1706.04599); 1 changes nothing.
+        temperature: The divisor of logits before the softmax (arXiv 1706.04599); 1 changes nothing.
         threshold: probability of the answer, 0 to 1, below which it is given as not sure; None for none.
-        wanted: the accuracy of the sure answers that the threshold was fitted for, 0 to 1.
-        data: of which images it was fitted.
-        images: how many.
-        image_size: height and width of the network's images as it was fitted, pixels; None for its own.
+        wanted: The accuracy of the sure answers that the threshold was fitted for, 0 to 1.
+        data: The dataset whose validation images it was fitted on.
+        images: The number of these images.
+        image_size: Height and width of the network's images as it was fitted, pixels; None for the network's own.
     """
 
     temperature: float

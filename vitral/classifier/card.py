@@ -23,7 +23,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         f"pixels, {len(classifier.class_names)} {classifier.task.noun}. Started from {classifier.provenance.source}.",
         "",
         *(f"{licence}\n" for licence in (licence_of(classifier.provenance.source),) if licence),
-        *(f"> **{in_markdown(said)}**\n" for said in (classifier.doubt() or classifier.shortfall(),) if said),
+        *(f"> **{in_markdown(doubt)}**\n" for doubt in (classifier.doubt() or classifier.shortfall(),) if doubt),
         *_scores(classifier),
         *([] if classifier.calibration is None else [in_markdown(classifier.calibration.sentence()), ""]),
         *([] if classifier.quantization is None else [in_markdown(classifier.quantization.sentence()), ""]),
@@ -59,8 +59,8 @@ def _scores(classifier: Classifier) -> list[str]:
     rows = [f"| {name} | {value if isinstance(value, int) else f'{value:.4f}'} |" for name, value in scores.items()]
     choice = classifier.provenance.training.get("choice")
     tried = choice.get("sentence", "") if isinstance(choice, Mapping) else ""
-    said = [in_markdown(str(tried)), ""] if tried else []
-    return ["## Scores", "", *said, "| figure | value |", "|---|---|", *rows, ""]
+    sentence = [in_markdown(str(tried)), ""] if tried else []
+    return ["## Scores", "", *sentence, "| figure | value |", "|---|---|", *rows, ""]
 
 
 def _training(classifier: Classifier) -> list[str]:

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitral.classifier import shown
+from vitral.classifier import summary
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.inputs import ImageInput, list_images, prepare
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.provenance import Provenance
-from vitral.classifier.setting import Setting
+from vitral.classifier.tuning import Tuning
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
 from vitral.images.decode import Pixels
@@ -39,20 +39,20 @@ class Classifier(nn.Module):
     trained; everything that only predicts goes through the predictor.
 
     Args:
-        model: the network, or a predictor of another runtime.
-        preprocessing: how an image becomes its input; of the network's size.
-        class_names: in order; one name a logit, unless the task has it otherwise; None names them "class 0", "class 1", ...
-        provenance: where it came from.
-        calibration: what its probabilities were fitted to; None for the network's own.
-        quantization: how the network computes in int8; None where nobody has found out.
+        model: The network, or a predictor of another runtime.
+        preprocessing: The preprocessing that makes an image the network's input, at the network's size.
+        class_names: The class names in order, one a logit unless the task differs; None names them "class 0", "class 1", ...
+        provenance: The classifier's origin, training and scores.
+        calibration: The temperature and threshold of its probabilities; None for the network's own.
+        quantization: The ranges by which the network computes in int8; None before `quantize`.
         task: what a label is, and with it what the logits mean.
         multi_label: a short way to say the task: whether an image may have several of the classes, or none.
 
     Attributes:
         predictor: computes logits, features and what explanations need.
         model: the network, if it is in torch; assigning another one replaces the predictor, too.
-        setting: by which a folder is computed where nothing else is asked for; None where nobody has tuned it.
-        folder: from which it was read; None for one that was made here.
+        setting: The setting that `tune` found, which is used unless another is given; None where nobody has tuned it.
+        folder: The folder that it was read from; None for a classifier that was made here.
 
     Raises:
         ModelError: names or sizes do not fit the network.
@@ -92,7 +92,7 @@ class Classifier(nn.Module):
         self.provenance = provenance or Provenance()
         self.calibration = calibration
         self.quantization = quantization
-        self.setting: Setting | None = None
+        self.setting: Tuning | None = None
         self.folder: Path | None = None
         self.eval()
 
@@ -118,11 +118,11 @@ class Classifier(nn.Module):
 
     def __repr__(self) -> str:
         """Return what it is in a few lines; `model` prints every layer."""
-        return shown.text(self.predictor, self.class_names, self.provenance, task=self.task)
+        return summary.text(self.predictor, self.class_names, self.provenance, task=self.task)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return shown.html(self.predictor, self.class_names, self.provenance, task=self.task)
+        return summary.html(self.predictor, self.class_names, self.provenance, task=self.task)
 
     @property
     def multi_label(self) -> bool:

@@ -1,5 +1,6 @@
 """From any classifier to another library's files, or to a classifier folder."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from vitral.classifier import folder
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.load import load
+from vitral.classifier.load import load, resized
 from vitral.errors import WeightsError, did_you_mean
 from vitral.events import Listener
 from vitral.layout import CLASSIFIER_FILES
@@ -16,9 +17,10 @@ from vitral.outputs import check_file, check_folder
 from vitral.overrides import override
 from vitral.progress import show
 from vitral.weights.beside import MARK, description_path
-from vitral.weights.save import TRANSFORMERS_FILES, Written, write_weights
+from vitral.weights.save import TRANSFORMERS_FILES, WrittenWeights, write_weights
 
-VITRAL, TRANSFORMERS = "vitral", "transformers"
+VITRAL = "vitral"
+TRANSFORMERS = "transformers"
 FOLDERS = {
     VITRAL: CLASSIFIER_FILES,
     TRANSFORMERS: TRANSFORMERS_FILES,
@@ -27,7 +29,7 @@ FORMATS = (VITRAL, "original", "big_vision", "timm", TRANSFORMERS)
 
 
 def convert(
-    source: str | Path,
+    source: Classifier | str | Path,
     target: str | Path,
     *,
     format: str,  # what every tool calls it
@@ -35,7 +37,7 @@ def convert(
     architecture: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     listener: Listener = show,
-) -> Written:
+) -> WrittenWeights:
     """Write a classifier in another format; what belongs to it is kept, or a note says what is not.
 
     Preprocessing, class names and calibration go into the format where it has a place for them, and else into a small file
@@ -43,12 +45,12 @@ def convert(
     no place, which a note says.
 
     Args:
-        source: whatever `load` takes.
+        source: The classifier, or whatever `load` takes.
         target: a folder for "vitral" and "transformers", a file for the others.
         format: "vitral" (a classifier folder), "original" (the official code's own: .npz of vision_transformer, V-MoE and
             BiT; state_dicts of DeiT, T2T-ViT, CvT and torchvision), "big_vision", "timm" or "transformers".
-        image_size: pixels; the position embedding is resized to it. None: as it was.
-        architecture: for a weights file, fields of the network's config that it cannot say.
+        image_size: Size of images, pixels, to which the position embedding is resized. None: as it was.
+        architecture: Fields of the network's config that a weights file cannot say.
         overwrite: replace what stands at `target`, at once; never the source, nor a folder that holds anything else.
         listener: receives what is fetched, if the source is; it is written to the screen if left out.
 
@@ -65,10 +67,10 @@ def convert(
             f"There is no format '{format}'.{did_you_mean(format, FORMATS)} There are: {', '.join(FORMATS)}."
         )
     _check_target(Path(target), format, source, overwrite=overwrite)
-    classifier = load(source, image_size=image_size, architecture=architecture, tuned=False, listener=listener)
+    classifier = _loaded(source, image_size, architecture, listener)
     if format == VITRAL:
         path = folder.save(classifier, target)
-        return Written(path, f"vitral.load({str(path)!r})")
+        return WrittenWeights(path, f"vitral.load({str(path)!r})")
     calibration = classifier.calibration
     written = write_weights(
         classifier.model,
@@ -104,12 +106,27 @@ def calibration_note(calibration: Calibration, format_name: str) -> str:
     return f"Vitral alone applies the calibration to what it reads from there: {calibration.sentence()}"
 
 
-def _check_target(target: Path, format_name: str, source: str | Path, *, overwrite: bool) -> None:
+def _loaded(
+    source: Classifier | str | Path,
+    size: int | tuple[int, int] | None,
+    architecture: Mapping[str, Any] | None,
+    listener: Listener,
+) -> Classifier:
+    if not isinstance(source, Classifier):
+        return load(source, image_size=size, architecture=architecture, tuned=False, listener=listener)
+    if architecture:
+        raise WeightsError("A classifier says its own architecture; only a weights file's can be changed.")
+    return source if size is None else resized(copy.deepcopy(source), size, listener)
+
+
+def _check_target(target: Path, format_name: str, source: Classifier | str | Path, *, overwrite: bool) -> None:
+    origin = source.folder if isinstance(source, Classifier) else source
+    inputs = [] if origin is None else [origin]
     if format_name in FOLDERS:
-        check_folder(target, own=FOLDERS[format_name], inputs=[source], overwrite=overwrite)
+        check_folder(target, own=FOLDERS[format_name], inputs=inputs, overwrite=overwrite)
     else:
-        check_file(target, inputs=[source], overwrite=overwrite)
-        check_file(description_path(target), inputs=[source], mark=MARK, overwrite=overwrite)
+        check_file(target, inputs=inputs, overwrite=overwrite)
+        check_file(description_path(target), inputs=inputs, mark=MARK, overwrite=overwrite)
 
 
 def settings(overrides: Sequence[str]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
-from vitral.classifier.needs import needs
+from vitral.classifier.metadata import CALIBRATION, CLASSES, PREPROCESSING, PROVENANCE, naming_damage, read_metadata
 from vitral.classifier.provenance import Provenance
-from vitral.classifier.told import CALIBRATION, CLASSES, PREPROCESSING, PROVENANCE, naming_damage, read_told
+from vitral.classifier.required_plugins import required_plugins
 from vitral.errors import WeightsError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
@@ -29,7 +29,7 @@ from vitral.tasks.registry import described_task
 from vitral.weights.named.find import licence_of
 
 VERSION = "1"
-LONGEST = 1 << 20  # characters of all that is said, beyond which what is known of the training is left out
+LONGEST = 1 << 20  # characters of the metadata, beyond which those of the training are left out
 LONGEST_NUMBER = 18  # digits
 LARGEST_SIDE = 4096  # pixels of prepared images
 
@@ -70,7 +70,7 @@ def described(classifier: Classifier) -> dict[str, str]:
         "merge": merge,
         "fingerprint": fingerprint(classifier),
         "license": licence_of(classifier.provenance.source) or "not known",
-        **needs(family(model.config), classifier.task.name),
+        **required_plugins(family(model.config), classifier.task.name),
         PROVENANCE: dataclasses.asdict(classifier.provenance),
     }
     if calibration is not None:
@@ -91,13 +91,13 @@ def read(
     """Return the classifier in an exported file, which its own runtime computes, preprocessing included.
 
     A file that another program wrote is taken if its one input is prepared images of a fixed size, float32 in the order batch,
-    channels, height, width, and its first output a row of values for each. What it does not say is guessed, which the listener
-    is told.
+    channels, height, width, and its first output a row of values for each. The listener hears what the
+    file does not say and is guessed.
 
     Args:
         path: the file.
         engine: its runtime, "auto" or None.
-        precision: in which that computes; None and "auto" for fp32, or int8 where the file's layers are of integers.
+        precision: Its precision; None and "auto" for fp32, or int8 where the file's layers are of integers.
         listener: receives what was guessed.
 
     Raises:
@@ -108,7 +108,7 @@ def read(
     graph = open_graph(path, engine, precision)
     if not graph.is_ours:
         return _foreign(graph, listener)
-    told = read_told(graph)
+    metadata = read_metadata(graph)
     with naming_damage(graph):
         preprocessing = Preprocessing.from_json(json.loads(graph.metadata[PREPROCESSING]))
         task = described_task(graph.metadata)
@@ -116,16 +116,16 @@ def read(
             graph,
             name=graph.metadata["network"],
             image_size=preprocessing.image_size,
-            num_classes=task.outputs(len(told.class_names)),
+            num_classes=task.outputs(len(metadata.class_names)),
             num_parameters=_count(graph.metadata["parameters"]),
             macs=_count(graph.metadata["macs"]),
         )
         return Classifier(
             predictor,
             InFile(**vars(preprocessing), predictor=predictor, settings=preprocessing),
-            told.class_names,
-            provenance=told.provenance,
-            calibration=told.calibration,
+            metadata.class_names,
+            provenance=metadata.provenance,
+            calibration=metadata.calibration,
             task=task,
         )
 

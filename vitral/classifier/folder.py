@@ -10,10 +10,10 @@ from typing import Any
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.card import model_card
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.names import read_class_names
-from vitral.classifier.needs import check_needs, needs
+from vitral.classifier.metadata import read_class_names
 from vitral.classifier.provenance import read_provenance
-from vitral.classifier.setting import Setting
+from vitral.classifier.required_plugins import check_plugins, required_plugins
+from vitral.classifier.tuning import Tuning
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
@@ -27,7 +27,10 @@ from vitral.reading import text_of
 from vitral.tasks.registry import described_task
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 
-CALIBRATION, INT8, SETTING = "calibration", "int8", "setting"  # the entries of a classifier that has such
+# Entries of a classifier that has such.
+CALIBRATION = "calibration"
+INT8 = "int8"
+SETTING = "setting"
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 OLDEST_VERSION = 1
@@ -99,7 +102,7 @@ def _described(classifier: Classifier, weights: str) -> str:
         "format": FORMAT,
         "version": classifier.task.folder_version,
         "architecture": config_to_json(classifier.model.config),
-        **needs(family(classifier.model.config), classifier.task.name),
+        **required_plugins(family(classifier.model.config), classifier.task.name),
         "preprocessing": classifier.preprocessing.to_json(),
         "class_names": list(classifier.class_names),
         "task": classifier.task.name,
@@ -128,7 +131,7 @@ def read(folder: Path) -> Classifier:
     """
     path = folder / DESCRIPTION
     description = _description(path)
-    check_needs(description, folder)
+    check_plugins(description, folder)
     try:
         config = config_from_json(description["architecture"])
         preprocessing = Preprocessing.from_json(description["preprocessing"])
@@ -149,7 +152,7 @@ def read(folder: Path) -> Classifier:
             quantization=quantization,
             task=task,
         )
-        classifier.setting = Setting.from_json(description.get(SETTING))
+        classifier.setting = Tuning.from_json(description.get(SETTING))
         classifier.folder = folder
         return classifier
     except KeyError as error:
@@ -177,14 +180,14 @@ def _form(description: Mapping[str, Any], model: Model) -> Quantization | None:
     return form
 
 
-def read_setting(folder: Path) -> Setting | None:
+def read_setting(folder: Path) -> Tuning | None:
     """Return the setting of a classifier folder; None where nobody has tuned it.
 
     Raises:
         WeightsError: its description is damaged.
     """
     try:
-        return Setting.from_json(_description(folder / DESCRIPTION).get(SETTING))
+        return Tuning.from_json(_description(folder / DESCRIPTION).get(SETTING))
     except WeightsError:
         raise
     except VitralError as error:

@@ -11,7 +11,7 @@ from vitral.classifier import exported, folder
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import RANDOM, Provenance
-from vitral.classifier.setting import Setting
+from vitral.classifier.tuning import Tuning
 from vitral.errors import ModelError, VitralError, WeightsError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
@@ -56,12 +56,12 @@ def load(
         image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained. A
             folder that `tune` has written a setting into is loaded by that, where neither a size nor anything of engine,
             precision and merge is given.
-        architecture: for a weights file or a name, fields of the network's config to change: what the file cannot say, such
+        architecture: Fields of the network's config to change, for a weights file or a name: what the file cannot say, such
             as {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
         engine: what computes predictions: "torch"; "packed", weights sorted once for the CPU; "compiled" by torch.compile;
             "openvino" or "onnxruntime" (in fp32), extras, which convert the network in seconds; "auto" for the fastest but
             "compiled", measured once for a machine and a network. None: the network itself in fp32, else "auto".
-        precision: in which predictions are computed: "fp32", exactly, which None stands for; "bf16"; "int8" of a folder that
+        precision: The precision of predictions: "fp32", exactly, which None stands for; "bf16"; "int8" of a folder that
             `quantize` has found the ranges for; "auto" for bf16 where the hardware has it and it is faster, which the
             listener is told. Training, features and explanations are in fp32 in any case. In a job of several processes all
             of them call `load` where an "auto" leaves a choice: the first measures for all.
@@ -80,25 +80,29 @@ def load(
                 f"'{file}' is fixed as it was written; change the classifier that it was made from, and export it again."
             )
         return exported.read(file, engine=engine, precision=precision, listener=listener)
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    size = _pair(image_size)
     classifier = _load(source, architecture or {}, size, listener)
     if classifier.setting is not None:
         if size is None and engine is None and precision is None and merge is None:
             return _by_setting(classifier, classifier.setting, listener) if tuned else classifier
         listener(Message(f"Left aside, since another setting is asked for: {classifier.setting.sentence()}"))
         classifier.setting = None
-    _resized(classifier, size, listener)
+    resized(classifier, size, listener)
     classifier.predictor = predictor_of(
         classifier.model, engine, precision or "fp32", listener, classifier.quantization, merge or 0
     )
     return classifier
 
 
-def _resized(classifier: Classifier, size: tuple[int, int] | None, listener: Listener) -> Classifier:
-    """Return a classifier at another size, without what was found at the sizes that are not its own; in place."""
-    own, model = classifier.preprocessing.image_size, classifier.model
-    if size is not None:
-        model.resize(size)
+def _pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    return (size, size) if isinstance(size, int) else size
+
+
+def resized(classifier: Classifier, size: int | tuple[int, int] | None, listener: Listener) -> Classifier:
+    """Return a classifier at another size, without what was found at other sizes than its new one; in place."""
+    own, model, pair = classifier.preprocessing.image_size, classifier.model, _pair(size)
+    if pair is not None:
+        model.resize(pair)
         classifier.preprocessing = classifier.preprocessing.with_size(model.image_size)
     calibration = classifier.calibration
     if calibration is not None and (calibration.image_size or own) != model.image_size:
@@ -109,14 +113,14 @@ def _resized(classifier: Classifier, size: tuple[int, int] | None, listener: Lis
     return classifier
 
 
-def _by_setting(classifier: Classifier, setting: Setting, listener: Listener) -> Classifier:
+def _by_setting(classifier: Classifier, setting: Tuning, listener: Listener) -> Classifier:
     """Return a classifier as it was tuned; on another machine by what is the fastest there of the same size and merging.
 
     Raises:
         WeightsError: its network cannot be computed so; the message names the folder.
     """
     try:
-        _resized(classifier, setting.image_size, listener)
+        resized(classifier, setting.image_size, listener)
         if setting.machine == processor_name() and can_compute(setting.way, classifier.quantization):
             classifier.predictor = predictor_in(classifier.model, setting.way, classifier.quantization)
             listener(Message(setting.sentence()))
@@ -134,7 +138,7 @@ def _by_setting(classifier: Classifier, setting: Setting, listener: Listener) ->
     return classifier
 
 
-def setting_of(source: str | Path) -> Setting | None:
+def setting_of(source: str | Path) -> Tuning | None:
     """Return the setting of a classifier folder, or of a run folder around one; None where there is none.
 
     Raises:

@@ -12,7 +12,8 @@ from vitral.tasks.chance import Standing, significantly_below
 RANDOM = "random weights"  # prefix of an untrained network's source
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
 # After a split, the names of how many images its accuracy and those of the simple classifiers are of: whole numbers.
-IMAGES, BASELINE_IMAGES = "/images", "/images_of_baselines"
+IMAGES = "/images"
+BASELINE_IMAGES = "/images_of_baselines"
 BASELINES = {
     "knn": "nearest-neighbour vote",
     "pixel_neighbour": "nearest neighbour on bare pixels",
@@ -50,7 +51,7 @@ class Provenance:
         """Return in one sentence which simple classifier did best, if it beat the network; empty if none is known to.
 
         It did if the network is significantly below it, for the images that each was scored on. Folders of earlier versions do
-        not tell their numbers: of those nothing is said, for any difference may be one of few images.
+        not tell their numbers: such a folder gets no sentence, because any difference may be one of few images.
         """
         rivals = [name for name in self.scores if BASELINE in name and self._is_below(name)]
         if not rivals:

@@ -4,8 +4,9 @@ import tempfile
 from pathlib import Path
 
 from vitral.classifier import folder
+from vitral.classifier.classifier import Classifier
 from vitral.classifier.convert import VITRAL, kept_notes
-from vitral.classifier.load import load
+from vitral.classifier.load import as_classifier
 from vitral.errors import WeightsError
 from vitral.events import Listener, Message
 from vitral.progress import show
@@ -16,12 +17,17 @@ FORMATS = (VITRAL, "transformers")
 
 
 def push(
-    source: str | Path, name: str, *, format: str = VITRAL, private: bool = False, listener: Listener = show
+    source: Classifier | str | Path,
+    name: str,
+    *,
+    format: str = VITRAL,
+    private: bool = False,
+    listener: Listener = show,
 ) -> str:
     """Put a classifier on the Hub and return its address; `load("hf:owner/name")` fetches it again.
 
     Args:
-        source: whatever `load` takes.
+        source: The classifier, or whatever `load` takes.
         name: "owner/name" or "hf:owner/name"; made if it is not there.
         format: "vitral", the classifier folder with its card, or "transformers", which its own library opens.
         private: whether a new repository is for its owner's eyes alone.
@@ -33,7 +39,7 @@ def push(
     """
     if format not in FORMATS:
         raise WeightsError(f"The Hub takes the formats {' and '.join(FORMATS)}, not '{format}'.")
-    classifier = load(source, tuned=False, listener=listener)
+    classifier = as_classifier(source, listener, tuned=False)
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) / name.rpartition("/")[2]
         if format == VITRAL:

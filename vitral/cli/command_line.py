@@ -30,12 +30,11 @@ def command_of(request: Request, *, recipe: str | None = None) -> str:
             ("time", None if request.budget_seconds is None else written(request.budget_seconds)),
             ("seed", request.seed),
         ]
-    words = ["vitral", FUNCTIONS[request.kind]]
+    words = ["vitral", "sweep" if request.sweep else FUNCTIONS[request.kind]]
     words += [part for path in request.plugins for part in (PLUGIN, path)]
     words += [part for name, value in pairs if value is not None for part in (flag(name), str(value))]
     switches = {
         "skip_bad_images": request.skip_bad_images,
-        "sweep": request.sweep,
         "baselines": request.kind == "fine-tune" and not request.baselines,
         "quick": request.quick,
     }

@@ -52,13 +52,26 @@ COMMANDS = {
     "finetune": _command(
         "Fine-tune a model on labelled images: classifier, scores and report in one run folder.",
         "vitral finetune --data photos/  # one sub-folder per class",
-        "vitral finetune --data photos/ --from ViT-B_16.npz --plan  # what that would do, why, and how long it takes",
         "vitral finetune --data photos/ --from vit-s14@dinov2 --time 30m  # published weights, half an hour in total",
-        "vitral finetune --data photos/ --starts vit-s14@dinov2,vit-s16@dino  "
-        "# which of them suits these images best, and nothing trained",
         "vitral finetune --data photos/ --recipe scratch --runs 3 --out runs/three  # three seeds: mean ± standard deviation",
         "vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=0.01  # other settings",
         "vitral finetune --data photos/ --out runs/photos --resume  # continue after Ctrl-C or a crash",
+    ),
+    "plan": _command(
+        "Say what a fine-tuning would do, why, how long it takes and where the time goes; nothing is written.",
+        "vitral plan --data photos/ --time 10m  # the network, its settings and the schedule",
+        "vitral plan --data photos/ --from ViT-B_16.npz --json  # for programs",
+    ),
+    "starts": _command(
+        "Compare starts by linear probes on the data, which is best for these images; nothing is trained.",
+        "vitral starts --data photos/  # those that are here or worth a download",
+        "vitral starts vit-s14@dinov2,vit-s16@dino --data photos/ --out runs/starts  # these two, the table in a folder",
+        alone=True,
+    ),
+    "sweep": _command(
+        "Try the paper's learning rates on the validation split, and train with the best on all but the test split.",
+        "vitral sweep --data photos/ --from ViT-B_16.npz  # a run for each rate, and one with the best",
+        "vitral sweep --data photos/ --out runs/photos --resume  # continue after Ctrl-C or a crash",
     ),
     "evaluate": _command(
         "Score a classifier on labelled images: accuracy, every class, confusion, calibration.",

@@ -15,7 +15,7 @@ from vitral.errors import ImageError
 from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK, Explanation
 from vitral.explanation.explain import explain as explain_image
-from vitral.explanation.gallery import Gallery, GallerySettings, explain_all
+from vitral.explanation.gallery import GallerySettings, explain_all
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.explanation.network import analyze
@@ -119,17 +119,8 @@ def _draw(image: str, request: GallerySettings, places: Places, style: Style) ->
     with ConsoleListener() as listener:
         _, source = choose(places.classifier, listener)
         training = None if places.data is None else TrainingImages.of(source, places.data, listener=listener)
-        explanation = explain_image(
-            source,
-            Path(image),
-            method=request.method,
-            label=request.label,
-            layer=request.layer,
-            head=request.head,
-            score=True,
-            training=training,
-            listener=listener,
-        )
+        request = dataclasses.replace(request, training=training)
+        explanation = explain_image(source, Path(image), **vars(request), score=True, listener=listener)
     if places.out is None:
         target = _own_name(target, explanation.mark)
     explanation.save(target, style=style, overwrite=places.overwrite)
@@ -152,7 +143,9 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
         print_line(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
 
 
-def _exhibit(folder: str, listed: list[LazyImage], request: GallerySettings, places: Places, *, worst_first: bool) -> None:
+def _exhibit(
+    folder: str, listed: list[LazyImage], request: GallerySettings, places: Places, *, worst_first: bool
+) -> None:
     """Explain many images on a page."""
     target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):
@@ -165,7 +158,13 @@ def _exhibit(folder: str, listed: list[LazyImage], request: GallerySettings, pla
         gallery = explain_all(source, listed, request, worst_first=worst_first, listener=listener)
     write_gallery(gallery, target, title=folder, classifier=name, overwrite=places.overwrite)
     if places.json:
-        print_json({"page": str(target), "num_images": gallery.num_images, "images": _listed(gallery)})
+        print_json(
+            {
+                "page": str(target),
+                "num_images": gallery.num_images,
+                "images": [entry.to_json() for entry in gallery.entries],
+            }
+        )
         return
     scores = gallery.faithfulness()
     faithful = "" if scores is None else f", mean deletion {scores[0]:.3f}, mean insertion {scores[1]:.3f},"
@@ -173,10 +172,6 @@ def _exhibit(folder: str, listed: list[LazyImage], request: GallerySettings, pla
         faithful += f" of the {gallery.num_scored:,} maps of more than one value,"
     count = f"{len(gallery.entries):,} of {gallery.num_images:,} images"
     print_line(f"{folder}: {count}; {gallery.entries[0].explanation.described}{faithful} in {target}")
-
-
-def _listed(gallery: Gallery) -> list[dict[str, object]]:
-    return [entry.to_json() for entry in gallery.entries]
 
 
 def _analyze(places: Places) -> None:

@@ -1,5 +1,6 @@
 """`vitral finetune`: from a folder of images to a classifier."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,7 +12,7 @@ from vitral.cli.repeated import repeat_runs
 from vitral.cli.reporting import announce, write_run_report
 from vitral.cli.started import began
 from vitral.cli.starts import compare
-from vitral.cli.training_options import FinetuneOptions
+from vitral.cli.training_options import FinetuneOptions, say_moved
 from vitral.studies.finetune import finetune_request
 from vitral.torchrun import is_main
 from vitral.training.request import Request
@@ -21,35 +22,41 @@ def finetune(
     *,
     options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None,
     starts: str | None = None,
+    sweep: bool = False,
     runs: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
-    plan: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    plan: bool = False,
+    json: bool = False,
 ) -> None:
     """Fine-tune a model on labelled images: classifier, scores and report in one run folder.
 
     Args:
         options: The request.
-        starts: NAME,NAME or "auto": compare these starts by linear probes on the data, print the table, and stop.
-        runs: repeat the training with so many seeds of one recipe, below --out: mean ± standard deviation.
-        plan: say what would be done, with every reason and the cost, and stop; nothing is written.
-        json: print JSON for programs.
+        starts: The former name of 'vitral starts', for this release.
+        sweep: The former name of 'vitral sweep', for this release.
+        runs: Repeat the training with so many seeds of one recipe, below --out: mean ± standard deviation.
+        plan: The former name of 'vitral plan', for this release.
+        json: Print JSON for programs.
     """
     options = options or FinetuneOptions()
     if runs is not None:
-        repeat_runs(options, runs, plan=plan, starts=starts, json=json)
+        repeat_runs(options, runs, beside={"plan": plan, "starts": starts is not None, "sweep": sweep}, json=json)
     elif starts is not None:
-        compare(options, starts, plan=plan, json=json)
+        say_moved("--starts", "starts")
+        compare(options, starts, beside={"plan": plan, "sweep": sweep}, json=json)
     elif plan:
-        print_plan(options.request(), json=json)
+        say_moved("--plan", "plan")
+        print_plan(replace(options.request(), sweep=sweep), json=json)
     else:
-        train(options.request(), json=json)
+        if sweep:
+            say_moved("--sweep", "sweep")
+        train(replace(options.request(), sweep=sweep), json=json)
 
 
 def train(request: Request, *, json: bool) -> None:
-    """Train, write the report, and say what came out."""
+    """Train, write the report, and print the result."""
     with ConsoleListener() as listener:
         result = finetune_request(request, started=began(), listener=listener)
         if not is_main():
-            return  # the main process of the job says it for all
+            return  # the main process of the job prints it for all
         report = write_run_report(result, listener=listener)
     announce(result, report, json=json)

@@ -10,7 +10,7 @@ from vitral.models.cost import count_macs, count_parameters
 from vitral.models.costs import COSTS
 from vitral.models.families import build, family
 from vitral.weights.named.fetch import kept
-from vitral.weights.named.row import LICENCES, Row
+from vitral.weights.named.row import LICENCES, PublishedWeights
 from vitral.weights.named.row import rows as all_weights
 from vitral.weights.published import published_formats
 
@@ -102,7 +102,7 @@ def _list_weights(filter: str, *, json: bool) -> None:
         print_line(line)
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: PublishedWeights) -> list[str]:
     dataset = row.dataset.removesuffix(" without labels")
     for long, short in DATASETS:
         dataset = dataset.replace(long, short)
@@ -118,7 +118,7 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _described(row: Row) -> dict[str, Any]:
+def _described(row: PublishedWeights) -> dict[str, Any]:
     own = {key: value for key, value in asdict(row).items() if value not in ("", None)}
     here = kept(row)
     return own | {

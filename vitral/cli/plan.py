@@ -1,13 +1,28 @@
-"""What a training command would do, printed."""
+"""`vitral plan`: what a fine-tuning would do, with every reason and the cost."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.started import began
+from vitral.cli.training_options import FinetuneOptions
 from vitral.training.preview import plan_request
 from vitral.training.request import Request
 
 
+def plan(*, options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None, json: bool = False) -> None:
+    """Say what a fine-tuning would do, why, how long it takes and where the time goes; nothing is written.
+
+    Args:
+        options: The request.
+        json: Print JSON for programs.
+    """
+    print_plan((options or FinetuneOptions()).request(), json=json)
+
+
 def print_plan(request: Request, *, json: bool) -> None:
-    """Print what a training command would do, with every reason and the cost."""
+    """Print what a training command would do."""
     with ConsoleListener() as listener:
         run = plan_request(request, started=began(), listener=listener)
         if json:

@@ -4,9 +4,10 @@ What imports torch is imported where it is needed: an exported file answers by i
 """
 
 from pathlib import Path
+from typing import Any
 
-from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.prediction import Prediction
+from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.interrupts import importing
 from vitral.cli.options import Count, Positive
@@ -60,19 +61,9 @@ def predict(
             "--native-aspect computes by the network itself in fp32, and prints; leave --out, --engine, --precision and "
             "--merge out."
         )
-    precision = "fp32" if native_aspect else precision
+    computing: dict[str, Any] = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
     if out is not None:
-        _to_file(
-            images,
-            classifier,
-            out,
-            top,
-            overwrite=overwrite,
-            engine=engine,
-            precision=precision,
-            merge=merge,
-            json=json,
-        )
+        _to_file(images, classifier, out, top, computing, overwrite=overwrite, json=json)
         return
     with ConsoleListener() as listener:
         predictions = None
@@ -82,7 +73,7 @@ def predict(
             with importing():
                 from vitral.cli.chosen import choose
 
-            _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
+            _, source = choose(classifier, listener, **computing)
             predictions = source.predict(
                 images, top=top, native_aspect=native_aspect, skip_bad_images=skip_bad_images, listener=listener
             )
@@ -106,7 +97,7 @@ def _alone(
     listed = all_plain(images)
     if listed is None or (file := exported_file(classifier, engine, precision)) is None:
         return None
-    listener.note(file.told.provenance)
+    listener.note(file.metadata.provenance)
     return file.predict(listed, top=top, skip_bad_images=skip_bad_images, listener=listener)
 
 
@@ -115,11 +106,9 @@ def _to_file(
     classifier: str | None,
     out: Path,
     top: int,
+    computing: dict[str, Any],
     *,
     overwrite: bool,
-    engine: EngineChoice | None,
-    precision: PrecisionChoice | None,
-    merge: int | None,
     json: bool,
 ) -> None:
     with importing():
@@ -128,7 +117,7 @@ def _to_file(
 
     check_out(out, images, overwrite=overwrite)
     with ConsoleListener() as listener:
-        _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge, otherwise="auto")
+        _, source = choose(classifier, listener, **computing, otherwise="auto")
         written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
     if json:
         print_json(vars(written))

@@ -1,33 +1,28 @@
 """`vitral finetune --runs N`: one recipe with several seeds."""
 
 import shlex
+from collections.abc import Mapping
 
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.training_options import FinetuneOptions
 from vitral.cli.wording import flag
-from vitral.errors import StudyError
 from vitral.studies.repeated import repeat
 from vitral.torchrun import is_main
 
 
-def repeat_runs(options: FinetuneOptions, runs: int, *, plan: bool, starts: str | None, json: bool) -> None:
+def repeat_runs(options: FinetuneOptions, runs: int, *, beside: Mapping[str, bool], json: bool) -> None:
     """Repeat a fine-tuning and print its score with the standard deviation.
 
     Args:
-        options: The request; a study goes on in its folder by itself.
+        options: The request; a study continues in its folder by itself.
         runs: How many.
-        plan: Whether --plan was given, which does not go with it.
-        starts: Whether --starts was given, likewise.
+        beside: Other flags by name, and whether they were given; none goes with it.
         json: Whether to print JSON for programs.
 
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
     """
-    repeats = f"{flag('runs')} repeats one training"
-    options.refuse(repeats, "data_changed", "overwrite")
-    for name, given in (("plan", plan), ("starts", starts is not None)):
-        if given:
-            raise StudyError(f"{repeats}, so {flag(name)} cannot go with it.")
+    options.refuse(f"{flag('runs')} repeats one training", "data_changed", "overwrite", beside=beside)
     request = options.request()
     with ConsoleListener() as listener:
         result = repeat(request, runs, request.out, offline=request.offline, listener=listener)

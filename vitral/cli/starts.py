@@ -1,37 +1,52 @@
-"""Starts side by side, and nothing trained."""
+"""`vitral starts`: starts side by side, and nothing trained."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.cli.started import began
 from vitral.cli.training_options import FinetuneOptions
-from vitral.cli.wording import flag
-from vitral.errors import StudyError
 from vitral.report.start_table import COLUMNS, StartTable
 from vitral.studies.compare_starts import starts as compare_starts
 
-REFUSED = ("source", "recipe", "overrides", "resume", "sweep", "quick", "data_changed", "no_baselines")  # what trains
+REFUSED = ("source", "recipe", "overrides", "resume", "quick", "data_changed", "no_baselines")  # what trains
 WIDTH = 100  # characters of the table
 
 
-def compare(options: FinetuneOptions, names: str, *, plan: bool = False, json: bool) -> None:
+def starts(
+    names: str = "auto",
+    *,
+    options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None,
+    json: bool = False,
+) -> None:
+    """Compare starts by linear probes on the data, which is best for these images; nothing is trained.
+
+    Args:
+        names: NAME,NAME: published weights, files or folders; "auto" for those that are here or worth a download.
+        options: The request.
+        json: Print JSON for programs.
+    """
+    compare(options or FinetuneOptions(), names, beside={}, json=json)
+
+
+def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool], json: bool) -> None:
     """Compare starts and print the table.
 
     Args:
         options: The request; what trains is refused.
         names: The starts, with commas between them.
-        plan: Whether --plan was given, which is refused.
+        beside: Other flags by name, and whether they were given, which are refused.
         json: Whether to print JSON for programs.
 
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
     """
-    compares = "--starts compares and trains nothing"
-    options.refuse(compares, *REFUSED)
-    if plan:
-        raise StudyError(f"{compares}, so {flag('plan')} cannot go with it.")
+    options.refuse("Comparing starts trains nothing", *REFUSED, beside=beside)
     with ExitStack() as display:
         listener = display.enter_context(ConsoleListener())
         compare_starts(

@@ -6,7 +6,7 @@ from typing import Literal
 from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.errors import StudyError
-from vitral.report.study_result import table_rows
+from vitral.report.study import table_rows
 from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.pages import PAGE
 from vitral.studies.paper.paper_study import PaperStudy

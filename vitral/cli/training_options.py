@@ -1,5 +1,7 @@
 """The options of the training commands: one request, which the command line flattens."""
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +11,10 @@ from cyclopts.validators import Number
 
 from vitral.cli.wording import flag
 from vitral.errors import StudyError
+from vitral.torchrun import is_main
 from vitral.training.request import Request
 
 Hidden = Parameter(parse=False)
-Switch = Parameter(negative="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +41,14 @@ class TrainingOptions(Request):
     """
 
     kind: Annotated[str, Hidden] = "fine-tune"
-    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = ()
+    overrides: Annotated[tuple[str, ...], Parameter("--set")] = ()
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     time: str | None = None
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None
-    skip_bad_images: Annotated[bool, Switch] = False
-    resume: Annotated[bool, Switch] = False
-    data_changed: Annotated[bool, Switch] = False
-    overwrite: Annotated[bool, Switch] = False
+    skip_bad_images: bool = False
+    resume: bool = False
+    data_changed: bool = False
+    overwrite: bool = False
     exact: Annotated[bool, Hidden] = False
     baselines: Annotated[bool, Hidden] = True
     where: Annotated[str, Hidden] = field(default_factory=lambda: str(Path.cwd()))
@@ -57,16 +59,21 @@ class TrainingOptions(Request):
         given = {entry.name: getattr(self, entry.name) for entry in fields(Request) if entry.name != "plugins"}
         return Request(**given)
 
-    def refuse(self, command: str, *names: str) -> None:
+    def refuse(self, command: str, *names: str, beside: Mapping[str, bool]) -> None:
         """Refuse options that a command has no use for.
+
+        Args:
+            command: What the command does, as a sentence begins.
+            names: Those of the request.
+            beside: Others by name, and whether they were given.
 
         Raises:
             StudyError: One of them was given.
         """
         plain = type(self)()
-        for name in names:
-            if getattr(self, name) != getattr(plain, name):
-                raise StudyError(f"{command}, so {flag(name)} cannot go with it.")
+        given = dict(beside) | {name: getattr(self, name) != getattr(plain, name) for name in names}
+        for name in (name for name, is_given in given.items() if is_given):
+            raise StudyError(f"{command}, so {flag(name)} cannot go with it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,18 +108,23 @@ class FinetuneOptions(TrainingOptions):
         source: where to start: published weights (MODEL@TRAINING), a weights file, classifier or run folder, Hub id; a
             model's name alone means random weights. If left out, the published weights that pay for these images, this
             machine and the time, or none.
-        sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
         no_baselines: skip the simple classifiers before training, and deliver the trained network however good they are.
         quick: stop after the first classifier, a linear layer in closed form; --resume without it goes on with training.
     """
 
     source: Annotated[str | None, Parameter(("--from", "--source"))] = None
     model: Annotated[str | None, Hidden] = None
-    sweep: Annotated[bool, Switch] = False
-    no_baselines: Annotated[bool, Switch] = False
-    quick: Annotated[bool, Switch] = False
-    offline: Annotated[bool, Switch] = False
+    sweep: Annotated[bool, Hidden] = False
+    no_baselines: bool = False
+    quick: bool = False
+    offline: bool = False
 
     def request(self) -> Request:
         """Return the request."""
         return replace(super().request(), baselines=not self.no_baselines)
+
+
+def say_moved(flag: str, command: str) -> None:
+    """Say on standard error that a flag of 'vitral finetune' has become a command."""
+    if is_main():
+        sys.stderr.write(f"{flag} has become the command 'vitral {command}'; the flag works for this release.\n")

@@ -5,7 +5,7 @@ from typing import Literal
 
 from vitral.cli import started
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
-from vitral.report.vtab_table import COLUMNS
+from vitral.report.vtab import COLUMNS
 from vitral.studies.vtab_study import TEST_IMAGES, Protocol
 from vitral.studies.vtab_study import vtab as score
 

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from vitral.data.source import DataSet
+from vitral.data.source import DataSet, PixelSource
 from vitral.data.splits import stratified
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels, Shrink
@@ -16,11 +16,8 @@ SHARES = (0.1, 0.2)  # validation, test
 AUGMENTATION = Augmentation(crop="none", flip=False, shift=0.1, rotate=12.0, scale=0.15)
 
 
-class DigitSource:
+class DigitSource(PixelSource):
     """A split of the digits."""
-
-    endless = False
-    shards: tuple[int, ...] = ()
 
     def __init__(
         self, pixels: UInt8[np.ndarray, "count 8 8"], labels: Int64[np.ndarray, " count"], rows: np.ndarray
@@ -35,10 +32,6 @@ class DigitSource:
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return an image as three equal channels, bright strokes on black."""
         return np.repeat(self._pixels[index][:, :, None], 3, axis=2)
-
-    def encoded(self, index: int) -> None:
-        """Return nothing: the images are pixels from the start."""
-        return
 
     def label(self, index: int) -> int:
         """Return the digit."""

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-from vitral.data.source import DataSet
+from vitral.data.source import DataSet, PixelSource
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels, Shrink
 from vitral.seeds import generator
@@ -185,7 +185,7 @@ def noise_table() -> Float32[np.ndarray, " samples"]:
 
 
 @dataclass(eq=False)
-class GeneratedImages:
+class GeneratedImages(PixelSource):
     """A split of generated images: index i is instance i // classes of class i % classes.
 
     Attributes:
@@ -194,7 +194,6 @@ class GeneratedImages:
         first_instance: The number of the split's first instance.
         instances: The number of images per class.
         endless: Whether the split is sampled at random, for training.
-        shards: Empty, see `Source`.
     """
 
     name: str
@@ -202,7 +201,6 @@ class GeneratedImages:
     first_instance: int
     instances: int
     endless: bool
-    shards: tuple[int, ...] = ()
 
     @property
     def preset(self) -> Preset:
@@ -217,10 +215,6 @@ class GeneratedImages:
         instance = self.first_instance + index // self.preset.num_classes
         grey = render(self.preset.ranges, self.seed, self.label(index), instance, self.preset.canvas)
         return np.repeat(grey[:, :, None], 3, axis=2)
-
-    def encoded(self, index: int) -> None:
-        """Return nothing: the images are pixels from the start."""
-        return
 
     def label(self, index: int) -> int:
         """Return the class of an image."""
@@ -254,11 +248,10 @@ def open_generated(name: str, *, seed: int = 0) -> DataSet:
     )
 
 
-class BlankImages:
+class BlankImages(PixelSource):
     """A split of black images."""
 
     endless = True
-    shards: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return BLANK_EPOCH
@@ -266,10 +259,6 @@ class BlankImages:
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return a black image."""
         return np.zeros((BLANK_SIDE, BLANK_SIDE, 3), dtype=np.uint8)
-
-    def encoded(self, index: int) -> None:
-        """Return nothing: the images are pixels from the start."""
-        return
 
     def label(self, index: int) -> None:
         """Return that there is none."""

@@ -299,7 +299,10 @@ def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Gener
         if item is None:
             return
         if isinstance(item, ImageError | DataError | PluginError):
-            raise item
+            try:
+                raise item
+            finally:  # the error keeps this frame: workers that wait for the garbage collector end seconds late
+                del item, items
         yield item
 
 

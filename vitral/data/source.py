@@ -58,6 +58,17 @@ class Source(Protocol):
         ...
 
 
+class PixelSource:
+    """What all sources have in common whose images are pixels from the start."""
+
+    endless: bool = False
+    shards: tuple[int, ...] = ()
+
+    def encoded(self, index: int) -> None:
+        """Return nothing."""
+        return
+
+
 @dataclass(frozen=True)
 class BadImage:
     """An image that could not be read, and why."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, get_args
 import torch
 
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import as_classifier
 from vitral.deployment.peers import TIMM, TRANSFORMERS, ZENTORCH, peers
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
@@ -179,7 +180,7 @@ class _Contender:
 
 
 def bench(
-    classifier: Classifier,
+    classifier: Classifier | str | Path,
     *,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     merge: int = 0,
@@ -193,7 +194,8 @@ def bench(
     All take turns, so that a change of the machine's pace meets all of them; figures are medians over the turns.
 
     Args:
-        classifier: The classifier; its predictions do not matter. An exported file is measured by its own runtime alone.
+        classifier: The classifier, or whatever `load` takes; its predictions do not matter. An exported file is measured by
+            its own runtime alone.
         batch_sizes: The numbers of images computed at once.
         merge: The tokens that each block of a Vision Transformer merges (ToMe), to measure this too; 0 for none.
         compile: Whether to measure what torch.compile makes, too, which takes minutes to make.
@@ -205,12 +207,14 @@ def bench(
     Raises:
         ModelError: Tokens that cannot be merged; no batch size; one, or the number of rounds, is below 1; a batch that memory
             does not hold; or the network is not on the CPU.
+        WeightsError: there is no such classifier, or it cannot be read.
     """
-    predictor = classifier.predictor
     if not batch_sizes or min(*batch_sizes, rounds) < 1:
         raise ModelError(
             "There is at least one batch size, a batch has at least one image, a contender at least one turn."
         )
+    classifier = as_classifier(classifier, listener)
+    predictor = classifier.predictor
     if merge:
         check_merging(classifier.model)
     if any(parameter.device != CPU for parameter in classifier.parameters()):

@@ -19,7 +19,8 @@ from vitral.inference.engines import Precision
 from vitral.inference.runtimes import DTYPES, Compute
 from vitral.models.model import Images, Logits
 from vitral.weights.names.timm import model_of
-from vitral.weights.save import formats_of, write_weights
+from vitral.weights.proof import formats_of
+from vitral.weights.save import write_weights
 
 TIMM = "timm"
 TRANSFORMERS = "transformers"
@@ -51,7 +52,7 @@ def peers(
             for precision in precisions:
                 make = partial(_timm, name, settings, precision, compiled=compiled)
                 yield f"timm {'compiled' if compiled else 'eager'}", precision, make
-    if TRANSFORMERS in formats_of(classifier.model) and importlib.util.find_spec(TRANSFORMERS) is not None:
+    if TRANSFORMERS in formats_of(classifier.model.config) and importlib.util.find_spec(TRANSFORMERS) is not None:
         for precision in precisions:
             yield "transformers eager", precision, partial(_transformers, classifier, precision)
 

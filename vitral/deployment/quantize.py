@@ -78,9 +78,9 @@ class Quantized(Presentable):
 
     def tables(self) -> tuple[Table, ...]:
         """Return the layers whose answers int8 changes most."""
-        in_float = self.quantization.kept
+        kept = self.quantization.kept
         rows = (
-            (name, f"{error:.2%}", "fp32" if name in in_float else "int8")
+            (name, f"{error:.2%}", "fp32" if name in kept else "int8")
             for name, error in list(self.errors.items())[:SHOWN]
         )
         return (Table("Layers that int8 changes most", ("Layer", "Error", "Computes in"), tuple(rows)),)

@@ -14,13 +14,13 @@ from vitral.advice import argument, function
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
-from vitral.classifier.setting import Setting
+from vitral.classifier.tuning import Tuning
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
 from vitral.deployment.judge import VALIDATION, Judge, check_judged
 from vitral.errors import DataError
-from vitral.evaluation.candidates import MILLI, Candidate, at_size, candidates, milliseconds
+from vitral.evaluation.candidates import MILLI, TimedSetting, at_size, candidates, milliseconds
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
@@ -50,7 +50,7 @@ class Tried:
         same_top: The share of these whose most probable class is the network's own.
     """
 
-    candidate: Candidate
+    candidate: TimedSetting
     score: float
     same_top: float
 
@@ -74,7 +74,7 @@ class Tuned(Presentable):
         remarks: What was left out, and what to do next.
     """
 
-    setting: Setting | None
+    setting: Tuning | None
     tried: tuple[Tried, ...]
     limit: float
     network: str
@@ -222,7 +222,7 @@ def read_latency(latency: str | float) -> float:
     return limit
 
 
-def _to_score(found: Sequence[Candidate], own: tuple[int, int], limit: float) -> list[Candidate]:
+def _to_score(found: Sequence[TimedSetting], own: tuple[int, int], limit: float) -> list[TimedSetting]:
     """Return the settings within the limit, and of the others those that show what more time would give."""
     within = [candidate for candidate in found if candidate.milliseconds <= limit]
     beyond = [
@@ -235,7 +235,7 @@ def _to_score(found: Sequence[Candidate], own: tuple[int, int], limit: float) ->
     return within + beyond or list(found)
 
 
-def _images(found: Sequence[Candidate], preparing: float, most: int) -> tuple[int, float]:
+def _images(found: Sequence[TimedSetting], preparing: float, most: int) -> tuple[int, float]:
     """Return how many images all settings can be scored on in time, and the seconds that this takes."""
     each = sum(candidate.milliseconds + preparing for candidate in found) / MILLI
     wanted = min(MOST_IMAGES, max(FEWEST_IMAGES, int(SCORING_SECONDS / each)))
@@ -254,7 +254,7 @@ def _preparing(source: Source, preprocessing: Preprocessing) -> float:
     return MILLI * statistics.median(seconds)
 
 
-def _tried(own: Classifier, found: Sequence[Candidate], judge: Judge, listener: Listener) -> list[Tried]:
+def _tried(own: Classifier, found: Sequence[TimedSetting], judge: Judge, listener: Listener) -> list[Tried]:
     tried = []
     for number, candidate in enumerate(found):
         score = judge.score(*_made(own, candidate))
@@ -263,7 +263,7 @@ def _tried(own: Classifier, found: Sequence[Candidate], judge: Judge, listener: 
     return tried
 
 
-def _made(own: Classifier, candidate: Candidate) -> tuple[Predictor, Preprocessing]:
+def _made(own: Classifier, candidate: TimedSetting) -> tuple[Predictor, Preprocessing]:
     sized = at_size(own, candidate.image_size)
     assert sized is not None, "it was timed at this size"
     return predictor_in(sized.model, candidate.way, sized.quantization), sized.preprocessing
@@ -271,7 +271,7 @@ def _made(own: Classifier, candidate: Candidate) -> tuple[Predictor, Preprocessi
 
 def _chosen(
     own: Classifier, tried: list[Tried], limit: float, judge: Judge, data: str
-) -> tuple[Setting | None, list[Tried]]:
+) -> tuple[Tuning | None, list[Tried]]:
     """Return the best within the limit, timed once more, and all with what that found; of equal ones the fastest."""
     ranked = sorted(tried, key=lambda each: (-each.score, each.candidate.milliseconds))
     for best in ranked:
@@ -285,7 +285,7 @@ def _chosen(
         if again > limit:
             continue
         way = best.candidate.way
-        setting = Setting(
+        setting = Tuning(
             image_size=best.candidate.image_size,
             engine=way.engine,
             precision=way.precision,

@@ -30,7 +30,7 @@ MILLI = 1e3
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TimedSetting:
     """A setting and its speed.
 
     Attributes:
@@ -48,7 +48,7 @@ class Candidate:
         return f"{self.way}, {self.image_size[0]}x{self.image_size[1]}"
 
 
-def candidates(classifier: Classifier, listener: Listener) -> list[Candidate]:
+def candidates(classifier: Classifier, listener: Listener) -> list[TimedSetting]:
     """Return the settings of a classifier that are faster than those of the same size and more precision.
 
     All runtimes are timed at the network's own size, the two fastest of each precision at other sizes. int8 is among them if
@@ -57,7 +57,7 @@ def candidates(classifier: Classifier, listener: Listener) -> list[Candidate]:
     Raises:
         ModelError: No runtime computes the network.
     """
-    found: list[Candidate] = []
+    found: list[TimedSetting] = []
     ranked: dict[Precision, list[Computation]] = {}
     sizes = list(image_sizes(classifier.model))
     for number, size in enumerate(sizes):
@@ -68,7 +68,7 @@ def candidates(classifier: Classifier, listener: Listener) -> list[Candidate]:
         if not ranked:
             ranked = _ranked(timed)
         timed |= _timed(sized, _merging(sized, ranked))
-        found += [Candidate(size, way, took) for way, took in _worth_it(timed).items()]
+        found += [TimedSetting(size, way, took) for way, took in _worth_it(timed).items()]
         listener(Progress("measure", number + 1, len(sizes)))
     if not found:
         raise ModelError("No runtime that is installed computes this network; take another one.")

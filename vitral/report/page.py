@@ -25,7 +25,7 @@ from vitral.report.plots import (
     standalone,
 )
 from vitral.report.results import CurveGroup, RunReport
-from vitral.report.study_result import Study, table_rows
+from vitral.report.study import Study, table_rows
 from vitral.tasks.shown import ConfusionMatrix, Drawing, ReliabilityDiagram, fitting_digits, percent
 
 __all__ = ["RunReport", "render_report", "write_report"]

@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from vitral.explanation.network import AttentionDistance
 from vitral.report.results import Curve
-from vitral.report.study_result import Study
+from vitral.report.study import Study
 from vitral.tasks.shown import ReliabilityBin
 
 # Colours that no figure would contain by chance; in the SVG they are replaced by the page's variables.

@@ -12,7 +12,7 @@ from vitral.evaluation.baselines import Baselines
 from vitral.explanation.explain import Explanation
 from vitral.explanation.network import AttentionDistance
 from vitral.images.decode import Pixels
-from vitral.report.study_result import Study
+from vitral.report.study import Study
 from vitral.tasks.task import Result
 
 

@@ -109,7 +109,7 @@ def starts(
     began = clock.monotonic() if started is None else started
     if distributed.world() > 1:
         raise StudyError("Starts are compared by one process; run it without torchrun.")
-    asked = Request(
+    request = Request(
         "fine-tune",
         None if data is None else str(data),
         image_size=image_size,
@@ -122,10 +122,10 @@ def starts(
     with without_network(offline):
         names = read_names(starts, listener)
         if folder is not None:
-            _check_out(folder, [path_in(asked.required_data()), *names], overwrite=overwrite)
-        opened = _open(asked, listener)
-        budget = math.inf if asked.budget_seconds is None else asked.budget_seconds - (clock.monotonic() - began)
-        table = _Comparison(asked, opened, names, Stopwatch(budget), listener, speech).table()
+            _check_out(folder, [path_in(request.required_data()), *names], overwrite=overwrite)
+        opened = _open(request, listener)
+        budget = math.inf if request.budget_seconds is None else request.budget_seconds - (clock.monotonic() - began)
+        table = _Comparison(request, opened, names, Stopwatch(budget), listener, speech).table()
     if told is not None:
         told(table)
     if folder is not None:
@@ -141,9 +141,9 @@ def _check_out(folder: Path, inputs: Sequence[str], *, overwrite: bool) -> None:
         raise StorageError(f"'{folder}' lies in the data, which are never written to; choose another folder.")
 
 
-def _open(asked: Request, listener: Listener) -> DataSet:
+def _open(request: Request, listener: Listener) -> DataSet:
     data = open_data(
-        asked.required_data(), classes=asked.classes, skip_bad_images=asked.skip_bad_images, listener=listener
+        request.required_data(), classes=request.classes, skip_bad_images=request.skip_bad_images, listener=listener
     )
     if not data.task.exclusive:
         raise DataError(
@@ -160,7 +160,7 @@ class _Comparison:
     """A comparison, and what it has found so far.
 
     Attributes:
-        asked: The training that the comparison is for, without its start.
+        request: The training that the comparison is for, without its start.
         data: The dataset.
         names: The names of the starts.
         stopwatch: The time that is left.
@@ -171,7 +171,7 @@ class _Comparison:
         seen: The starts that have learned from these data, for which leaving a training image out of the fit is not enough.
     """
 
-    asked: Request
+    request: Request
     data: DataSet
     names: Sequence[str]
     stopwatch: Stopwatch
@@ -184,7 +184,7 @@ class _Comparison:
     def table(self) -> StartTable:
         """Compare the starts."""
         images = self._images()
-        if self.asked.budget_seconds is not None:
+        if self.request.budget_seconds is not None:
             images = self._affordable(images)
         for name in (PIXELS, *self.names):
             self._attempt(name, lambda name: self._probe(name, images))
@@ -194,7 +194,7 @@ class _Comparison:
         return self._concluded(images)
 
     def _images(self) -> Images:
-        seed, splits = self.asked.seed or 0, self.data.splits
+        seed, splits = self.request.seed or 0, self.data.splits
         train = sample(splits["train"], MOST_TRAINING, seed=seed, purpose="images that starts are compared on")
         judging = splits.get("validation")
         if judging is not None:
@@ -237,7 +237,7 @@ class _Comparison:
             self._fail(name, NO_MEMORY)
 
     def _probe(self, name: str, images: Images) -> None:
-        timed = self.asked.budget_seconds is not None  # then it was loaded before, with every message
+        timed = self.request.budget_seconds is not None  # then it was loaded before, with every message
         classifier, loading = self._load(name, ignore if timed else self.listener)
         probed = probe_start(classifier, images, self.listener, network=name != PIXELS, context=_context)
         self.rows[name] = self._row(name, classifier, replace(probed, seconds=probed.seconds + loading))
@@ -249,7 +249,7 @@ class _Comparison:
         if name == PIXELS:
             classifier = load(PIXEL_MODEL, listener=ignore)
         else:
-            classifier = load(name, image_size=self.asked.image_size, tuned=False, listener=listener)
+            classifier = load(name, image_size=self.request.image_size, tuned=False, listener=listener)
             classifier = classifier.to(training_device())
         return classifier, clock.perf_counter() - began
 
@@ -309,7 +309,7 @@ class _Comparison:
             best,
             tied,
             surely_better(self.probed[best], pixels) if best and pixels else None,
-            self.speech.ask(replace(self.asked, source=best, time=None)) if best else "",
+            self.speech.ask(replace(self.request, source=best, time=None)) if best else "",
         )
 
     def _eligible(self) -> list[str]:

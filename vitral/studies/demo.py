@@ -20,7 +20,7 @@ from vitral.progress import show
 from vitral.reading import text_of
 from vitral.report.page import write_report
 from vitral.report.results import Curve, CurveGroup, RunReport
-from vitral.report.study_result import Study, StudyArm
+from vitral.report.study import Study, StudyArm
 from vitral.studies.claims import in_turn
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.rows import read_rows

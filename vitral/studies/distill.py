@@ -10,6 +10,7 @@ import torch
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
+from vitral.classifier.folder import is_classifier, save
 from vitral.classifier.load import load
 from vitral.data.classes import Reading
 from vitral.data.names import side_by_side
@@ -21,6 +22,7 @@ from vitral.evaluation.candidates import milliseconds
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.evaluation.opening import match_classes
 from vitral.events import Listener, Message
+from vitral.layout import RUNS
 from vitral.machine import processor_name
 from vitral.models.catalog import list_models
 from vitral.models.cost import count_macs, count_parameters
@@ -40,6 +42,7 @@ from vitral.weights.dialect import NO_HEAD
 STUDENT = "vit-ti16"
 RECIPE = "distill"
 FEATURES_ALONE = "method.answers=0"
+DIGEST = 12  # hexadecimal digits in the name of a saved teacher's folder
 MEGA = 1e6
 GIGA = 1e9
 
@@ -133,7 +136,7 @@ class Distilled:
 
 
 def distill(
-    teacher: str | Path,
+    teacher: Classifier | str | Path,
     data: str | Path | None = None,
     *,
     student: str | None = None,
@@ -157,7 +160,8 @@ def distill(
     both are scored by them; otherwise the student is scored by how often it agrees with the teacher.
 
     Args:
-        teacher: A classifier or run folder, a weights file, or the name of published weights.
+        teacher: The classifier, or a classifier or run folder, a weights file, or the name of published weights. A classifier
+            given as an object is saved beside the run, as "teacher-DIGEST", because a resumed run reads it again.
         data: The images: whatever `finetune` takes, or a folder of images in any sub-folders.
         student: The name of a model, for random weights, or trained weights; "vit-ti16" if None.
         out: The run folder; runs/NAME if None.
@@ -181,6 +185,8 @@ def distill(
     """
     before = stored_request(Path(out)) if out is not None and resume else None
     features_alone = any(change.replace(" ", "") in (FEATURES_ALONE, f"{FEATURES_ALONE}.0") for change in overrides)
+    if isinstance(teacher, Classifier):
+        teacher = _saved(teacher, RUNS if out is None else Path(out).parent)
     classifier, headless = _loaded(str(teacher), features_alone=features_alone, listener=listener)
     spec = str(data) if data is not None else None if before is None else before.data
     if spec is None:
@@ -212,6 +218,12 @@ def distill(
         **settings,
     )
     return _side_by_side(classifier, result, labelled=labelled, listener=listener)
+
+
+def _saved(teacher: Classifier, place: Path) -> Path:
+    """Return the folder of a teacher that was given as itself; the digest in its name tells it from others."""
+    folder = place / f"teacher-{fingerprint(teacher)[:DIGEST]}"
+    return folder if is_classifier(folder) else save(teacher, folder)
 
 
 def _loaded(teacher: str, *, features_alone: bool, listener: Listener) -> tuple[Classifier, bool]:

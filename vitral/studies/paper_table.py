@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vitral.advice import argument
 from vitral.errors import StudyError
-from vitral.evaluation.paper_scores import CITATION, paper_dataset, paper_results
+from vitral.evaluation.published import CITATION, paper_dataset, paper_results
 from vitral.report.score_table import Column, Score, ScoreTable
 from vitral.studies.finished import FinishedRun, finished_runs
 

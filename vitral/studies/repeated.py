@@ -19,7 +19,7 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.outputs import check_folder
 from vitral.progress import show
-from vitral.report.study_result import Study
+from vitral.report.study import Study
 from vitral.studies.design import Arm, Design
 from vitral.studies.run_study import by_main, run_study
 from vitral.studies.trainings import Training, looked

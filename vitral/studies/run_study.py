@@ -21,7 +21,7 @@ from vitral.outputs import check_location
 from vitral.progress import show
 from vitral.reading import text_of
 from vitral.report.experiment_page import write_study
-from vitral.report.study_result import Failure, Study, StudyArm
+from vitral.report.study import Failure, Study, StudyArm
 from vitral.studies.claims import claimed, in_turn
 from vitral.studies.design import Cell, Design
 from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
@@ -83,6 +83,7 @@ def run_study(
 
 def _conclude(design: Design, folder: Path) -> Study:
     """Return what a study has found so far, and write its table and figure."""
+    write_table(folder, design.cells(folder))  # a kill may have come between a row and the table
     with in_turn(folder / STUDY_CELLS):  # else an older view could be written over a newer one
         study = collect(design, folder)
         write_study(study, folder / STUDY_TABLE, folder / STUDY_PAGE)

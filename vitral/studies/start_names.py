@@ -10,7 +10,7 @@ from vitral.events import Listener, Message
 from vitral.training.published_start import is_free
 from vitral.weights.named.fetch import kept
 from vitral.weights.named.reach import answering, host, may_fetch, switched_off
-from vitral.weights.named.row import Row, rows
+from vitral.weights.named.row import PublishedWeights, rows
 
 AUTO = "auto"
 LARGEST_MEGABYTES = 100  # of a file that is fetched without being named
@@ -65,7 +65,7 @@ def _automatic() -> tuple[list[str], str]:
     return automatic_names(near, cached), "" if reached else NO_NETWORK if may_fetch() else switched_off()
 
 
-def automatic_names(listed: Iterable[Row], cached: Collection[str]) -> list[str]:
+def automatic_names(listed: Iterable[PublishedWeights], cached: Collection[str]) -> list[str]:
     """Return the starts to compare if none is named: those that are here, and those that are worth a download.
 
     All may be used in products. Those to download are small and free, and the best of each kind of published score in whole
@@ -77,12 +77,12 @@ def automatic_names(listed: Iterable[Row], cached: Collection[str]) -> list[str]
     """
     every = list(listed)
     here = [row.name for row in every if row.name in cached and row.products != "no"]
-    best: dict[str, Row] = {}
+    best: dict[str, PublishedWeights] = {}
     for row in filter(_worth_fetching, every):
         if row.metric not in best or round(row.score or 0.0) > round(best[row.metric].score or 0.0):
             best[row.metric] = row
     return list(dict.fromkeys([*here, *(row.name for row in best.values())]))
 
 
-def _worth_fetching(row: Row) -> bool:
+def _worth_fetching(row: PublishedWeights) -> bool:
     return is_free(row) and row.megabytes <= LARGEST_MEGABYTES and row.image_size <= LARGEST_SIZE

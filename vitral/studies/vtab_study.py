@@ -27,8 +27,8 @@ from vitral.events import Listener, Message, ignore
 from vitral.layout import RUNS
 from vitral.outputs import check_folder
 from vitral.progress import show
-from vitral.report.study_result import Study
-from vitral.report.vtab_table import JSON_FILE, TABLE_FILE, VtabTable, unscored
+from vitral.report.study import Study
+from vitral.report.vtab import JSON_FILE, TABLE_FILE, VtabTable, unscored
 from vitral.report.written import write_result
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import run_study
@@ -266,8 +266,8 @@ def paper_work(network: SharedNetwork, spec: Spec) -> PaperTraining:
     """Return the paper's protocol on one task, without augmentations that would change the class of its images."""
     harmless = (("flip", spec.task.flip, "false"), ("crop", spec.task.crop, '"none"'))
     changes = tuple(f"augmentation.{name}={off}" for name, allowed, off in harmless if not allowed)
-    asked = Request("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False)
-    return PaperTraining(asked, network)
+    request = Request("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False)
+    return PaperTraining(request, network)
 
 
 def _table(

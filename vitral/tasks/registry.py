@@ -5,12 +5,13 @@ from typing import Any
 
 from vitral import plugins
 from vitral.errors import PluginError, VitralError, did_you_mean
+from vitral.tasks.any_right_label import ANY_RIGHT_LABEL
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 from vitral.tasks.unlabelled import UNLABELLED
 
-_TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL, UNLABELLED)}
+_TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL, ANY_RIGHT_LABEL, UNLABELLED)}
 
 
 def _add(name: str, thing: object) -> None:

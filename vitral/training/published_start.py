@@ -32,7 +32,8 @@ from vitral.training.plan import ChosenStart
 from vitral.weights.named.fetch import kept
 from vitral.weights.named.find import find
 from vitral.weights.named.reach import answering, host, may_fetch, without_network
-from vitral.weights.named.row import Row, rows
+from vitral.weights.named.row import PublishedWeights as Row
+from vitral.weights.named.row import rows
 
 
 @dataclass(frozen=True)

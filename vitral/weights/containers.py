@@ -34,6 +34,8 @@ from vitral.errors import WeightsError
 
 Shape = tuple[int, ...]
 
+COMMENT = b"vitral "  # what our comment of an archive begins with
+ARCHITECTURE = "architecture"  # the metadata's key for the network's config
 NAMED = 3  # tensors that an error names
 COUNTER = "num_batches_tracked"  # a batch norm's: the only integer tensor, which no computation needs
 # Entries under which training scripts store the weights; averaged ones first, as the source evaluates with them.
@@ -44,17 +46,18 @@ PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, 
 DAMAGED_ARCHIVE = (*PACKING, SyntaxError, tokenize.TokenError)  # NumPy's headers are Python literals
 DAMAGED_FILE = (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, MemoryError, ArithmeticError)
 CHUNK = 1 << 20  # bytes unpacked at once
-INFLATION, ALLOWANCE = 3, 64 << 20  # a file may declare this many times its size, plus so many bytes
+INFLATION = 3  # a file may declare this many times its size,
+ALLOWANCE = 64 << 20  # and so many bytes more
 
 
 class Container(ABC):
     """An open weights file.
 
     Attributes:
-        path: where it is.
-        shapes: of every tensor, by name.
+        path: The file's path.
+        shapes: The shape of every tensor, by name.
         wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
-        metadata: text stored with the tensors, in safetensors files.
+        metadata: text stored with the tensors: that of safetensors files, and an archive's comment where it is ours.
     """
 
     path: Path
@@ -145,6 +148,26 @@ def write_torch(content: Mapping[str, Any], path: Path) -> None:
         raise (cause if isinstance(cause, OSError) else OSError(errno.EIO, str(error))) from error
 
 
+def write_architecture(path: Path, text: str) -> None:
+    """Keep a network's config in an archive of tensors (.npz or torch's), where no other reader looks: in its comment.
+
+    Args:
+        path: The archive.
+        text: The config as JSON, at most 65,000 bytes in UTF-8.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = COMMENT + text.encode()
+
+
+def _comment(archive: zipfile.ZipFile) -> Mapping[str, str]:
+    """Return the metadata in an archive's comment; none where another program wrote it."""
+    comment = archive.comment
+    return {ARCHITECTURE: comment.removeprefix(COMMENT).decode()} if comment.startswith(COMMENT) else {}
+
+
 def assign(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     """Make `tensors` the parameters of a model, which may be on the `meta` device; nothing is copied.
 
@@ -205,11 +228,11 @@ def _open(path: Path) -> Container:
         start = file.read(9)
     if start.startswith(b"PK"):
         with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
+            members, metadata = archive.infolist(), _comment(archive)
         if not any(member.filename.endswith("data.pkl") for member in members):
             return _Npz(path)
         check_total(path, sum(member.file_size for member in members))
-        return _Torch(path)
+        return _Torch(path, metadata)
     if len(start) == 9 and start[8:] == b"{":
         return _Safetensors(path, int.from_bytes(start[:8], "little"))
     if start.startswith(b"\x93NUMPY"):
@@ -226,8 +249,8 @@ def check_total(path: Path, declared: int, *, held: int | None = None) -> None:
 
     Args:
         path: the file.
-        declared: bytes of its tensors.
-        held: bytes that it has, if not only in itself.
+        declared: The number of bytes of its tensors.
+        held: The number of bytes on disk, if not in this file alone.
 
     Raises:
         WeightsError: it would.
@@ -259,6 +282,7 @@ class _Npz(Container):
         # Headers are parsed only here: the parser of Python 3.11 is not thread-safe.
         self._members: dict[str, _Member] = {}
         self._archive = zipfile.ZipFile(path)
+        self.metadata = _comment(self._archive)
         for info in self._archive.infolist():
             name = info.filename.removesuffix(".npy")
             if name in self._members:
@@ -314,8 +338,8 @@ class _Safetensors(Container):
 
 
 class _Torch(Container):
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, metadata: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.path, self.metadata = path, metadata
         try:
             # Training scripts store their arguments with the weights; a namespace is plain data, and is not used.
             with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():

@@ -1,12 +1,16 @@
 """Checkpoint dialects: one library's names for one family's tensors, and its preprocessing of images."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
+
+from torch import Tensor
 
 from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
@@ -17,23 +21,24 @@ from vitral.models.naming import same_tensors
 from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
-from vitral.weights.containers import COUNTER, Shape
-from vitral.weights.layouts import Layout, Rule, Tensors
+from vitral.weights.containers import ARCHITECTURE, COUNTER, Shape
+from vitral.weights.layouts import Layout, Rule, Tensors, has_values
 
 Shapes = Mapping[str, Shape]
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What is known of a file before any tensor is read.
+    """A file before any tensor is read.
 
     Attributes:
-        source: its name in messages.
-        file_name: its name, in which some publishers put the model's.
-        shapes: of every tensor, without prefix.
+        source: The file's name in messages.
+        file_name: The file's name alone, in which some publishers put the model's.
+        shapes: The shape of every tensor, by its name without prefix.
         config: the "config.json" next to it that its library wrote; empty if there is none.
         preprocessor: transformers' "preprocessor_config.json"; empty if there is none.
         wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
+        image_size: Height and width of the network's images, pixels, where our own description says them.
     """
 
     source: str
@@ -42,10 +47,32 @@ class Stored:
     config: Mapping[str, Any] = field(default_factory=dict)
     preprocessor: Mapping[str, Any] = field(default_factory=dict)
     wrapper: str = ""
+    image_size: tuple[int, int] | None = None
 
     def count(self, pattern: str) -> int:
         """Return how many distinct values the group of `pattern` has over all names: blocks, stages, units."""
         return len({match[1] for name in self.shapes if (match := re.match(pattern, name))})
+
+    def image(self, rows: int, patch: tuple[int, int], *, token: bool) -> tuple[tuple[int, int], bool]:
+        """Return the size of the images that a position table is of, and whether the class token has a row in it.
+
+        The grid is the described one where that fits the table, and else a square.
+
+        Args:
+            rows: The table's length, without rows of tokens other than the class token's.
+            patch: Height and width of a patch, pixels.
+            token: Whether there is a class token, which may have a row.
+
+        Raises:
+            ValueError: The rows form neither grid.
+        """
+        size = self.image_size or image_size(self.config.get("image_size"))
+        grid = (size[0] // patch[0], size[1] // patch[1]) if size else (0, 0)
+        if not grid[0] * grid[1] or rows - grid[0] * grid[1] not in ((0, 1) if token else (0,)):
+            side = math.isqrt(rows - 1)
+            side = side if token and side**2 == rows - 1 else square_side(rows)
+            grid = (side, side)
+        return (grid[0] * patch[0], grid[1] * patch[1]), rows > grid[0] * grid[1]
 
 
 @dataclass(frozen=True)
@@ -54,14 +81,14 @@ class Reading:
 
     Attributes:
         config: the architecture.
-        rules: from its tensors to ours.
-        preprocessing: of the source.
-        class_names: in order, where the source has them.
-        absent: our tensors that it lacks, which become zeros: a head that was never released.
-        image_size: height and width, pixels, at which its source takes images, where its positions are of another size.
+        rules: The rules that make our tensors from its own.
+        preprocessing: The source's preprocessing of images.
+        class_names: The class names in order, where the source has them.
+        absent: Our tensors that the file lacks, which become zeros: those of a head that was never released.
+        image_size: Height and width of the images that its source takes, pixels, where its positions are of another size.
         notes: what a user should know, one line each.
         task: what a label is.
-        calibration: of the classifier that was written there, as JSON values; None where there is none.
+        calibration: The calibration of the classifier that was written, as JSON values; None where there is none.
     """
 
     config: ModelConfig
@@ -85,8 +112,10 @@ class Dialect:
         matches: whether a file's names are this dialect's.
         read: reads a file whose names match; any KeyError, ValueError, IndexError or VitralError means that it is
             broken or incomplete.
-        rules: for writing a model of a config. Raises WeightsError where the format cannot hold it.
-        writes: which networks of the family are written so; None: all that no other dialect of that name writes.
+        rules: Gives the rules for writing a config's model. Raises WeightsError where the library cannot compute the model.
+        external: fields of the config that neither its names nor its config.json say, because the library's user gives them;
+            a dotted one is a field of a part, such as "stem.norm_eps". Our description says them.
+        folded: fields that are written exactly as another value of theirs: a class token's position as part of the token.
         numpy: whether a written file is .npz; else it is torch's or safetensors.
         wrapper: the entry under which a torch file keeps the tensors; empty for none.
         describe: the config.json of a model, for "transformers".
@@ -97,7 +126,8 @@ class Dialect:
     matches: Callable[[Stored], bool]
     read: Callable[[Stored], Reading]
     rules: Callable[[Any], list[Rule]]
-    writes: Callable[[Any], bool] | None = None
+    external: tuple[str, ...] = ()
+    folded: tuple[str, ...] = ()
     numpy: bool = False
     wrapper: str = ""
     describe: Callable[[Any], dict[str, Any]] | None = None
@@ -119,13 +149,26 @@ def reading(
     if head:
         return Reading(config, rules, preprocessing, class_names, (), notes)
     absent = tuple(name for name in our_names(config) if name.startswith(HEADS))
-    kept = [rule for rule in rules if not "".join(rule.ours[:1]).startswith(HEADS)]
-    return Reading(config, kept, preprocessing, class_names, absent, (*notes, NO_HEAD))
+    backbone = [rule for rule in rules if not "".join(rule.ours[:1]).startswith(HEADS)]
+    return Reading(config, backbone, preprocessing, class_names, absent, (*notes, NO_HEAD))
 
 
 def our_names(config: ModelConfig) -> list[str]:
     """Return the names of a model's tensors, without batch norms' counters."""
-    return [name for name in build(config, seed=None).state_dict() if not name.endswith(COUNTER)]
+    return [name for name in meta_state(config) if not name.endswith(COUNTER)]
+
+
+@functools.lru_cache(maxsize=16)
+def meta_state(config: ModelConfig) -> Mapping[str, Tensor]:
+    """Return the tensors of a model on the meta device, where they have shapes but no values."""
+    return MappingProxyType(build(config, seed=None).state_dict())
+
+
+def image_size(value: object) -> tuple[int, int] | None:
+    """Return the height and width that a JSON value says, as one number or as two; None for anything else."""
+    sides = value if isinstance(value, list | tuple) and len(value) == 2 else (value, value)
+    height, width = sides
+    return (height, width) if type(height) is int and type(width) is int and min(height, width) > 0 else None
 
 
 def square_side(tokens: int) -> int:
@@ -148,7 +191,7 @@ def headless(dialect: str, what: str) -> Rule:
     """Return the rule for a format without a head: it refuses to write one, unless that is the zeros of a file without."""
 
     def write(ours: Tensors) -> Tensors:
-        if any(tensor.any() for tensor in ours):
+        if any(map(has_values, ours)):
             raise cannot_hold(dialect, f"{what}; take 'timm'")
         return []
 
@@ -163,7 +206,7 @@ def broken(stored: Stored, error: Exception) -> WeightsError:
 
 # The metadata key under which our safetensors files, in any library's names, keep what those names cannot express.
 DESCRIPTION = "vitral"
-CALIBRATION = "calibration"  # the entry of a description whose classifier has one
+CALIBRATION = "calibration"  # its entry where the classifier has one
 
 
 def self_description(
@@ -176,7 +219,7 @@ def self_description(
 ) -> str:
     """Return as text what a file in another library's names cannot express, to be stored next to its tensors."""
     description = {
-        "architecture": config_to_json(config),
+        ARCHITECTURE: config_to_json(config),
         "preprocessing": preprocessing.to_json(),
         "class_names": list(class_names),
         "task": task.name,
@@ -186,19 +229,21 @@ def self_description(
 
 
 def described(content: Reading, text: str) -> Reading:
-    """Return a file's content completed by its own description.
+    """Return a file's content completed by its own description, or by that of its network alone.
 
     Raises:
         ValueError, KeyError, TypeError, VitralError: it is not a description, or describes another model.
     """
     description = json.loads(text)
-    config = config_from_json(description["architecture"])
+    config = config_from_json(description[ARCHITECTURE])
     if not same_tensors(config, content.config):
         raise ValueError("its description is of another model than its tensors")
+    content = dataclasses.replace(content, config=config)
+    if description.keys() == {ARCHITECTURE}:
+        return content
     names = tuple(str(name) for name in description["class_names"])
     return dataclasses.replace(
         content,
-        config=config,
         preprocessing=Preprocessing.from_json(description["preprocessing"]),
         class_names=names,
         notes=(),

@@ -32,10 +32,11 @@ from vitral.weights.named.reach import switched_off
 
 TRIES = 5  # in a row without a new byte
 PAUSE_SECONDS = 1.0  # before the second try, then twice as long each time
-TOLD_SECONDS = 1.0  # between two reports at most: whoever listens may find a download too slow
+REPORT_SECONDS = 1.0  # between two reports at most: whoever listens may find a download too slow
 WAITING_SECONDS = 0.5  # between two looks at whether another process has finished
 MEGABYTE = 10**6  # bytes
-PARTIAL, ABOUT = f"{OUR_PREFIX}download-", ".json"
+PARTIAL = f"{OUR_PREFIX}download-"
+ABOUT = ".json"
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that another try may change
 HASH_SHOWN = 12  # digits
 
@@ -45,12 +46,12 @@ class Order:
     """What to download.
 
     Attributes:
-        name: what messages call it.
-        address: where it is.
-        target: where it goes.
-        workplace: the folder in which it is put together, on the same disk.
-        megabytes: about its size, if the server does not tell.
-        headers: of the request, such as a token.
+        name: The name in messages.
+        address: The file's address.
+        target: The path where the file goes.
+        workplace: The folder in which it is put together, on the same disk.
+        megabytes: The approximate size, 10^6 bytes, for a server that does not say it.
+        headers: The headers of the request, such as a token.
         sha256: its hash or the beginning of it, in hexadecimal digits; empty if none is published.
         fixed: whether what is at the address never changes.
     """
@@ -148,8 +149,8 @@ def _transfer(order: Order, listener: Listener) -> None:
 
 def _gave_up(order: Order, error: Exception) -> str:
     held = _size(order.partial)
-    kept = f"; the {held / MEGABYTE:.0f} MB that came are kept, and the next try goes on from there" if held else ""
-    return f"{order.name} cannot be fetched from {order.address} ({one_line(error)}){kept}."
+    partial = f"; the {held / MEGABYTE:.0f} MB that came are kept, and the next try goes on from there" if held else ""
+    return f"{order.name} cannot be fetched from {order.address} ({one_line(error)}){partial}."
 
 
 def _fetch(order: Order, listener: Listener) -> None:
@@ -191,14 +192,14 @@ def _write(order: Order, response: Any, start: int, total: int | None, listener:
     if start:
         listener(Message(f"Going on with {order.name} after the {start / MEGABYTE:.0f} MB that are here."))
     with _opened(order, response, start) as file:
-        done, told, when = start, -1, 0.0
+        done, reported, reported_at = start, -1, 0.0
         for chunk in response.iter_bytes():
             with storage_errors(order.target):
                 file.write(chunk)
             done += len(chunk)
             now = time.monotonic()
-            if done // MEGABYTE != told or now - when >= TOLD_SECONDS:
-                told, when = done // MEGABYTE, now
+            if done // MEGABYTE != reported or now - reported_at >= REPORT_SECONDS:
+                reported, reported_at = done // MEGABYTE, now
                 _tell(order, done, size, listener)
         with storage_errors(order.target):
             file.flush()

@@ -1,7 +1,7 @@
 """Converting one library's tensors to another's: invertible rules, applied when reading and inverted when writing."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,15 +56,18 @@ DENSE_KERNEL = _each(
 POINTWISE = _each(lambda kernel: kernel.flatten(1), lambda weight: weight[:, :, None, None])
 # The hybrids' published norms are (1, 1, 1, channels).
 BROADCAST_NORM = _each(torch.Tensor.flatten, lambda scale: scale[None, None, None])
-# big_vision adds no position embedding to the class token; in our table that is a row of zeros.
-CLASS_ROW = _each(lambda table: functional.pad(table, (0, 0, 1, 0)), lambda table: table[:, 1:])
-
-
-# A class token that comes after the positions is stored with its own position added to it, whose row is then zero.
+# Where our class token has no position and theirs has one: that is added to the token when reading, and zero when writing.
 FOLDED_TOKEN = Layout(
     lambda theirs: [theirs[0] + theirs[1][:, :1], theirs[1][:, 1:].contiguous()],
     lambda ours: [ours[0], functional.pad(ours[1], (0, 0, 1, 0))],
 )
+# The reverse: theirs has no position, as in big_vision. Our row is zero when read, and added to the token when written.
+CLASS_ROW = Layout(FOLDED_TOKEN.write, FOLDED_TOKEN.read)
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Tell whether a tensor holds anything but zeros; one on the meta device holds no values."""
+    return not tensor.is_meta and bool(tensor.any())
 
 
 def zeros(*shape: int) -> Layout:
@@ -113,6 +116,12 @@ def split(parts: int) -> Layout:
 def rule(ours: str, theirs: str, layout: Layout = SAME) -> Rule:
     """Return the rule from one tensor to one."""
     return Rule((ours,), (theirs,), layout)
+
+
+def written(rules: Iterable[Rule], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return their tensors, by name, that are made from ours."""
+    made = ((rule.theirs, rule.layout.write([ours[name] for name in rule.ours])) for rule in rules)
+    return {name: tensor for names, tensors in made for name, tensor in zip(names, tensors, strict=True)}
 
 
 Renames = Sequence[tuple[str, str]]

@@ -31,14 +31,14 @@ class LoadedWeights:
     """A model as published.
 
     Attributes:
-        model: in evaluation mode.
-        preprocessing: of the source.
-        source: the file and its content.
-        format: the library whose names it uses.
-        class_names: in order, where the source has them.
+        model: The network, in evaluation mode.
+        preprocessing: The source's preprocessing of images.
+        source: The file, and the name of the network in it.
+        format: The library whose names the file uses.
+        class_names: The class names in order, where the source has them.
         notes: what a user should know, one line each.
         task: what a label is.
-        calibration: of the classifier that was written there, as JSON values; None where there is none.
+        calibration: The calibration of the classifier that was written, as JSON values; None where there is none.
     """
 
     model: Model
@@ -65,7 +65,7 @@ def read_weights(
         path: the file, or an index of several.
         architecture: fields of the model's config that the file does not hold or holds wrongly, such as
             {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
-        image_size: height and width, pixels, for which to compute a fixed table that the file leaves out; a table in
+        image_size: Height and width of images, pixels, for which a fixed table is computed that the file leaves out; a table in
             the file keeps its own size, for the model to interpolate.
 
     Raises:

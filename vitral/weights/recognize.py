@@ -12,8 +12,17 @@ from vitral.advice import function
 from vitral.errors import WeightsError
 from vitral.reading import text_of
 from vitral.weights.beside import read_description
-from vitral.weights.containers import COUNTER, Container, Shape, Shards, check_file, open_container, weights_errors
-from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
+from vitral.weights.containers import (
+    ARCHITECTURE,
+    COUNTER,
+    Container,
+    Shape,
+    Shards,
+    check_file,
+    open_container,
+    weights_errors,
+)
+from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described, image_size
 from vitral.weights.names import (
     bit,
     clip,
@@ -61,13 +70,14 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
+CONFIG = "config.json"
+PREPROCESSOR = "preprocessor_config.json"
 FOREIGN_CONFIGS = ("architectures", "model_type", "architecture", "pretrained_cfg")  # keys of other libraries' configs
 CONFIG_LIMIT = 32 << 20  # bytes: no config is larger
 
 
 @dataclass(frozen=True)
-class Location:
+class TensorLocation:
     """Where a tensor is: its name in the file, and its index along the depth where all blocks are stored as one."""
 
     name: str
@@ -88,7 +98,7 @@ class Recognized:
     dialect: Dialect
     stored: Stored
     reading: Reading
-    locations: Mapping[str, Location]
+    locations: Mapping[str, TensorLocation]
 
 
 def weights_in(folder: Path) -> Path | None:
@@ -151,29 +161,35 @@ def recognize(container: Container) -> Recognized:
             "is, and in whose formats."
         )
     try:
-        content = dialect.read(stored)
-        task = transformers.task_of_problem(stored.config)
-        return Recognized(dialect, stored, _completed(replace(content, task=task), container), locations)
+        text, note = _description(container, stored)
+        stored = replace(stored, image_size=None if text is None else _described_size(text))
+        content = replace(dialect.read(stored), task=transformers.task_of_problem(stored.config))
+        content = content if text is None else described(content, text)
+        content = replace(content, notes=(*content.notes, note)) if note else content
+        return Recognized(dialect, stored, content, locations)
     except BROKEN as error:
         raise broken(stored, error) from error
 
 
-def _completed(content: Reading, container: Container) -> Reading:
-    """Return a file's content completed by the description in it or next to it, if there is one."""
-    description = container.metadata.get(DESCRIPTION)
-    if description is not None:
-        return described(content, description)
-    description, note = read_description(container.path)
-    content = content if description is None else described(content, description)
-    return replace(content, notes=(*content.notes, note)) if note else content
+def _description(container: Container, stored: Stored) -> tuple[str | None, str]:
+    """Return what Vitral wrote about a file, the fullest text, and a note; None where it wrote nothing."""
+    if (text := container.metadata.get(DESCRIPTION)) is not None:
+        return text, ""
+    text, note = read_description(container.path)
+    within = stored.config.get(DESCRIPTION)  # in a config.json
+    return text or container.metadata.get(ARCHITECTURE) or (None if within is None else json.dumps(within)), note
 
 
-def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Location], dict[str, Shape]]:
+def _described_size(text: str) -> tuple[int, int] | None:
+    return image_size(json.loads(text)[ARCHITECTURE].get("image_size"))
+
+
+def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, TensorLocation], dict[str, Shape]]:
     prefix = ""
     prefixes = PREFIXES[:-1] if "model.layer.0.norm1.weight" in stored else PREFIXES  # a part of DINOv3's own names
     while more := next((more for more in prefixes if any(name.startswith(prefix + more) for name in stored)), ""):
         prefix += more
-    locations: dict[str, Location] = {}
+    locations: dict[str, TensorLocation] = {}
     shapes: dict[str, Shape] = {}
     for name, shape in stored.items():
         plain = NUMBERED.sub(r"\1", name.removeprefix(prefix))
@@ -182,10 +198,10 @@ def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Location], dict
         if plain.startswith(SCANNED) and shape:
             part = plain.removeprefix(SCANNED)
             for index in range(shape[0]):
-                locations[f"Transformer/encoderblock_{index}/{part}"] = Location(name, index)
+                locations[f"Transformer/encoderblock_{index}/{part}"] = TensorLocation(name, index)
                 shapes[f"Transformer/encoderblock_{index}/{part}"] = shape[1:]
         else:
-            locations[plain], shapes[plain] = Location(name), shape
+            locations[plain], shapes[plain] = TensorLocation(name), shape
     return locations, shapes
 
 

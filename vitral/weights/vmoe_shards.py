@@ -24,7 +24,9 @@ STARTS = (b"\x82", b"\x83")  # of an index, which is a map of two or three entri
 CHUNKS = "__msgpack_array_chunk_a87ca2__"  # the entry by which a shard is known
 SHARDS_LIMIT = 100_000  # as many as their names can number
 # Codes of the library's types (vmoe/checkpoints/serialization.py, _MsgpackExtType).
-ARRAY, SLICES, INFO = 1, 6, 8
+ARRAY = 1
+SLICES = 6
+INFO = 8
 FLOATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 Slices = tuple[tuple[int, int], ...]
@@ -129,7 +131,7 @@ def _typed(code: int, data: bytes) -> Any:  # noqa: ANN401
         (shape, dtype, *_), slices, shards = (
             _packed(part) if isinstance(part, bytes) else part for part in _packed(data)
         )
-        pairs = zip((_slices(_packed(one)) for one in slices), shards, strict=True)
+        pairs = zip((_slices(_packed(entry)) for entry in slices), shards, strict=True)
         return _Info(tuple(shape), dtype.decode(), dict(pairs))
     return None
 
@@ -189,4 +191,4 @@ def _pieces(part: Path) -> Iterator[tuple[int, Slices, Tensor]]:
     for array, pieces in content.items():
         for values, slices in pieces if array != CHUNKS else ():
             shape = [stop - start for start, stop in slices]
-            yield int(array), slices, torch.cat([one.flatten() for one in values]).reshape(shape)
+            yield int(array), slices, torch.cat([value.flatten() for value in values]).reshape(shape)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cases import every_case
 from tests.data.published.written import (
     CIFAR10,
     NUMBERED,
@@ -64,7 +65,7 @@ def test_cifar10_is_read_bit_for_bit_and_in_order(tmp_path: Path) -> None:
     names = sorted(source.describe(index) for source in (held_out, train) for index in range(len(source)))
     assert len(set(names)) == 100
     assert train.describe(0).endswith(":data_batch_1.bin[0]") or held_out.describe(0).endswith(":data_batch_1.bin[0]")
-    assert "100 train images, where the published CIFAR-10 has 50,000: not the figures of papers." in data.notes
+    assert any("100 train images" in note and "CIFAR-10 has 50,000" in note for note in data.notes)
 
 
 def test_the_authors_archive_is_read_as_it_is(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("files", FORMS.values(), ids=FORMS)
+@every_case("files", FORMS.values(), ids=FORMS)
 def test_imagenet_is_the_same_in_each_of_its_forms(tmp_path: Path, files: Files) -> None:
     data = open_data(f"imagenet:{write(tmp_path, files)}")
     assert data.class_names == synsets()
@@ -252,9 +253,7 @@ IMAGENET = [
 
 
 def test_classes_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match="The classifier has cat, dog; the data have Abyssinian, Bengal, american_bulldog"
-    ):
+    with pytest.raises(DataError, match="classifier .*cat, dog.* data .*Abyssinian, Bengal, american_bulldog"):
         open_data(f"pets:{write(tmp_path, pets_files())}", class_names=["cat", "dog"])
 
 

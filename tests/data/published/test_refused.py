@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import every_case
 from tests.data.published.written import (
     NUMBERED,
     cifar10_files,
@@ -201,7 +202,7 @@ BAD: dict[str, tuple[str, Files, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@every_case("name", BAD)
 def test_each_incomplete_set_is_one_line(tmp_path: Path, name: str) -> None:
     dataset, files, message = BAD[name]
     wanted = None if dataset in ("cifar10", "cifar100", "pets", "flowers102") else NUMBERED
@@ -221,7 +222,7 @@ def test_what_zip_compresses_cannot_be_read_by_offset(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "cifar.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in cifar10_files().items():
             archive.writestr(name, content)
-    with pytest.raises(DataError, match="is a zip file, which CIFAR-10 is not given out in; unpack it"):
+    with pytest.raises(DataError, match="zip .*CIFAR-10.* unpack it"):
         open_data(f"cifar10:{tmp_path / 'cifar.zip'}")
 
 

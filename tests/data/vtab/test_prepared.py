@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from tests.data.vtab.written import write_split
 from vitral.data.vtab.prepared import find
 from vitral.errors import DataError
@@ -17,8 +18,8 @@ def records(root: Path, part: str) -> bytes:
     return b"".join(prepared.files[file].read(index) for file, index in prepared.locate(part))
 
 
-@pytest.mark.parametrize("said", [True, False], ids=["lengths said", "counted"])
-@pytest.mark.parametrize(
+@every_case("said", [True, False], ids=["lengths said", "counted"])
+@every_case(
     ("part", "expected"),
     [
         ("train", b"abcdefghij"),

@@ -1,11 +1,9 @@
-"""A budget of seconds, and a process that takes part in its study."""
+"""A budget of seconds."""
 
 from dataclasses import replace
 from pathlib import Path
 
-from vitral.events import ignore
 from vitral.studies.paper import scale
-from vitral.studies.paper.run import study
 
 SMALL = replace(
     scale.LAPTOP,
@@ -16,9 +14,3 @@ SMALL = replace(
     patches=((8, 8), (16, 16)),
     shows="Three steps show nothing at all.",
 )
-
-
-def small_study(folder: Path) -> None:
-    """Take part in the study of patches."""
-    scale.SCALES[SMALL.name] = SMALL
-    study("patches", "digits", budget=SMALL.name, runs=2, out=folder, listener=ignore)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import StudyError
 from vitral.studies.paper.reported import published
 from vitral.studies.paper.scaling_law import fit_scaling_law
@@ -76,7 +77,7 @@ def test_the_papers_own_points_give_a_law() -> None:
         assert "exaFLOPs" in law.sentence()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("points", "message"),
     [
         ([], "at least 5 amounts of compute; there are 0"),

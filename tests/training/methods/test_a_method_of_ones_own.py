@@ -17,8 +17,8 @@ from tests.processes.test_ranks import same_bits
 from tests.training.conftest import CONFIG, Run
 from tests.training.methods import mutual
 from tests.training.methods.mutual import Mutual, Pair
-from tests.training.test_loop import PoisonAt, StopAt
-from vitral.errors import RecipeError, TrainingError, TrainingInterrupted
+from tests.training.test_loop import PoisonAt
+from vitral.errors import RecipeError, TrainingError
 from vitral.events import ignore
 from vitral.models.families import build
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -71,14 +71,6 @@ def test_both_networks_learn_and_the_teacher_is_delivered(run: Run) -> None:
     losses = [row["loss"] for row in result.history if "loss" in row]
     assert losses[-1] < 0.95 * losses[0]
     assert all("agreement" in row for row in result.history if "loss" in row)
-
-
-def test_stopped_and_gone_on_with_it_ends_in_the_same_bits(run: Run, other_run: Run) -> None:
-    run.train(**METHOD)
-    with pytest.raises(TrainingInterrupted):
-        other_run.train(listener=StopAt(17, signal.SIGTERM), workers=1, **METHOD)
-    other_run.train(resume=True, workers=1, **METHOD)
-    assert run.bits() == other_run.bits()
 
 
 def test_its_optimizers_follow_the_recipes_curve(run: Run) -> None:

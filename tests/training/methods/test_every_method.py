@@ -1,4 +1,4 @@
-"""Every method that comes with Vitral: killed and gone on with it ends in the same bits, alone and in two processes."""
+"""Every method that comes with Vitral, killed and resumed, ends in the same bits, alone and in two processes."""
 
 import functools
 import signal
@@ -73,14 +73,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return run
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(("ranks", "kills"), [(1, (8, 13)), (2, (13,))], ids=["alone-twice", "two-processes-once"])
 @pytest.mark.parametrize("name", METHODS)
-def test_killed_twice_and_gone_on_with_it_ends_in_the_same_bits(
-    tmp_path: Path, whole: Whole, name: str, ranks: int
+def test_killed_and_resumed_it_ends_in_the_same_bits(
+    tmp_path: Path, whole: Whole, name: str, ranks: int, kills: tuple[int, ...]
 ) -> None:
     settings, undisturbed = whole(name, ranks)
     killed = tmp_path / "killed"
-    for kill in (8, 13):  # a resume of a resume
+    for kill in kills:  # of two, the second is of a resume
         assert train(killed, ranks, settings | {"kill": kill}) == -signal.SIGKILL
         (tmp_path / "killed-killed").unlink()
     assert train(killed, ranks, dict(settings)) == 0

@@ -93,7 +93,7 @@ def test_frozen_blocks_are_the_first_and_what_comes_before(count: int) -> None:
 
 
 def test_more_frozen_blocks_than_there_are_is_an_error() -> None:
-    with pytest.raises(RecipeError, match="^adaptation.frozen_blocks is 3, but the network has only 2 blocks.$"):
+    with pytest.raises(RecipeError, match=r"adaptation\.frozen_blocks is 3, .* 2 blocks"):
         adapt(build(CONFIG, seed=0), AdaptationSettings(frozen_blocks=3), seed=0)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG
 from vitral.errors import RecipeError
 from vitral.models.catalog import variant
@@ -167,7 +168,7 @@ BY_ADAMW = {  # every parameter of two axes or more, of a network of each family
 }
 
 
-@pytest.mark.parametrize("name", BY_ADAMW)
+@every_case("name", BY_ADAMW)
 def test_each_familys_hidden_matrices_are_found(name: str) -> None:
     network = build(variant(name), seed=None)
     hidden = hidden_matrices(network)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG
 from vitral.models.catalog import variant
 from vitral.models.families import build
@@ -42,10 +43,8 @@ def train(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, gradients: 
     return parameter.detach()
 
 
-@pytest.mark.parametrize(
-    ("shape", "axes"), [((40, 64), (0, 1)), ((64, 40), (1, 0)), ((5, 7), None), ((33, 2, 48), (0, 2))]
-)
-@pytest.mark.parametrize("largest", [0.3, 0.999])
+@every_case(("shape", "axes"), [((40, 64), (0, 1)), ((64, 40), (1, 0)), ((5, 7), None), ((33, 2, 48), (0, 2))])
+@every_case("largest", [0.3, 0.999])
 def test_adafactor_to_the_last_digits(shape: tuple[int, ...], axes: tuple[int, int] | None, largest: float) -> None:
     """arXiv 2106.04560, section 3.2: factored second moment with decay 1 - t^-0.8 to a limit, first moment in bfloat16."""
     assert factored_axes(shape) == axes
@@ -154,8 +153,8 @@ def test_sgd_with_a_rounded_moment_is_sgd_while_nothing_is_rounded(nesterov: boo
     assert (plain["nesterov"], plain["weight_decay"]) == (False, 0.0)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb", "adafactor", "muon"])
+@every_case("dtype", ["float32", "bfloat16"])
+@every_case("name", ["sgd", "adam", "adamw", "lamb", "adafactor", "muon"])
 def test_a_recipes_settings_reach_the_optimizer(name: Any, dtype: Any) -> None:  # noqa: ANN401
     if dtype == "bfloat16" and name in ("lamb", "adafactor", "muon"):
         return

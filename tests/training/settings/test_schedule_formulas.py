@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from vitral.training.settings.schedules import learning_rate
 
 BASE, TOTAL = 0.3, 60
@@ -14,9 +15,9 @@ def rates(**options: Any) -> list[float]:  # noqa: ANN401  # passed on as they a
     return [learning_rate(step, base=BASE, total_steps=TOTAL, **options) for step in range(TOTAL + 3)]
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 7])
-@pytest.mark.parametrize("final", [0.0, 0.04])
-@pytest.mark.parametrize("decay", ["cosine", "linear"])
+@every_case("warmup", [0, 1, 7])
+@every_case("final", [0.0, 0.04])
+@every_case("decay", ["cosine", "linear"])
 def test_cosine_and_linear_are_vision_transformers(decay: Any, final: float, warmup: int) -> None:  # noqa: ANN401
     """utils.py, create_learning_rate_schedule: progress over what the warm-up leaves, clipped, times the warm-up's share."""
     expected = []
@@ -78,9 +79,9 @@ def test_steps_are_a_tenth_after_each_milestone(milestones: tuple[float, ...]) -
     assert rates(decay="steps", warmup_steps=6, milestones=milestones) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("first_rate", [0.0, 0.06])
-@pytest.mark.parametrize("hold", [1, 4])
-@pytest.mark.parametrize("decay", ["cosine", "linear"])
+@every_case("first_rate", [0.0, 0.06])
+@every_case("hold", [1, 4])
+@every_case("decay", ["cosine", "linear"])
 def test_a_curve_from_the_start_is_timms(decay: Any, hold: int, first_rate: float) -> None:  # noqa: ANN401
     """timm's CosineLRScheduler without warmup_prefix: linear to the peak, then the curve as if it had begun at 0."""
     expected = []

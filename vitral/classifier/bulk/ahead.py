@@ -1,4 +1,4 @@
-"""Images prepared by threads while the network computes, in order; what cannot be read is told, not raised."""
+"""Images prepared by threads while the network computes, in order; an image that cannot be read is reported, not raised."""
 
 import time
 from collections import deque
@@ -22,7 +22,7 @@ class Ready:
 
     Attributes:
         index: its position among all images.
-        name: for people.
+        name: The image's name in messages.
         pixels: the network's input; None where it cannot be read.
         error: why it cannot; empty otherwise.
         reading: seconds in which its bytes were read.
@@ -43,7 +43,7 @@ def prepare_ahead(
     """Give images prepared, in their order.
 
     Args:
-        images: with their positions; taken as they are needed.
+        images: The images with their positions, which are taken as they are needed.
         preprocessing: the network's.
         workers: threads; decoders leave Python to itself while they work.
         ahead: images that are prepared or being prepared at most.
@@ -52,23 +52,23 @@ def prepare_ahead(
     # the process that begin later have, which is put back.
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(workers, initializer=partial(torch.set_num_threads, 1)) as pool:
-        begun: deque[Future[Ready]] = deque()
+        pending: deque[Future[Ready]] = deque()
         try:
             for index, image in images:
-                begun.append(pool.submit(_prepare, index, image, preprocessing))
-                if len(begun) >= ahead:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
+                pending.append(pool.submit(_prepare, index, image, preprocessing))
+                if len(pending) >= ahead:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in begun:
+            for future in pending:
                 future.cancel()
             pool.shutdown()
             torch.set_num_threads(threads)
 
 
 def _prepare(index: int, image: LazyImage, preprocessing: Preprocessing) -> Ready:
-    begun = fetched = time.perf_counter()
+    started = fetched = time.perf_counter()
     pixels, error = None, ""
     try:
         decode = image.read if image.fetch is None else image.fetch()
@@ -76,4 +76,4 @@ def _prepare(index: int, image: LazyImage, preprocessing: Preprocessing) -> Read
         pixels = preprocessing(decode())
     except ImageError as reason:
         error = str(reason)
-    return Ready(index, image.name, pixels, error, fetched - begun, time.perf_counter() - fetched)
+    return Ready(index, image.name, pixels, error, fetched - started, time.perf_counter() - fetched)

@@ -18,6 +18,7 @@ from vitral.classifier.bulk.parts import IMAGES, Job, Parts
 from vitral.classifier.bulk.rows import Row, check_suffix, columns, error_row, row_of, write_rows
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
+from vitral.classifier.load import as_classifier
 from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import check_named, stream_unlabelled
 from vitral.errors import ImageError, ModelError
@@ -34,7 +35,7 @@ AHEAD = 4  # batches that are prepared or being prepared at most
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenPredictions:
     """What was written, and where the time went.
 
     Attributes:
@@ -44,8 +45,8 @@ class Written:
         computed_by: the runtime and the precision.
         before: images whose predictions an earlier, interrupted job had left.
         seconds: that this job took.
-        images_per_second: of the images of this job; None where there were none.
-        shares: of that time: "reading" and "decoding", as far as the network waited for it, "computing", and the "rest".
+        images_per_second: The pace over the images of this job; None where there were none.
+        shares: Shares of that time: "reading" and "decoding", as far as the network waited for it, "computing", the "rest".
     """
 
     out: str
@@ -87,7 +88,7 @@ class _Clock:
 
 
 def predict_to_file(
-    classifier: Classifier,
+    classifier: Classifier | str | Path,
     images: str | Path | Iterable[str | Path],
     out: str | Path,
     *,
@@ -96,14 +97,14 @@ def predict_to_file(
     workers: int | None = None,
     overwrite: bool = False,
     listener: Listener = show,
-) -> Written:
+) -> WrittenPredictions:
     """Write a row for each image: source, label, probability, label_2, ..., and error where it cannot be read.
 
     Any number of images: only some are in memory at a time. Parts of the file are kept in a folder beside it until all are
     there; after an interruption the same call goes on from them. The processes of a job share the images out.
 
     Args:
-        classifier: what predicts, in the precision that it was loaded for.
+        classifier: The classifier, which predicts in the precision that it was loaded for, or whatever `load` takes.
         images: what `Classifier.predict` takes by name, one or several.
         out: the file, which ends in .parquet, .csv or .jsonl.
         top: how many classes to name.
@@ -115,23 +116,25 @@ def predict_to_file(
     Raises:
         StorageError: the file or its parts cannot be written, are of something else, or another job is writing them.
         ImageError: there are no images, or none of them can be read; a name is neither a file nor a folder nor data.
+        WeightsError: there is no such classifier, or it cannot be read.
         DataError: an archive, a table or a dataset cannot be read.
         ModelError: the network gives no number, as damaged weights do, or learned without labels; `top` or `batch_size` is
             below 1.
     """
-    begun, out = time.perf_counter(), Path(out)
+    started, out = time.perf_counter(), Path(out)
     names = [str(name) for name in ([images] if isinstance(images, str | Path) else images)]
     if min(top, batch_size) < 1:
         raise ModelError("At least one class is named and one image computed; set top and batch_size to 1 or more.")
-    check_knows_classes(classifier.task)
     check_out(out, names, overwrite=overwrite)
+    classifier = as_classifier(classifier, listener)
+    check_knows_classes(classifier.task)
     keep_freed_memory()
     top = min(top, len(classifier.class_names))
     parts = Parts(out)
     with parts.owned() if torchrun.is_main() else contextlib.nullcontext():
         check_out(out, names, overwrite=overwrite)  # a job that has ended since may have written it
         job = _job(classifier, names, top, listener)
-        return _write(classifier, names, parts, job, batch_size, workers, overwrite, begun, listener)
+        return _write(classifier, names, parts, job, batch_size, workers, overwrite, started, listener)
 
 
 def _write(
@@ -142,9 +145,9 @@ def _write(
     batch_size: int,
     workers: int | None,
     overwrite: bool,
-    begun: float,
+    started: float,
     listener: Listener,
-) -> Written:
+) -> WrittenPredictions:
     """Compute the parts that are not there yet, and put all of them together."""
     if torchrun.is_main():
         parts.begin(job, anew=overwrite)
@@ -163,9 +166,11 @@ def _write(
     errors = 0
     if torchrun.is_main():
         errors = _assemble(parts, classifier, job, lambda: check_out(parts.out, names, overwrite=overwrite))
-    seconds, count = time.perf_counter() - begun, job.images - before
+    seconds, count = time.perf_counter() - started, job.images - before
     pace = count / seconds if count else None
-    return Written(str(parts.out), job.images, errors, job.computed_by, before, seconds, pace, clock.shares(seconds))
+    return WrittenPredictions(
+        str(parts.out), job.images, errors, job.computed_by, before, seconds, pace, clock.shares(seconds)
+    )
 
 
 def check_out(out: Path, images: Iterable[str], *, overwrite: bool) -> None:
@@ -220,9 +225,9 @@ def _pending(names: list[str], done: set[int], listener: Listener) -> Iterator[t
 
 def _timed(images: Iterator[Ready], clock: _Clock) -> Iterator[Ready]:
     while True:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         image = next(images, None)
-        clock.waiting += time.perf_counter() - begun
+        clock.waiting += time.perf_counter() - started
         if image is None:
             return
         clock.reading += image.reading
@@ -241,7 +246,7 @@ def _compute(
     listener: Listener,
 ) -> None:
     """Compute and write the parts one after another."""
-    begun, count = time.perf_counter(), 0
+    started, count = time.perf_counter(), 0
     for number, of_part in itertools.groupby(images, key=lambda image: image.index // IMAGES):
         rows: dict[int, Row] = {}
         while batch := list(itertools.islice(of_part, batch_size)):
@@ -250,7 +255,7 @@ def _compute(
             rows |= _predicted(classifier, batch, job.top)
             clock.computing += time.perf_counter() - start
             count += len(batch)
-            pace = {"images_per_second": count / (time.perf_counter() - begun)}
+            pace = {"images_per_second": count / (time.perf_counter() - started)}
             listener(Progress("predict", min(before + count * distributed.world(), job.images), job.images, pace))
         parts.write(number, [rows[index] for index in sorted(rows)])
 

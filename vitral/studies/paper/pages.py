@@ -72,16 +72,16 @@ def _table(result: PaperStudy, rows: Mapping[str, RunRow]) -> list[dict[str, Cel
         if cell.name not in rows:
             continue
         row, trial = rows[cell.name], plan.named(cell.arm)
-        asked = plan.asked(trial)
+        request = plan.request(trial)
         values: dict[str, Cell] = {
             "study": plan.experiment.name,
             "arm": trial.name,
             "series": trial.series,
             "label": trial.label,
             "seed": cell.seed,
-            "data": asked.data,
-            "recipe": asked.recipe,
-            "changes": " ".join(asked.overrides),
+            "data": request.data,
+            "recipe": request.recipe,
+            "changes": " ".join(request.overrides),
         }
         values |= {**plan.facts(trial).to_json(), "seconds": row.seconds, "error": row.error or None, **row.figures}
         table.append(values)

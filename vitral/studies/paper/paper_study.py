@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitral.report.chart import Axis, Chart, Point, Published, Series, plain_number
-from vitral.report.study_result import Study
+from vitral.report.study import Study
 from vitral.studies.paper.experiment import TrialResult
-from vitral.studies.paper.layout import ExperimentPlan
+from vitral.studies.paper.experiment_plan import ExperimentPlan
+from vitral.studies.paper.operations import H200
 from vitral.studies.paper.reported import published
 from vitral.studies.paper.work import VALIDATION
 from vitral.studies.study_cost import StudyCost
 from vitral.training.durations import HOUR, rounded
-from vitral.studies.paper.operations import H200
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from vitral.layout import RUNS
 from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.studies.claims import in_turn
+from vitral.studies.paper.experiment_plan import ExperimentPlan, StudyRecord, by_operations, paced
 from vitral.studies.paper.experiments import experiment_named
-from vitral.studies.paper.layout import ExperimentPlan, StudyRecord, by_operations, paced
 from vitral.studies.paper.pages import write_pages
 from vitral.studies.paper.paper_study import PaperStudy
 from vitral.studies.paper.scale import scale_named

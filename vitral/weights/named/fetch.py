@@ -33,7 +33,7 @@ from vitral.events import Listener, Message
 from vitral.layout import cache
 from vitral.weights.download import Order, Refused, download
 from vitral.weights.named.reach import host, may_fetch, switched_off
-from vitral.weights.named.row import Row
+from vitral.weights.named.row import PublishedWeights
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -51,13 +51,13 @@ REFUSALS = {
 }
 
 
-def fetch(row: Row, listener: Listener) -> Path:
+def fetch(row: PublishedWeights, listener: Listener) -> Path:
     """Return a row's file on this machine, after fetching it if it is not there yet.
 
     What a licence does not allow is said first, also of a file that is there already.
 
     Args:
-        row: of the table.
+        row: The row of the table.
         listener: receives what is fetched, with size and licence, and the progress.
 
     Raises:
@@ -69,13 +69,13 @@ def fetch(row: Row, listener: Listener) -> Path:
     return _from_address(row, listener) if row.address else _from_hub(row, listener)
 
 
-def origin(row: Row, path: Path) -> str:
+def origin(row: PublishedWeights, path: Path) -> str:
     """Return a row's name with the commit that its file on this machine is of; `licence_of` finds the row by it."""
     commit = path.parent.name
     return f"{row.name} ({row.repository} at {commit})" if row.repository and COMMIT.fullmatch(commit) else row.name
 
 
-def kept(row: Row) -> Path | None:
+def kept(row: PublishedWeights) -> Path | None:
     """Return a row's file if it is on this machine; the network is not asked.
 
     A file of the Hub that the client keeps under another hash than the table's is another one.
@@ -90,7 +90,7 @@ def kept(row: Row) -> Path | None:
     return Path(path) if len(blob) != SHA256_DIGITS or blob.lower().startswith(row.sha256.lower()) else None
 
 
-def _from_address(row: Row, listener: Listener) -> Path:
+def _from_address(row: PublishedWeights, listener: Listener) -> Path:
     target = _target(row)
     if not target.is_file():
         if not may_fetch():
@@ -106,13 +106,13 @@ def _from_address(row: Row, listener: Listener) -> Path:
     return target
 
 
-def _target(row: Row) -> Path:
+def _target(row: PublishedWeights) -> Path:
     """Return where a file from an address is kept: under its own name, which tells some readers what it is."""
     folder = hashlib.sha256(row.link.encode()).hexdigest()[:16]
     return cache("weights") / folder / unquote(row.file).rpartition("/")[2]
 
 
-def _from_hub(row: Row, listener: Listener) -> Path:
+def _from_hub(row: PublishedWeights, listener: Listener) -> Path:
     if (path := kept(row)) is None:
         _announce(row, listener)
         with _refusals(row, row.file):
@@ -124,7 +124,7 @@ def _from_hub(row: Row, listener: Listener) -> Path:
     return path
 
 
-def _fetch_companion(row: Row, file: str, commit: str) -> None:
+def _fetch_companion(row: PublishedWeights, file: str, commit: str) -> None:
     """Fetch a small file from beside the weights, unless it is here or the repository is known to have none.
 
     Without it the reader assumes its library's own preprocessing, and says so. That is right only where there is none:
@@ -141,7 +141,7 @@ def _fetch_companion(row: Row, file: str, commit: str) -> None:
         hf_hub_download(row.repository, file, revision=commit)
 
 
-def _metadata(row: Row, file: str, revision: str, *, patient: bool = False) -> HfFileMetadata:
+def _metadata(row: PublishedWeights, file: str, revision: str, *, patient: bool = False) -> HfFileMetadata:
     """Return what the Hub says of a file, with an ETag that can be its name in the client's cache.
 
     Raises:
@@ -158,7 +158,7 @@ def _metadata(row: Row, file: str, revision: str, *, patient: bool = False) -> H
     return metadata
 
 
-def _fetch_from_hub(row: Row, listener: Listener) -> Path:
+def _fetch_from_hub(row: PublishedWeights, listener: Listener) -> Path:
     """Put the file's bytes where the client keeps them, then let it do the rest: it finds them there.
 
     The client itself begins a broken download anew and checks no hash (huggingface_hub 2.4, file_download.py).
@@ -189,13 +189,13 @@ def _fetch_from_hub(row: Row, listener: Listener) -> Path:
     return Path(hf_hub_download(row.repository, row.file, revision=row.revision))
 
 
-def _announce(row: Row, listener: Listener) -> None:
+def _announce(row: PublishedWeights, listener: Listener) -> None:
     if may_fetch():
         listener(Message(f"Fetching {row.name} from {host(row)}: {row.megabytes:,} MB, licence {row.licence}."))
 
 
 @contextmanager
-def _refusals(row: Row, file: str) -> Iterator[None]:
+def _refusals(row: PublishedWeights, file: str) -> Iterator[None]:
     """Turn what keeps a file of the Hub from coming into one line."""
     try:
         yield
@@ -203,11 +203,11 @@ def _refusals(row: Row, file: str) -> Iterator[None]:
         raise WeightsError(_hub_refusal(row, file, error)) from error
 
 
-def _called(row: Row, file: str) -> str:
+def _called(row: PublishedWeights, file: str) -> str:
     return row.name if file == row.file else f"The {file} of {row.name}"
 
 
-def _hub_refusal(row: Row, file: str, error: Exception) -> str:
+def _hub_refusal(row: PublishedWeights, file: str, error: Exception) -> str:
     """Return in one sentence why the Hub does not give a file, and what to do."""
     name, page = _called(row, file), f"{constants.ENDPOINT}/{row.repository}"
     if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):

@@ -4,7 +4,7 @@ import difflib
 
 from vitral.advice import function
 from vitral.errors import WeightsError
-from vitral.weights.named.row import LICENCES, NAME, SEPARATOR, Row, rows
+from vitral.weights.named.row import LICENCES, NAME, SEPARATOR, PublishedWeights, rows
 
 OFFERED = 4  # names in a line
 # Well-known families whose networks are not here, by the beginnings of the names that people know them by.
@@ -38,7 +38,7 @@ def is_named(name: str) -> bool:
     return NAME.fullmatch(name.lower()) is not None
 
 
-def find(name: str) -> Row:
+def find(name: str) -> PublishedWeights:
     """Return the row of a name.
 
     Raises:
@@ -64,11 +64,11 @@ def offer(model: str) -> str:
     return f"Published weights of {model}: {', '.join(names[:OFFERED])}{more}."
 
 
-def row_of(source: str) -> Row | None:
+def row_of(source: str) -> PublishedWeights | None:
     """Return the row of the weights that a classifier started from; None for any others.
 
     Args:
-        source: of its provenance: the row's name, after which a commit may follow.
+        source: The source in its provenance: the row's name, after which a commit may follow.
     """
     return rows().get(source.partition(" ")[0])
 
@@ -77,7 +77,7 @@ def licence_of(source: str) -> str:
     """Return in one sentence the licence of the weights that a classifier started from; empty for any others.
 
     Args:
-        source: of its provenance.
+        source: The source in its provenance.
     """
     row = row_of(source)
     return (
@@ -92,8 +92,8 @@ def _advice(name: str) -> str:
     if elsewhere:
         return f" {elsewhere.pop()} is a family that Vitral does not have."
     if names := of_model(model):
-        near = list(dict.fromkeys([*(one for one in near if one in names), *names]))[:OFFERED]
+        near = list(dict.fromkeys([*(name for name in near if name in names), *names]))[:OFFERED]
         return f" Of {model} there are: {', '.join(near)}."
     if near:
-        return f" Did you mean {' or '.join(repr(one) for one in near)}?"
+        return f" Did you mean {' or '.join(map(repr, near))}?"
     return f" {function('list_models')} lists the models, with the names of their weights."

@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
 from vitral.advice import argument
-from vitral.weights.named.row import Row
+from vitral.weights.named.row import PublishedWeights
 
 ANSWER_SECONDS = 3.0  # that a server may take to answer before it counts as out of reach
 
@@ -20,7 +20,7 @@ def switched_off() -> str:
     return f"fetching is switched off (by {argument('offline', True)} or HF_HUB_OFFLINE)"
 
 
-def host(row: Row) -> str:
+def host(row: PublishedWeights) -> str:
     """Return the name of the server that a row's file comes from: the authors', the Hub or its mirror."""
     return str(urlsplit(row.address or constants.ENDPOINT).hostname)
 
@@ -72,7 +72,7 @@ def without_network(offline: bool) -> Iterator[None]:
         _switch.on()
 
 
-def answering(listed: Iterable[Row]) -> frozenset[str]:
+def answering(listed: Iterable[PublishedWeights]) -> frozenset[str]:
     """Return which of the servers of some rows answer, whatever they say; each is asked once, all at the same time.
 
     A name that cannot be resolved is known in milliseconds; whatever is slower than `ANSWER_SECONDS` counts as out of reach.

@@ -35,7 +35,7 @@ class Licence:
 
     Attributes:
         products: whether weights under it may be used in products.
-        link: to its text.
+        link: The address of its text.
     """
 
     products: Products
@@ -55,26 +55,26 @@ LICENCES: dict[str, Licence] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class PublishedWeights:
     """Published weights.
 
     Attributes:
         name: MODEL@TRAINING.
-        dataset: what they were trained on.
+        dataset: The data that the weights were trained on.
         licence: a key of `LICENCES`.
         layout: the library whose names the file uses: "original", "big_vision", "timm" or "transformers".
-        file: its name, at `address` or in `repository`.
-        megabytes: its size, in units of 10^6 bytes.
-        source: where these figures are from.
+        file: The file's name, at `address` or in `repository`.
+        megabytes: The file's size, in units of 10^6 bytes.
+        source: The place where these figures are published.
         variant: the model in the catalog, where the name does not begin with it.
         address: the address of its folder on the authors' server, with a slash at the end; empty for a file on the Hub.
         repository: the Hub's repository, owner/name; empty for a file at an address.
         revision: the commit in the repository, or the branch.
-        sha256: of the file in hexadecimal digits; its beginning where no more is published; empty where nothing is.
-        image_size: pixels, of the images that they take unless told otherwise.
-        score: on ImageNet, percent; None where none is published.
+        sha256: The file's hash in hexadecimal digits; its beginning where no more is published; empty where nothing is.
+        image_size: Side of the images that the network takes by default, pixels.
+        score: The score on ImageNet, percent; None where none is published.
         metric: what the score measures, a key of `METRICS`.
-        score_size: pixels, at which the score was measured; `image_size` if None.
+        score_size: Side of the images of which the score was measured, pixels; `image_size` if None.
         architecture: fields of the network's config that the file does not tell.
         unverified: the fields that were not confirmed in a source of the authors.
     """
@@ -122,25 +122,25 @@ class Row:
 
     def caution(self) -> str:
         """Return in one sentence what keeps the weights out of products; empty for a free licence."""
-        said = {
+        sentence = {
             "no": f"does not allow use in products; see {LICENCES[self.licence].link}",
             "with terms": f"has terms of its own, which what is trained from them inherits; see {LICENCES[self.licence].link}",
             "unclear": f"is not clear about products; see {self.link}",
         }.get(self.products)
-        return f"The licence of {self.name} ({self.licence}) {said}." if said else ""
+        return f"The licence of {self.name} ({self.licence}) {sentence}." if sentence else ""
 
 
-FIELDS = {one.name for one in fields(Row)}
+FIELDS = {entry.name for entry in fields(PublishedWeights)}
 
 
 @cache
-def rows() -> Mapping[str, Row]:
+def rows() -> Mapping[str, PublishedWeights]:
     """Return all published weights by name."""
     listed = [row for table in TABLES for row in read_table(files(__package__).joinpath(table).read_text("utf-8"))]
     return {row.name: row for row in listed}
 
 
-def read_table(text: str) -> list[Row]:
+def read_table(text: str) -> list[PublishedWeights]:
     """Return the rows of a TOML file."""
     listed = []
     for group in tomllib.loads(text)["weights"]:
@@ -149,9 +149,9 @@ def read_table(text: str) -> list[Row]:
     return listed
 
 
-def _row(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Row:
+def _row(shared: Mapping[str, Any], own: Mapping[str, Any]) -> PublishedWeights:
     unverified = dict.fromkeys((*shared.get("unverified", ()), *own.get("unverified", ())))
-    row = Row(**{**shared, **own, "unverified": tuple(unverified)})
+    row = PublishedWeights(**{**shared, **own, "unverified": tuple(unverified)})
     # A mistake in the table is ours, not the user's.
     assert NAME.fullmatch(row.name), row.name
     assert row.licence in LICENCES, row.name

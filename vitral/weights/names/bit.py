@@ -7,7 +7,7 @@ from typing import Any
 from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.bit import EXPANSION, WIDTH, BiTConfig
 from vitral.weights.containers import Shape
-from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import CONVOLUTION, DENSE_KERNEL, POINTWISE, SAME, Layout, Renames, Rule, renamed
 from vitral.weights.names import transformers
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
@@ -140,13 +140,7 @@ def _torch_config(stored: Stored, root: str, pattern: str, head: Shape | None) -
 
 
 def describe(config: BiTConfig) -> dict[str, Any]:
-    """Return a model's config.json for transformers.
-
-    Raises:
-        WeightsError: its norms are not those of transformers.
-    """
-    if config.norm_eps != 1e-5:
-        raise cannot_hold("transformers", f"group norms of epsilon {config.norm_eps}")
+    """Return a model's config.json for transformers."""
     widths = [EXPANSION * WIDTH * 2**stage for stage in range(len(config.stages))]
     return {
         "architectures": ["BitForImageClassification"],
@@ -160,6 +154,7 @@ def describe(config: BiTConfig) -> dict[str, Any]:
     }
 
 
+EXTERNAL = ("image_size", "weight_eps")
 DIALECTS = (
     Dialect(
         "original",
@@ -167,6 +162,7 @@ DIALECTS = (
         lambda stored: "resnet/root_block/standardized_conv2d/kernel" in stored.shapes,
         read_original,
         original_rules,
+        EXTERNAL,
         numpy=True,
     ),
     Dialect(
@@ -178,6 +174,7 @@ DIALECTS = (
         ),
         read_timm,
         timm_rules,
+        EXTERNAL,
     ),
     Dialect(
         "transformers",
@@ -185,6 +182,7 @@ DIALECTS = (
         lambda stored: "bit.embedder.convolution.weight" in stored.shapes,
         read_transformers,
         transformers_rules,
+        EXTERNAL,
         describe=describe,
     ),
 )

@@ -13,7 +13,7 @@ import torch
 from vitral.images.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, headless, our_names, reading, square_side
-from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, joined, renamed, split, zeros
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, joined, renamed, split, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.vit_torch import CLIP_EPS, heads_of_width
 
@@ -50,7 +50,7 @@ def _projection(format_name: str, *, transposed: bool) -> Layout:
 
     def write(ours: Tensors) -> Tensors:
         weight, bias = ours
-        if bias.any():
+        if has_values(bias):
             raise cannot_hold(format_name, "a head with biases on CLIP's class token; take 'timm'")
         return [weight.T.contiguous() if transposed else weight]
 
@@ -65,29 +65,6 @@ def _say_projection(content: Reading) -> Reading:
     if content.absent:
         return content
     return dataclasses.replace(content, notes=(*content.notes, PROJECTION_NOTE.format(content.config.num_classes)))
-
-
-def _refuse(config: ViTConfig, name: str) -> None:
-    problems = {
-        "LayerScale": config.layer_scale is not None,
-        "registers": bool(config.registers),
-        "a gated MLP": config.mlp != "plain",
-        "rotary positions": config.rotary != "none",
-        f"position embedding '{config.position}'": config.position != "learned",
-        "positions in every block": config.position_at != "input",
-        "a class token without a position": not config.class_position,
-        "a hybrid's stem": config.stem is not None,
-        "experts": config.experts is not None,
-        "a distillation token": config.distilled,
-        "projections without biases": not config.qkv_bias,
-        "overlapping patches": config.stride_on_map != config.patch_size,
-        "a representation layer before the head": bool(config.representation_size),
-        f"pooling '{config.pooling}' after a norm before the encoder": config.norm_before and config.pooling != "token",
-        "a norm before the encoder after patches with a bias": config.norm_before and config.patch_bias,
-    }
-    for what, present in problems.items():
-        if present:
-            raise cannot_hold(name, what)
 
 
 OPEN_CLIP: Renames = (
@@ -115,11 +92,12 @@ def read_open_clip(stored: Stored) -> Reading:
     """Read one of OpenCLIP's own files."""
     shapes = stored.shapes
     dim, _, patch_height, patch_width = shapes["visual.conv1.weight"]
-    side = square_side(shapes["visual.positional_embedding"][0] - 1)
+    patch = (patch_height, patch_width)
+    size, _ = stored.image(shapes["visual.positional_embedding"][0] - 1, patch, token=False)
     head = "visual.proj" in shapes
     config = ViTConfig(
-        image_size=(side * patch_height, side * patch_width),
-        patch_size=(patch_height, patch_width),
+        image_size=size,
+        patch_size=patch,
         dim=dim,
         depth=stored.count(r"visual[.]transformer[.]resblocks[.](\d+)[.]"),
         mlp_dim=shapes["visual.transformer.resblocks.0.mlp.c_fc.weight"][0],
@@ -128,18 +106,13 @@ def read_open_clip(stored: Stored) -> Reading:
         gelu="exact",
         norm_eps=CLIP_EPS,
         norm_before=True,
-        patch_bias="visual.conv1.bias" in shapes,
+        patch_bias=False,
         position_resize="bicubic-antialias",
         initialization="deit",
     )
     rules = [*_open_clip_table(config), *_ignored(stored, *OPEN_CLIP_TEXT)]
     images = dataclasses.replace(CLIP_IMAGES, resampler="pillow")
     return _say_projection(reading(config, rules, images, head=head, notes=(GELU_NOTE,)))
-
-
-def _open_clip_rules(config: ViTConfig) -> list[Rule]:
-    _refuse(config, "original")
-    return _open_clip_table(config)
 
 
 def _names(base: str) -> Renames:
@@ -207,7 +180,7 @@ def read_transformers(stored: Stored) -> Reading:
         gelu=transformers.gelu_of({"hidden_act": "quick_gelu" if clip else "gelu_pytorch_tanh", **settings}),
         norm_eps=float(settings.get("layer_norm_eps", CLIP_EPS if clip else 1e-6)),
         norm_before=clip,
-        patch_bias=f"{base}embeddings.patch_embedding.bias" in shapes,
+        patch_bias=not clip,
         position_resize="bicubic",
         initialization="deit" if clip else "big_vision",
     )
@@ -220,7 +193,8 @@ def read_transformers(stored: Stored) -> Reading:
 
 
 def _transformers_rules(config: ViTConfig) -> list[Rule]:
-    _refuse(config, "transformers")
+    if config.pooling == "gap":  # which it reads only for SigLIP's classifier
+        raise cannot_hold("transformers", "pooling 'gap'")
     return _transformers_table(config, BASES[0])
 
 
@@ -247,19 +221,14 @@ def _base(stored: Stored) -> str | None:
     return next((base for base in BASES if all(f"{base}{part}" in stored.shapes for part in needed)), None)
 
 
-def is_clip(config: ViTConfig) -> bool:
-    """Tell whether a network is of CLIP's kind: with a norm before the encoder."""
-    return config.norm_before
-
-
 DIALECTS = (
     Dialect(
         "original",
         "vit",
         lambda stored: {"visual.conv1.weight", "visual.ln_pre.weight"} <= stored.shapes.keys(),
         read_open_clip,
-        _open_clip_rules,
-        writes=is_clip,
+        _open_clip_table,
+        ("num_heads", "gelu", "norm_eps"),
     ),
     Dialect(
         "transformers",
@@ -267,7 +236,7 @@ DIALECTS = (
         lambda stored: _base(stored) is not None,
         read_transformers,
         _transformers_rules,
-        writes=lambda config: is_clip(config) or config.pooling == "map",
+        folded=("num_classes",),
         describe=describe,
     ),
 )

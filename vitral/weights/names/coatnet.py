@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from vitral.models.coatnet import CoAtNetConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import POINTWISE, SAME, Layout, Renames, Rule, renamed
 from vitral.weights.names.timm import CROP_BICUBIC, timm_classes, timm_preprocessing
 
@@ -74,15 +74,7 @@ def _relative_table(heads: int) -> Layout:
 
 
 def rules(config: CoAtNetConfig) -> list[Rule]:
-    """Return the rules for timm's files.
-
-    Raises:
-        WeightsError: the model is the paper's, which timm does not compute.
-    """
-    if config.convention != "timm":
-        raise cannot_hold("timm", "CoAtNet by the paper's own convention, since timm pools and strides differently")
-    if config.head_dim != HEAD_DIM or len(config.dims) != 4 or config.image_size[0] != config.image_size[1]:
-        raise cannot_hold("timm", f"CoAtNet with heads of {config.head_dim} channels, five groups, or oblong images")
+    """Return the rules for timm's files."""
     pooled = tuple(
         (rf"^stages\.{stage}\.blocks\.0\.norm1\.", f"stages.{stage}.blocks.0.norm1.norm.")
         for stage, kind in enumerate(config.kinds)

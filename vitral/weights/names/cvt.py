@@ -5,7 +5,7 @@ from typing import Any
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.cvt import EMBEDDINGS, KEY_STRIDE, MLP_RATIO, CvTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names import transformers
 
@@ -58,26 +58,12 @@ TRANSFORMERS: Renames = (
 
 
 def original_rules(config: CvTConfig) -> list[Rule]:
-    """Return the rules for its own files.
-
-    Raises:
-        WeightsError: its GELU is not the one that such a file is read with.
-    """
-    if config.gelu != "quick":
-        raise cannot_hold("original", "a CvT with another activation than QuickGELU")
+    """Return the rules for its own files."""
     return renamed(our_names(config), ORIGINAL)
 
 
 def transformers_rules(config: CvTConfig) -> list[Rule]:
-    """Return the rules for transformers' files.
-
-    Raises:
-        WeightsError: its GELU is not the one that transformers computes.
-    """
-    if config.gelu != "exact":
-        raise cannot_hold(
-            "transformers", "the QuickGELU of CvT's own weights, for its port computes the exact GELU; take 'original'"
-        )
+    """Return the rules for transformers' files."""
     return renamed(our_names(config), TRANSFORMERS)
 
 
@@ -154,6 +140,7 @@ DIALECTS = (
         lambda stored: "stage0.patch_embed.proj.weight" in stored.shapes,
         read_original,
         original_rules,
+        ("num_heads", "image_size"),
     ),
     Dialect(
         "transformers",
@@ -161,6 +148,7 @@ DIALECTS = (
         lambda stored: "cvt.encoder.stages.0.embedding.convolution_embeddings.projection.weight" in stored.shapes,
         read_transformers,
         transformers_rules,
+        ("image_size",),
         describe=describe,
     ),
 )

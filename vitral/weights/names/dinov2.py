@@ -10,11 +10,10 @@ from typing import Any
 from torch.nn import functional
 
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import FOLDED_TOKEN, Layout, Renames, Rule, joined, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.timm import DEIT
-from vitral.weights.names.vit import grid_side
 from vitral.weights.names.vit_torch import DINOV2_LAYER_SCALE, heads_of_width, table, torch_config
 from vitral.weights.names.vit_transformers import PARTS
 
@@ -51,7 +50,7 @@ def read_own(stored: Stored) -> Reading:
     for ours, theirs in (("fc1", "w12"), ("fc2", "w3")) if gated else ():
         shapes[f"blocks.0.mlp.{ours}.weight"] = shapes[f"blocks.0.mlp.{theirs}.weight"]
     config = dataclasses.replace(
-        torch_config(shapes),
+        torch_config(dataclasses.replace(stored, shapes=shapes)),
         layer_scale=DINOV2_LAYER_SCALE,
         registers=registers,
         class_position=not registers,
@@ -60,37 +59,6 @@ def read_own(stored: Stored) -> Reading:
     )
     content = reading(config, _own_table(config), TORCH_IMAGES, head="head.weight" in shapes)
     return dataclasses.replace(content, image_size=USED_SIZE)
-
-
-def _own_rules(config: ViTConfig) -> list[Rule]:
-    _check(config, "original")
-    return _own_table(config)
-
-
-def _check(config: ViTConfig, name: str) -> None:
-    problems = {
-        "a gated MLP with a norm": config.mlp == "swiglu-norm",
-        f"pooling '{config.pooling}'": not config.class_token,
-        "registers beside a class token with a position": bool(config.registers) and config.class_position,
-        "a class token without a position": not config.registers and not config.class_position,
-        "a norm before the encoder": config.norm_before,
-        "rotary positions": config.rotary != "none",
-        "patches without a bias": not config.patch_bias,
-        f"position embedding '{config.position}'": config.position != "learned",
-        "positions in every block": config.position_at != "input",
-        "a distillation token": config.distilled,
-        "overlapping patches": config.stride_on_map != config.patch_size,
-        "a hybrid's stem": config.stem is not None,
-        "a representation layer before the head": bool(config.representation_size),
-    }
-    for what, present in problems.items():
-        if present:
-            raise cannot_hold(name, what)
-
-
-def is_dinov2(config: ViTConfig) -> bool:
-    """Tell whether a network is of DINOv2's kind: LayerScale that begins at 1, where DeiT III's begins at 1e-4."""
-    return config.layer_scale == DINOV2_LAYER_SCALE and config.rotary == "none"
 
 
 def _transformers_names(base: str, *, in_memory: bool, gated: bool) -> Renames:
@@ -138,15 +106,16 @@ def read_transformers(stored: Stored) -> Reading:
     layer = f"{base}encoder.layer"
     in_memory = f"{layer}.0.attention.q_proj.weight" in shapes
     dim, _, patch_height, patch_width = shapes[f"{base}embeddings.patch_embeddings.projection.weight"]
-    side, _ = grid_side(shapes[f"{base}embeddings.position_embeddings"][1], token=True)
+    patch = (patch_height, patch_width)
+    size, _ = stored.image(shapes[f"{base}embeddings.position_embeddings"][1], patch, token=True)
     registers = shapes.get(f"{base}embeddings.register_tokens", (1, 0))[1]
     last = {"down_proj", "weights_out"} & {name.split(".")[-2] for name in shapes}
     outer = f"{layer}.0.mlp.{last.pop() if last else 'fc2'}.weight"
     query = f"{layer}.0.attention.{'q_proj' if in_memory else 'attention.query'}.bias"
     head = "classifier.weight" in shapes
     config = ViTConfig(
-        image_size=(side * patch_height, side * patch_width),
-        patch_size=(patch_height, patch_width),
+        image_size=size,
+        patch_size=patch,
         dim=dim,
         depth=stored.count(rf"{layer.replace('.', '[.]')}[.](\d+)[.]"),
         mlp_dim=shapes[outer][1],
@@ -172,7 +141,6 @@ def read_transformers(stored: Stored) -> Reading:
 
 
 def _transformers_rules(config: ViTConfig) -> list[Rule]:
-    _check(config, "transformers")
     base = "dinov2_with_registers." if config.registers else "dinov2."
     rules = _transformers_table(config, base)
     if config.pooling == "token":
@@ -222,14 +190,14 @@ def _transformers_matches(stored: Stored) -> bool:
 
 
 DIALECTS = (
-    Dialect("original", "vit", _own_matches, read_own, _own_rules, writes=is_dinov2),
+    Dialect("original", "vit", _own_matches, read_own, _own_table, ("num_heads", "norm_eps")),
     Dialect(
         "transformers",
         "vit",
         _transformers_matches,
         read_transformers,
         _transformers_rules,
-        writes=is_dinov2,
+        folded=("pooling",),
         describe=describe,
     ),
 )

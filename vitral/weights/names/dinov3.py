@@ -11,13 +11,15 @@ from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessi
 from vitral.models.rotary import DINOV3_BASE
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, headless, our_names, reading
-from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, joined, renamed, zeros
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, joined, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
 
 EPS = 1e-5
 LAYER_SCALE = 1e-5
-HEAD_DIM, WIDE, WIDE_HEAD_DIM = 64, 4096, 128  # channels of a head; the largest network's are wider
+HEAD_DIM = 64  # channels of a head
+WIDE = 4096  # channels of the largest network's tokens, whose heads are wider
+WIDE_HEAD_DIM = 128
 OWN_IMAGES = Preprocessing(image_size=(256, 256), antialias=True, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 DEFAULT_SIZE = 224  # pixels, for a file without positions and without a config
 UNUSED = ("mask_token", "rope_embed.", "local_cls_norm.", "projectors.", "embeddings.mask_token")
@@ -32,7 +34,7 @@ def _masked() -> Layout:
 
     def write(ours: Tensors) -> Tensors:
         query, key, value = (torch.ones_like(part) for part in ours[0].chunk(3))
-        key *= bool(ours[0].chunk(3)[1].any())
+        key *= has_values(ours[0].chunk(3)[1])
         return [ours[0], torch.cat([query, key, value])]
 
     return Layout(read, write)
@@ -43,7 +45,7 @@ def _without_key(format_name: str) -> Layout:
 
     def write(ours: Tensors) -> Tensors:
         query, key, value = ours[0].chunk(3)
-        if key.any():
+        if has_values(key):
             raise cannot_hold(format_name, "biases of DINOv3's keys, which fine-tuning has made; take 'original'")
         return [query.contiguous(), value.contiguous()]
 
@@ -151,7 +153,7 @@ def _read(stored: Stored, format_name: str) -> Reading:
         num_classes=shapes["head.weight"][0] if head else 1000,
         position="none",
         rotary="dinov3",
-        gelu="exact",
+        gelu="exact" if gated or not library else transformers.gelu_of(stored.config),
         registers=shapes.get(registers[format_name], (1, 0))[1],
         layer_scale=LAYER_SCALE,
         norm_eps=float(stored.config.get("layer_norm_eps", EPS)) if library else EPS,
@@ -176,29 +178,7 @@ def _images(stored: Stored, format_name: str) -> tuple[Preprocessing, tuple[str,
     return OWN_IMAGES, ()
 
 
-def _check(config: ViTConfig, format_name: str) -> None:
-    problems = {
-        f"pooling '{config.pooling}' beside DINOv3's parts": config.pooling != "token",
-        "a network without LayerScale beside DINOv3's parts": config.layer_scale is None,
-        f"rotary positions of the kind '{config.rotary}'": config.rotary != "dinov3",
-        f"position embedding '{config.position}' beside rotary ones": config.position != "none",
-        "a gated MLP with a norm": config.mlp == "swiglu-norm",
-        "no registers": not config.registers,
-        "a norm before the encoder": config.norm_before,
-        "patches without a bias": not config.patch_bias,
-        "a distillation token": config.distilled,
-        "overlapping patches": config.stride_on_map != config.patch_size,
-        "a hybrid's stem": config.stem is not None,
-        "experts": config.experts is not None,
-        "a representation layer before the head": bool(config.representation_size),
-    }
-    for what, present in problems.items():
-        if present:
-            raise cannot_hold(format_name, what)
-
-
 def _own_rules(config: ViTConfig) -> list[Rule]:
-    _check(config, "original")
     count = config.dim // config.num_heads // 4
     periods = (DINOV3_BASE ** (torch.arange(count) / count)).bfloat16().float()
     constants = [
@@ -208,13 +188,7 @@ def _own_rules(config: ViTConfig) -> list[Rule]:
     return [*table(config, "original"), *constants]
 
 
-def _timm_rules(config: ViTConfig) -> list[Rule]:
-    _check(config, "timm")
-    return table(config, "timm")
-
-
 def _transformers_rules(config: ViTConfig) -> list[Rule]:
-    _check(config, "transformers")
     rules = [rule for rule in table(config, "transformers") if not rule.ours[0].startswith("head.")]
     mask = Rule((), ("embeddings.mask_token",), zeros(1, 1, config.dim))
     return [*rules, mask, headless("transformers", "a head on DINOv3's class token")]
@@ -236,11 +210,6 @@ def describe(config: ViTConfig) -> dict[str, Any]:
     }
 
 
-def is_dinov3(config: ViTConfig) -> bool:
-    """Tell whether a network is of DINOv3's kind."""
-    return config.rotary == "dinov3"
-
-
 def _matches_timm(stored: Stored) -> bool:
     needed = {"cls_token", "reg_token", "blocks.0.gamma_1", "blocks.0.attn.qkv.weight"}
     return needed <= stored.shapes.keys() and "pos_embed" not in stored.shapes
@@ -251,6 +220,7 @@ def _matches_transformers(stored: Stored) -> bool:
     return "embeddings.patch_embeddings.weight" in stored.shapes and any(name in stored.shapes for name in layers)
 
 
+EXTERNAL = ("image_size", "num_heads", "norm_eps", "layer_scale")
 DIALECTS = (
     Dialect(
         "original",
@@ -258,16 +228,24 @@ DIALECTS = (
         lambda stored: {"storage_tokens", "blocks.0.ls1.gamma"} <= stored.shapes.keys(),
         lambda stored: _read(stored, "original"),
         _own_rules,
-        writes=is_dinov3,
+        EXTERNAL,
     ),
-    Dialect("timm", "vit", _matches_timm, lambda stored: _read(stored, "timm"), _timm_rules, writes=is_dinov3),
+    Dialect(
+        "timm",
+        "vit",
+        _matches_timm,
+        lambda stored: _read(stored, "timm"),
+        lambda config: table(config, "timm"),
+        (*EXTERNAL, "gelu"),
+    ),
     Dialect(
         "transformers",
         "vit",
         _matches_transformers,
         lambda stored: _read(stored, "transformers"),
         _transformers_rules,
-        writes=is_dinov3,
+        ("image_size", "layer_scale"),
+        ("num_classes",),
         describe=describe,
     ),
 )

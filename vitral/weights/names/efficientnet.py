@@ -3,7 +3,7 @@
 import dataclasses
 
 from vitral.models.catalog import EFFICIENTNETS
-from vitral.models.efficientnet import STAGES, STEM, EfficientNetConfig
+from vitral.models.efficientnet import HEAD, STAGES, STEM, EfficientNetConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import DEIT, timm_classes, timm_preprocessing
@@ -53,7 +53,8 @@ def read(stored: Stored) -> Reading:
     if not named.startswith("tf_"):
         raise ValueError(f"timm's '{named}' pads and normalises differently from the paper (its tf_{named} does not)")
     repeats = [stored.count(rf"blocks\.{stage}\.(\d+)\.") for stage in range(len(STAGES))]
-    name = next((name for name in EFFICIENTNETS if _is(name, shapes["conv_stem.weight"][0], repeats)), None)
+    ends = shapes["conv_stem.weight"][0], shapes["conv_head.weight"][0]
+    name = next((name for name in EFFICIENTNETS if _is(name, ends, repeats)), None)
     if name is None:
         raise ValueError("its widths and depths are not those of B0 to B7 or L2")
     width, depth, size, dropout = EFFICIENTNETS[name]
@@ -75,10 +76,12 @@ def read(stored: Stored) -> Reading:
     return reading(config, rules(config), prepared, head=head, class_names=timm_classes(stored), notes=notes)
 
 
-def _is(name: str, stem: int, repeats: list[int]) -> bool:
+def _is(name: str, ends: tuple[int, int], repeats: list[int]) -> bool:
+    """Tell whether a network has these channels in its first and last convolution, and these repeats of its stages."""
     width, depth, _, _ = EFFICIENTNETS[name]
     config = EfficientNetConfig(width=width, depth=depth)
-    return config.channels(STEM) == stem and [config.repeats(row[0]) for row in STAGES] == repeats
+    channels = config.channels(STEM), config.channels(HEAD)
+    return channels == ends and [config.repeats(row[0]) for row in STAGES] == repeats
 
 
 DIALECTS = (
@@ -90,5 +93,6 @@ DIALECTS = (
         ),
         read,
         rules,
+        ("image_size",),
     ),
 )

@@ -8,9 +8,8 @@ import torch
 from vitral.images.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
-from vitral.weights.layouts import FOLDED_TOKEN, SAME, Layout, Renames, Rule, Tensors, joined, renamed
+from vitral.weights.layouts import FOLDED_TOKEN, SAME, Layout, Renames, Rule, Tensors, has_values, joined, renamed
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
-from vitral.weights.names.vit import grid_side
 from vitral.weights.names.vit_torch import heads_of_width
 
 IMAGES = Preprocessing(
@@ -26,7 +25,7 @@ NAMES: Renames = (
 
 def _biases(ours: Tensors) -> Tensors:
     query, key, value = ours[0].chunk(3)
-    if key.any():
+    if has_values(key):
         raise cannot_hold("timm", "biases of EVA-02's keys, which fine-tuning has made")
     return [query.contiguous(), value.contiguous()]
 
@@ -61,7 +60,7 @@ def read(stored: Stored) -> Reading:
     """Read one of timm's files of EVA-02."""
     shapes = stored.shapes
     dim, _, patch_height, patch_width = shapes["patch_embed.proj.weight"]
-    side, class_row = grid_side(shapes["pos_embed"][1], token=True)
+    size, class_row = stored.image(shapes["pos_embed"][1], (patch_height, patch_width), token=True)
     if not class_row:
         raise ValueError("its class token has no position")
     hidden = shapes["blocks.0.mlp.fc2.weight"][1]
@@ -69,7 +68,7 @@ def read(stored: Stored) -> Reading:
         raise ValueError("its MLP is plain, without a gate: the first EVA's kind, of which EVA-02 is known")
     head = "head.weight" in shapes
     config = ViTConfig(
-        image_size=(side * patch_height, side * patch_width),
+        image_size=size,
         patch_size=(patch_height, patch_width),
         dim=dim,
         depth=stored.count(r"blocks[.](\d+)[.]"),
@@ -89,31 +88,6 @@ def read(stored: Stored) -> Reading:
     return reading(config, table(config), preprocessing, head=head, class_names=timm_classes(stored), notes=notes)
 
 
-def rules(config: ViTConfig) -> list[Rule]:
-    """Return the rules for writing.
-
-    Raises:
-        WeightsError: it has a part that timm's EVA-02 cannot hold.
-    """
-    problems = {
-        "rotary positions without EVA-02's other parts": not config.norm_pooled or config.registers != 1,
-        "a plain MLP beside EVA-02's parts": config.mlp == "plain",
-        "LayerScale beside EVA-02's parts": config.layer_scale is not None,
-        f"position embedding '{config.position}'": config.position != "learned",
-        "positions in every block": config.position_at != "input",
-        "a norm before the encoder": config.norm_before,
-        "patches without a bias": not config.patch_bias,
-        "projections without biases": not config.qkv_bias,
-        "overlapping patches": config.stride_on_map != config.patch_size,
-        "a hybrid's stem": config.stem is not None,
-        "a representation layer before the head": bool(config.representation_size),
-    }
-    for what, present in problems.items():
-        if present:
-            raise cannot_hold("timm", what)
-    return table(config)
-
-
 def _matches(stored: Stored) -> bool:
     names = stored.shapes.keys()
     fused = {"blocks.0.attn.q_bias", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight"} <= names
@@ -121,4 +95,4 @@ def _matches(stored: Stored) -> bool:
     return {"pos_embed", "cls_token", "fc_norm.weight"} <= names and (fused or apart)
 
 
-DIALECTS = (Dialect("timm", "vit", _matches, read, rules, writes=lambda config: config.rotary == "eva02"),)
+DIALECTS = (Dialect("timm", "vit", _matches, read, table, ("num_heads", "norm_eps", "gelu")),)

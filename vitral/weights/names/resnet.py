@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from vitral.errors import WeightsError
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.resnet import ResNetConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
@@ -37,13 +36,7 @@ RENAMES: Renames = (
 
 
 def rules(config: ResNetConfig) -> list[Rule]:
-    """Return the rules.
-
-    Raises:
-        WeightsError: it has other than four stages.
-    """
-    if len(config.stages) != 4:
-        raise WeightsError(f"torchvision's ResNet has four stages, not {len(config.stages)}.")
+    """Return the rules for one model."""
     return renamed(our_names(config), RENAMES)
 
 
@@ -75,4 +68,4 @@ def _matches(stored: Stored) -> bool:
 
 
 # The original and timm name them alike.
-DIALECTS = (Dialect("original", "resnet", _matches, read, rules), Dialect("timm", "resnet", _matches, read, rules))
+DIALECTS = tuple(Dialect(name, "resnet", _matches, read, rules, ("image_size",)) for name in ("original", "timm"))

@@ -3,7 +3,7 @@
 import dataclasses
 
 from vitral.models.t2t import STRIDE, T2TConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading, square_side
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT
 
@@ -45,9 +45,9 @@ def read(stored: Stored) -> Reading:
     dim = shapes["cls_token"][2]
     head = "head.weight" in shapes
     tokens = shapes["pos_embed"][1] if "pos_embed" in shapes else DEFAULT_TOKENS
-    side = STRIDE * square_side(tokens - 1)
+    size, _ = stored.image(tokens - 1, (STRIDE, STRIDE), token=False)
     config = T2TConfig(
-        image_size=(side, side),
+        image_size=size,
         tokens="performer" if "tokens_to_token.attention1.kqv.weight" in shapes else "transformer",
         dim=dim,
         depth=stored.count(r"blocks\.(\d+)\."),
@@ -56,8 +56,17 @@ def read(stored: Stored) -> Reading:
         num_classes=shapes["head.weight"][0] if head else 1000,
     )
     # The fixed table may be left out; the model computes it.
-    kept = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
-    return reading(config, kept, IMAGES, head=head)
+    present = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
+    return reading(config, present, IMAGES, head=head)
 
 
-DIALECTS = (Dialect("original", "t2t", lambda stored: "tokens_to_token.project.weight" in stored.shapes, read, rules),)
+DIALECTS = (
+    Dialect(
+        "original",
+        "t2t",
+        lambda stored: "tokens_to_token.project.weight" in stored.shapes,
+        read,
+        rules,
+        ("num_heads",),
+    ),
+)

@@ -1,19 +1,17 @@
 """timm's description of a model: the config.json of its Hub repositories (timm/models/_hub.py)."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from vitral.errors import VitralError
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from vitral.models.coatnet import CoAtNetConfig
-from vitral.models.efficientnet import EfficientNetConfig
+from vitral.models.families import family
 from vitral.models.model import ModelConfig
 from vitral.models.naming import variant_name
-from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Stored, cannot_hold
+from vitral.weights.dialect import Stored
 
 # timm's default for its Vision Transformers, and DeiT's own evaluation (deit/main.py).
 CROP_BICUBIC = Preprocessing(
@@ -82,40 +80,48 @@ def timm_classes(stored: Stored) -> tuple[str, ...] | None:
     return tuple(str(described.get(name, name)) for name in names)
 
 
-def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the call of timm's that opens a file with our logits, and where it cannot.
+def describe(
+    config: ModelConfig, path: Path, epsilons: Mapping[str, tuple[float, float]]
+) -> tuple[str, tuple[str, ...]]:
+    """Return the call of timm's that opens a file with our logits, and notes on where its logits are slightly others.
 
-    Raises:
-        WeightsError: timm has no such model.
+    Args:
+        config: The network's, of which timm has a model.
+        path: The file.
+        epsilons: Those of the network that differ from timm's, with timm's value and ours.
     """
     name, given = model_of(config)
     arguments = {key: repr(value) for key, value in given.items()}
-    if isinstance(config, ViTConfig) and config.rotary != "none":
-        arguments["global_pool"] = "'token'" if config.rotary == "dinov3" else "'avg'"
-    elif isinstance(config, ViTConfig) and config.mlp == "swiglu":
+    rotary, stem = getattr(config, "rotary", "none"), getattr(config, "stem", None)
+    if rotary != "none":
+        arguments["global_pool"] = "'token'" if rotary == "dinov3" else "'avg'"
+    elif getattr(config, "mlp", "plain") == "swiglu":
         arguments |= {"mlp_layer": "timm.layers.SwiGLUPacked", "act_layer": "'silu'"}
+    if "norm_eps" in epsilons:
+        arguments["norm_layer"] = f"functools.partial(torch.nn.LayerNorm, eps={epsilons['norm_eps'][1]})"
     arguments = {"num_classes": repr(config.num_classes), **arguments, "checkpoint_path": repr(str(path))}
-    if name is None:
-        raise cannot_hold("timm", f"a {variant_name(config) or 'model of this shape'}, for timm has no such model")
     listed = ", ".join(f"{key}={value}" for key, value in arguments.items())
-    stem = config.stem if isinstance(config, ViTConfig) else None
-    exact = not isinstance(stem, StemConfig) or stem.weight_eps_inside
-    return f"timm.create_model({name!r}, {listed})", () if exact else (STEM_NOTE,)
+    return f"timm.create_model({name!r}, {listed})", () if getattr(stem, "weight_eps_inside", True) else (STEM_NOTE,)
 
 
 def model_of(config: ModelConfig) -> tuple[str | None, dict[str, Any]]:
     """Return the name of timm's model of the same network, and what it is made with; None where timm has none."""
     variant = variant_name(config) or ""
-    if isinstance(config, ViTConfig):
-        return _vit(config, variant)
-    if isinstance(config, CoAtNetConfig):
-        return f"coatnet_{variant.removeprefix('coatnet-')}_224" if variant else None, {"img_size": config.image_size}
-    if isinstance(config, EfficientNetConfig):
-        return f"tf_efficientnet_{variant.removeprefix('efficientnet-')}" if variant else None, {}
-    if variant.startswith("bit-r"):
-        size = variant.removeprefix("bit-r")
-        return f"resnetv2_{size}_bit" if size in BITS else None, {}
-    return (variant.replace("-", "") or None), {}
+    known = MODELS.get(family(config))
+    return (
+        known(config, variant)
+        if known and (variant or family(config) == "vit")
+        else (variant.replace("-", "") or None, {})
+    )
+
+
+def _coatnet(config: Any, variant: str) -> tuple[str, dict[str, Any]]:  # noqa: ANN401  # the family's own config
+    return f"coatnet_{variant.removeprefix('coatnet-')}_224", {"img_size": config.image_size}
+
+
+def _bit(_: object, variant: str) -> tuple[str | None, dict[str, Any]]:
+    size = variant.removeprefix("bit-r")
+    return f"resnetv2_{size}_bit" if size in BITS else None, {}
 
 
 def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
@@ -163,6 +169,15 @@ def _variations(config: ViTConfig) -> dict[str, Any]:
     if config.layer_scale is not None:
         arguments["init_values"] = config.layer_scale
     return arguments
+
+
+# By family, where timm does not call a model by our variant's name.
+MODELS: dict[str, Callable[[Any, str], tuple[str | None, dict[str, Any]]]] = {
+    "vit": _vit,
+    "coatnet": _coatnet,
+    "efficientnet": lambda _, variant: (f"tf_efficientnet_{variant.removeprefix('efficientnet-')}", {}),
+    "bit": _bit,
+}
 
 
 def describe_preprocessing(preprocessing: Preprocessing) -> str:

@@ -1,15 +1,13 @@
 """The Vision Transformer in Flax: the original's files, big_vision's and V-MoE's (vit_jax/checkpoint.py; models/vit.py)."""
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.experts import ExpertsConfig
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.models.whitened_stem import WhitenedStemConfig
-from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, reading, square_side
+from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, reading
 from vitral.weights.layouts import (
     BROADCAST_NORM,
     CLASS_ROW,
@@ -74,11 +72,11 @@ def table(config: ViTConfig, spelling: Spelling) -> list[Rule]:
     ]
     for index in range(config.depth):
         rules += _block(f"encoder.{index}", f"{encoder}/encoderblock_{index}", config, spelling.generation, index)
-    if config.pooling == "token":
-        rules.append(rule("class_token", "cls"))
-    if spelling.position is not None:
-        padded = config.pooling == "token" and not spelling.class_row and config.class_position
-        rules.append(rule("position.embedding", spelling.position, CLASS_ROW if padded else SAME))
+    if spelling.position and config.pooling == "token" and config.class_position and not spelling.class_row:
+        rules.append(Rule(("class_token", "position.embedding"), ("cls", spelling.position), CLASS_ROW))
+    else:
+        rules += [rule("class_token", "cls")] if config.pooling == "token" else []
+        rules += [rule("position.embedding", spelling.position)] if spelling.position else []
     if config.pooling == "map":
         rules += _map_head(config.num_heads)
     if config.representation_size:
@@ -157,7 +155,7 @@ def read(stored: Stored) -> Reading:
     generation = _generation(shapes)
     positions = (name.format(encoder=generation.encoder) for name in POSITIONS)
     position = next((name for name in positions if name in shapes), None)
-    config, class_row = _config(shapes, generation, position)
+    config, class_row = _config(stored, generation, position)
     norm = BROADCAST_NORM if len(shapes.get("gn_root/scale", ())) == 4 else SAME
     notes = []
     if position is None:
@@ -179,7 +177,8 @@ def _generation(shapes: Shapes) -> Generation:
     return ORIGINAL if f"Transformer/encoderblock_0/{ORIGINAL.mlp}/Dense_0/kernel" in shapes else LINEN
 
 
-def _config(shapes: Shapes, generation: Generation, position: str | None) -> tuple[ViTConfig, bool]:
+def _config(stored: Stored, generation: Generation, position: str | None) -> tuple[ViTConfig, bool]:
+    shapes = stored.shapes
     patch_height, patch_width, channels, dim = shapes["embedding/kernel"]
     stem = _stem_config(shapes)
     if channels != (stem.channels if stem else 3):
@@ -189,12 +188,12 @@ def _config(shapes: Shapes, generation: Generation, position: str | None) -> tup
     _, heads, _ = shapes[f"{block}0/{generation.attention}/query/kernel"]
     depth = len({name.split("/")[1] for name in shapes if name.startswith(block)})
     pooling: Any = "token" if "cls" in shapes else "map" if "MAPHead_0/probe" in shapes else "gap"
-    class_row = False
-    rows = max(1, DEFAULT_SIZE // (patch_height * unit))
-    columns = max(1, DEFAULT_SIZE // (patch_width * unit))
+    patch = (patch_height * unit, patch_width * unit)
+    size, class_row = tuple(max(1, DEFAULT_SIZE // side) * side for side in patch), False
     if position is not None:
-        rows, class_row = grid_side(shapes[position][1], token=pooling == "token")
-        columns = rows
+        size, class_row = stored.image(shapes[position][1], patch, token=pooling == "token")
+    elif stored.image_size:
+        size = stored.image_size
     routers = [f"{block}{index}/Moe/Router/dense/kernel" for index in range(depth)]
     experts = tuple(index for index, name in enumerate(routers) if name in shapes)
     dense = next((index for index in range(depth) if index not in experts), None)
@@ -203,7 +202,7 @@ def _config(shapes: Shapes, generation: Generation, position: str | None) -> tup
     else:
         mlp_dim = shapes[f"{block}0/Moe/Mlp/Dense_0/kernel"][2]
     config = ViTConfig(
-        image_size=(rows * patch_height * unit, columns * patch_width * unit),
+        image_size=size,  # type: ignore[arg-type]
         patch_size=(patch_height, patch_width),
         dim=dim,
         depth=depth,
@@ -228,25 +227,15 @@ def _stem_config(shapes: Shapes) -> StemConfig | None:
     return StemConfig(stages=tuple(stages), width_factor=shapes["conv_root/kernel"][3] // 64)
 
 
-def grid_side(tokens: int, *, token: bool) -> tuple[int, bool]:
-    """Return the side of the square grid, and whether the class token has a row too."""
-    if token and math.isqrt(tokens - 1) ** 2 == tokens - 1:
-        return math.isqrt(tokens - 1), True
-    return square_side(tokens), False
-
-
 def original_rules(config: ViTConfig) -> list[Rule]:
     """Return the rules for the original's files, first generation, or V-MoE's where there are experts.
 
     Raises:
         WeightsError: it has a part that they have no name for.
     """
-    _refuse(config, "original")
     generation = VMOE if config.experts else ORIGINAL
     if config.pooling == "map" or config.position == "sincos-2d":
-        raise cannot_hold("original", "attention pooling or a sin-cos position embedding; take 'big_vision'")
-    if config.pooling == "token" and not config.class_position:
-        raise cannot_hold("original", "a class token without a position; take 'big_vision'")
+        raise cannot_hold("original", "attention pooling or a sin-cos position embedding")
     return table(config, Spelling(generation, POSITION.format(encoder=generation.encoder)))
 
 
@@ -256,33 +245,10 @@ def big_vision_rules(config: ViTConfig) -> list[Rule]:
     Raises:
         WeightsError: it has a part that they have no name for.
     """
-    _refuse(config, "big_vision")
     if config.experts or config.stem:
-        raise cannot_hold("big_vision", "a hybrid or experts; take 'original'")
+        raise cannot_hold("big_vision", "a hybrid or experts")
     position = None if config.position == "sincos-2d" else "pos_embedding"
     return table(config, Spelling(LINEN, position, class_row=False))
-
-
-def _refuse(config: ViTConfig, name: str) -> None:
-    problems = {
-        "a distillation token": config.distilled,
-        "registers": config.registers,
-        "a stem of whitened patches": isinstance(config.stem, WhitenedStemConfig),
-        "LayerScale": config.layer_scale is not None,
-        f"position embedding '{config.position}'": config.position not in ("learned", "sincos-2d"),
-        "positions in every block": config.position_at != "input",
-        "a norm before the encoder": config.norm_before,
-        "a norm after the mean over the patches": config.norm_pooled,
-        "a gated MLP": config.mlp != "plain",
-        "rotary positions": config.rotary != "none",
-        "patches without a bias": not config.patch_bias,
-        "class token and mean together": config.pooling == "token-gap",
-        "projections without biases": not config.qkv_bias,
-        "a GELU other than the tanh form: the file would be read as another model": config.gelu != "tanh",
-    }
-    for what, present in problems.items():
-        if present:
-            raise cannot_hold(name, what)
 
 
 def _matches(stored: Stored) -> bool:
@@ -290,8 +256,12 @@ def _matches(stored: Stored) -> bool:
     return "embedding/kernel" in stored.shapes and not norms.isdisjoint(stored.shapes)
 
 
+ROUTING = tuple(
+    f"experts.{field.name}" for field in fields(ExpertsConfig) if field.name not in ("blocks", "num_experts")
+)
+EXTERNAL = ("norm_eps", "stem.norm_eps", "stem.weight_eps", "stem.weight_eps_inside", *ROUTING)
 # One reader understands every generation; the two formats differ in writing.
 DIALECTS = (
-    Dialect("original", "vit", _matches, read, original_rules, numpy=True),
-    Dialect("big_vision", "vit", _matches, read, big_vision_rules, numpy=True),
+    Dialect("original", "vit", _matches, read, original_rules, EXTERNAL, numpy=True),
+    Dialect("big_vision", "vit", _matches, read, big_vision_rules, EXTERNAL, ("class_position",), numpy=True),
 )

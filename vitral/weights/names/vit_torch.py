@@ -9,11 +9,9 @@ from vitral.models.blocks import LAYER_NORM_EPS
 from vitral.models.kernels import Gelu
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.models.whitened_stem import WhitenedStemConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import FOLDED_TOKEN, Renames, Rule, renamed, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
-from vitral.weights.names.vit import grid_side
 
 DINOV2_LAYER_SCALE = 1.0
 CLIP_EPS = 1e-5
@@ -89,7 +87,7 @@ def read(stored: Stored) -> Reading:
     third = "blocks.0.gamma_1" in shapes
     named = f"{stored.file_name} {stored.config.get('architecture', '')}".lower()
     own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in named
-    config = torch_config(shapes, own=own, third=third or "deit3" in named or "deit_3" in named)
+    config = torch_config(stored, own=own, third=third or "deit3" in named or "deit_3" in named)
     config = dataclasses.replace(config, gelu=_gelu(stored, config, named))
     if "siglip" in named:
         config = dataclasses.replace(config, position_resize="bicubic-antialias")
@@ -113,24 +111,26 @@ def _gelu(stored: Stored, config: ViTConfig, named: str) -> Gelu:
     return "tanh" if config.pooling == "map" or "siglip" in named else config.gelu
 
 
-def torch_config(shapes: Shapes, *, own: bool = False, third: bool = False) -> ViTConfig:
+def torch_config(stored: Stored, *, own: bool = False, third: bool = False) -> ViTConfig:
     """Return the architecture of a file in these names.
 
     Args:
-        shapes: of its tensors.
+        stored: The file.
         own: whether it is DeiT's, rather than one of timm's Vision Transformers.
         third: whether it is DeiT III's.
 
     Raises:
         KeyError, ValueError: it lacks a tensor, or one has an impossible shape.
     """
+    shapes = stored.shapes
     dim, channels, patch_height, patch_width = shapes["patch_embed.proj.weight"]
     stem = _stem_config(shapes)
     if channels != (stem.channels if stem else 3):
         raise ValueError(f"its patches have {channels} channels")
     unit = stem.stride if stem else 1
     token, distilled = "cls_token" in shapes, "dist_token" in shapes
-    rows, class_row = grid_side(shapes["pos_embed"][1] - distilled, token=token)
+    patch = (patch_height * unit, patch_width * unit)
+    size, class_row = stored.image(shapes["pos_embed"][1] - distilled, patch, token=token)
     pooled = "fc_norm.weight" in shapes
     if pooled and ("norm.weight" in shapes or distilled or (token and not class_row)):
         raise ValueError("it has a norm after the pooling (fc_norm) beside what does not go with one")
@@ -141,7 +141,7 @@ def torch_config(shapes: Shapes, *, own: bool = False, third: bool = False) -> V
     clip, siglip = "norm_pre.weight" in shapes, pooling == "map"
     dinov2 = scaled and not own and (class_row or "reg_token" in shapes)
     return ViTConfig(
-        image_size=(rows * patch_height * unit, rows * patch_width * unit),
+        image_size=size,
         patch_size=(patch_height, patch_width),
         dim=dim,
         depth=depth,
@@ -183,46 +183,31 @@ def rules(config: ViTConfig) -> list[Rule]:
     """Return the rules for timm's files.
 
     Raises:
-        WeightsError: it has a part that timm cannot hold.
+        WeightsError: timm's networks have no such part, although its names could say it.
     """
-    problems = {
-        "experts": config.experts is not None,
-        "a stem of whitened patches": isinstance(config.stem, WhitenedStemConfig),
-        "a representation layer before the head; fine-tune first, or replace the head": bool(
-            config.representation_size
-        ),
-        f"position embedding '{config.position}'": config.position != "learned",
-        "positions in every block": config.position_at != "input",
-        "overlapping patches": config.stride_on_map != config.patch_size,
-        "registers beside a class token with a position": bool(config.registers)
-        and config.class_token
-        and config.class_position,
-        "a gated MLP with a norm": config.mlp == "swiglu-norm",
-        "rotary positions": config.rotary != "none",
-        "several registers before a norm after the mean": config.norm_pooled and config.registers > 1,
-        "class token and mean together": config.pooling == "token-gap",
-    }
-    for what, present in problems.items():
-        if present:
-            raise cannot_hold("timm", what)
+    if config.representation_size:
+        raise cannot_hold("timm", "a representation layer before the head; fine-tune first, or replace the head")
+    if config.norm_pooled and config.registers > 1:
+        raise cannot_hold("timm", "several registers before a norm after the mean")
+    if config.registers and config.class_token and config.class_position:
+        raise cannot_hold("timm", "registers beside a class token with a position")
     return table(config)
 
 
 def _own_rules(config: ViTConfig) -> list[Rule]:
-    checked = rules(config)
-    return table(config, DEIT_III) if config.layer_scale is not None else checked
-
-
-def _is_own(config: ViTConfig) -> bool:
-    """Tell whether a network is of DeiT's kind, whose own format is a torch file; DeiT III's names differ."""
-    return config.distilled or config.gelu == "exact"
+    """Return the rules for DeiT's own files, of which DeiT III's have names of their own."""
+    rules(config)
+    if config.pooling == "map":
+        raise cannot_hold("original", "attention pooling")
+    return table(config, DEIT_III if config.layer_scale is not None else ())
 
 
 def _matches(stored: Stored) -> bool:
     return {"patch_embed.proj.weight", "pos_embed", "blocks.0.attn.qkv.weight"} <= stored.shapes.keys()
 
 
+EXTERNAL = ("num_heads", "norm_eps", "layer_scale")
 DIALECTS = (
-    Dialect("timm", "vit", _matches, read, rules),
-    Dialect("original", "vit", lambda _: False, read, _own_rules, writes=_is_own, wrapper="model"),
+    Dialect("timm", "vit", _matches, read, rules, (*EXTERNAL, "gelu", *(f"stem.{name}" for name in TIMM_STEM))),
+    Dialect("original", "vit", lambda _: False, read, _own_rules, EXTERNAL, wrapper="model"),
 )

@@ -6,10 +6,9 @@ import torch
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Layout, Rule, joined, renamed, zeros
 from vitral.weights.names import transformers
-from vitral.weights.names.vit import grid_side
 from vitral.weights.names.vit_torch import heads_of_width
 
 TRANSFORMERS_EPS = 1e-12  # the default of its ViT, where the original has 1e-6
@@ -96,14 +95,15 @@ def read(stored: Stored) -> Reading:
     own = token in shapes or stored.config.get("model_type") == "vit_mae"
     dim, _, patch_height, patch_width = shapes[f"{base}embeddings.patch_embeddings.projection.weight"]
     position = f"{base}embeddings.position_embeddings"
-    rows, _ = grid_side(shapes[position][1] - (token in shapes), token=True)
+    patch = (patch_height, patch_width)
+    size, _ = stored.image(shapes[position][1] - (token in shapes), patch, token=True)
     classifier = "cls_classifier.weight" if with_teacher else "classifier.weight"
     head = classifier in shapes
     mlp = f"{layer}.0.mlp.fc1.weight" if in_memory else f"{layer}.0.intermediate.dense.weight"
     query = f"{layer}.0.attention.{'q_proj' if in_memory else 'attention.query'}.bias"
     config = ViTConfig(
-        image_size=(rows * patch_height, rows * patch_width),
-        patch_size=(patch_height, patch_width),
+        image_size=size,
+        patch_size=patch,
         dim=dim,
         depth=stored.count(rf"{layer.replace('.', '[.]')}[.](\d+)[.]"),
         mlp_dim=shapes[mlp][0],
@@ -129,33 +129,7 @@ def read(stored: Stored) -> Reading:
 
 
 def rules(config: ViTConfig) -> list[Rule]:
-    """Return the rules for its files; those of DeiT's classifier with teacher where there is a distillation head.
-
-    Raises:
-        WeightsError: it has a part that transformers cannot hold.
-    """
-    problems = {
-        "a hybrid's stem": config.stem is not None,
-        "experts": config.experts is not None,
-        "registers": bool(config.registers),
-        "LayerScale": config.layer_scale is not None,
-        "a norm before the encoder": config.norm_before,
-        "a gated MLP": config.mlp != "plain",
-        "rotary positions": config.rotary != "none",
-        "patches without a bias": not config.patch_bias,
-        "a representation layer before the head; fine-tune first, or replace the head": bool(
-            config.representation_size
-        ),
-        f"pooling '{config.pooling}'": config.pooling != "token",
-        "a class token without a position": not config.class_position,
-        f"position embedding '{config.position}'": config.position != "learned",
-        "positions in every block": config.position_at != "input",
-        "overlapping patches": config.stride_on_map != config.patch_size,
-        "patches that are not square": config.patch_size[0] != config.patch_size[1],
-    }
-    for what, present in problems.items():
-        if present:
-            raise cannot_hold("transformers", what)
+    """Return the rules for its files; those of DeiT's classifier with teacher where there is a distillation head."""
     base = "deit." if config.distilled else "vit."
     return table(config, base, f"{base}encoder.layer")
 

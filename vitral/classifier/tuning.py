@@ -11,22 +11,22 @@ from vitral.inference.engines import Engine, Precision
 
 
 @dataclass(frozen=True)
-class Setting:
+class Tuning:
     """The most accurate of the settings that answer within a time; kept in the classifier's folder.
 
     Attributes:
-        image_size: height and width of the network's images, pixels.
-        engine: what computes it.
-        precision: in which.
-        merge: tokens that each block but the last has fewer (ToMe); 0 for none.
-        milliseconds: that one prepared image takes by it, the median.
-        limit: milliseconds that were asked for.
-        machine: the processor on which it was measured.
-        threads: that computed.
-        data: of whose validation images it was chosen.
-        images: how many.
-        exact: the headline figure on these of the network itself, at its own size in fp32, 0 to 1.
-        score: the same of this setting.
+        image_size: Height and width of the network's images, pixels.
+        engine: The engine that computes the network.
+        precision: The engine's precision.
+        merge: The number of tokens that each block but the last merges (ToMe); 0 for none.
+        milliseconds: The median time that one prepared image takes.
+        limit: The time that the user allowed, milliseconds.
+        machine: The processor on which the time was measured.
+        threads: The number of threads that computed.
+        data: The dataset whose validation images it was chosen on.
+        images: The number of these images.
+        exact: The headline figure of the network itself on these images, at its own size in fp32, 0 to 1.
+        score: The headline figure of this setting on the same images, 0 to 1.
     """
 
     image_size: tuple[int, int]
@@ -43,7 +43,7 @@ class Setting:
     score: float
 
     def __post_init__(self) -> None:
-        if self.merge < 0 or not all(math.isfinite(one) and one > 0 for one in (self.milliseconds, self.limit)):
+        if self.merge < 0 or not all(math.isfinite(time) and time > 0 for time in (self.milliseconds, self.limit)):
             raise VitralError("A setting has times above 0, and merges 0 tokens or more.")
 
     @property
@@ -65,7 +65,7 @@ class Setting:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: object) -> "Setting | None":
+    def from_json(cls, values: object) -> "Tuning | None":
         """Return what `to_json` gave; None for a folder that says nothing of it.
 
         Raises:

@@ -1,29 +1,33 @@
-"""What an exported file says of its classifier, and reading it; without torch."""
+"""The metadata of an exported file: what it says of its classifier. Read without torch."""
 
 import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from vitral.classifier.calibration import Calibration
-from vitral.classifier.names import read_class_names
-from vitral.classifier.needs import KEY, check_needs
 from vitral.classifier.provenance import Provenance, read_provenance
+from vitral.classifier.required_plugins import KEY, check_plugins
+from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
 from vitral.inference.exported.graph import IMAGES, Graph
 
 # Entries of the metadata, each of which is JSON.
-CLASSES, PREPROCESSING, PROVENANCE, CALIBRATION = "class_names", "preprocessing", "provenance", "calibration"
+CLASSES = "class_names"
+PREPROCESSING = "preprocessing"
+PROVENANCE = "provenance"
+CALIBRATION = "calibration"
 
 
 @dataclass(frozen=True)
-class Told:
-    """What does not depend on how the file is computed.
+class FileMetadata:
+    """What does not depend on the runtime of the file.
 
     Attributes:
-        class_names: in order.
-        provenance: where the classifier came from.
-        calibration: what its probabilities were fitted to; None for the network's own.
+        class_names: The class names, in order.
+        provenance: Where the classifier came from.
+        calibration: The temperature and threshold of its probabilities; None for the network's own.
     """
 
     class_names: list[str]
@@ -31,26 +35,26 @@ class Told:
     calibration: Calibration | None
 
 
-def read_told(graph: Graph) -> Told:
-    """Return what a file of Vitral's says.
+def read_metadata(graph: Graph) -> FileMetadata:
+    """Return the metadata of a file that Vitral wrote.
 
     Raises:
         WeightsError: it takes no decoded images, or its metadata are damaged; the message names it.
         PluginError: it needs a plugin that was not loaded.
     """
-    told = graph.metadata
+    entries = graph.metadata
     if [(port.name, port.dtype, port.shape[3:]) for port in graph.inputs] != [(IMAGES, "uint8", (3,))]:
         raise WeightsError(
             f"'{graph.path}' does not take decoded images, as Vitral's files do; export the classifier again."
         )
     with naming_damage(graph):
-        needed = json.loads(told.get(KEY, "[]"))
-    check_needs({KEY: needed}, graph.path)
+        needed = json.loads(entries.get(KEY, "[]"))
+    check_plugins({KEY: needed}, graph.path)
     with naming_damage(graph):
-        return Told(
-            read_class_names(json.loads(told[CLASSES])),
-            read_provenance(json.loads(told[PROVENANCE])),
-            Calibration.from_json(json.loads(told.get(CALIBRATION, "null"))),
+        return FileMetadata(
+            read_class_names(json.loads(entries[CLASSES])),
+            read_provenance(json.loads(entries[PROVENANCE])),
+            Calibration.from_json(json.loads(entries.get(CALIBRATION, "null"))),
         )
 
 
@@ -73,3 +77,14 @@ def naming_damage(graph: Graph) -> Iterator[None]:
         raise
     except VitralError as error:
         raise WeightsError(f"'{graph.path}' cannot be used: {error}") from error
+
+
+def read_class_names(described: Any) -> list[str]:  # noqa: ANN401  # a JSON value
+    """Return class names in order.
+
+    Raises:
+        VitralError: they are no list of texts.
+    """
+    if not fits(list[str], described):
+        raise VitralError("its class_names are no list of names in UTF-8.")
+    return list(described)

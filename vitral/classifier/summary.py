@@ -7,7 +7,9 @@ from vitral.inference.predictor import Predictor
 from vitral.notebook import table
 from vitral.tasks.task import Task
 
-SHOWN_NAMES, SHOWN_IN_A_TABLE, LONGEST_NAME = 4, 12, 24  # of classes, where there is room for a line
+NAMES_IN_A_LINE = 4  # of classes
+NAMES_IN_A_TABLE = 12
+LONGEST_NAME = 24  # characters
 
 
 def text(predictor: Predictor, class_names: Sequence[str], provenance: Provenance, *, task: Task) -> str:
@@ -38,7 +40,7 @@ def html(predictor: Predictor, class_names: Sequence[str], provenance: Provenanc
         "Classifier",
         [
             ("Network", f"{predictor.describe()}, {predictor.num_parameters:,} parameters"),
-            (task.noun.capitalize(), f"{len(class_names):,}: {some_of(class_names, SHOWN_IN_A_TABLE)}"),
+            (task.noun.capitalize(), f"{len(class_names):,}: {some_of(class_names, NAMES_IN_A_TABLE)}"),
             ("Images", f"{height}x{width} pixels"),
             ("Started from", provenance.source),
             *((f"{split}/{figure.name}", figure.text(value)) for split, value in _headlines(provenance, task)),
@@ -55,7 +57,7 @@ def _headlines(provenance: Provenance, task: Task) -> Iterator[tuple[str, float]
             yield name.removesuffix(ending), value
 
 
-def some_of(names: Sequence[str], most: int = SHOWN_NAMES) -> str:
+def some_of(names: Sequence[str], most: int = NAMES_IN_A_LINE) -> str:
     """Return the first of some names, and a sign that there are more."""
     shown = ", ".join(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:most])
     return shown if len(names) <= most else f"{shown}, …"

@@ -99,10 +99,5 @@ def test_classes_that_do_not_match_are_one_line(
     data = f"cifar10:{tmp_path / 'cifar'}"
     assert main(["evaluate", "--data", data, "--classifier", str(tmp_path / "classifier")]) != 0
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert (
-        "The classifier has cat, horse, zebra; the data have airplane, automobile, bird, cat, deer, … (10 in all)."
-        in line
-    )
-    assert (
-        "Only the data have airplane, automobile, bird, deer, dog, … (8 in all); only the classifier has zebra." in line
-    )
+    for fact in ("cat, horse, zebra", "bird, cat, deer, … (10 in all)", "bird, deer, dog, … (8 in all)", "has zebra."):
+        assert fact in line

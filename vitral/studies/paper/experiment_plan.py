@@ -122,7 +122,7 @@ class ExperimentPlan:
         assert whole is not None, "the recipes of studies state their steps"
         return max(1, round(whole * trial.length))
 
-    def asked(self, trial: Trial) -> Request:
+    def request(self, trial: Trial) -> Request:
         """Return the request of a trial's runs."""
         number, given = self.steps(trial), self.record.steps is not None
         length = []
@@ -158,7 +158,7 @@ class ExperimentPlan:
         arms = (
             Arm(
                 trial.name,
-                TrialWork(self.asked(trial), self.record.seconds[trial.name], self.transfer, bool(trial.series)),
+                TrialWork(self.request(trial), self.record.seconds[trial.name], self.transfer, bool(trial.series)),
                 self.seeds,
                 trial.after,
                 trial.label,
@@ -223,8 +223,8 @@ def _speeds(plan: ExperimentPlan, listener: Listener) -> dict[str, TrialSpeed]:
 def _timed(plan: ExperimentPlan, trial: Trial) -> TrialSpeed:
     began = time.monotonic()
     alone = replace(trial, length=1.0, after="", changes=(*plan.network(trial), *trial.changes))
-    asked = replace(plan, record=replace(plan.record, steps=TIMED_STEPS)).asked(alone)
-    session = looked(asked, verify=False)
+    timed = replace(plan, record=replace(plan.record, steps=TIMED_STEPS))
+    session = looked(timed.request(alone), verify=False)
     reading = time.monotonic() - began
     run = prepare(session)
     scored = sum(len(session.data.splits.get(split) or ()) for split in ("validation", "test"))

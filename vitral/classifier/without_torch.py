@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from vitral.classifier.metadata import FileMetadata, read_metadata
 from vitral.classifier.prediction import Prediction
-from vitral.classifier.told import Told, read_told
 from vitral.data.image_files import LazyImage, plain_images
 from vitral.errors import ImageError, ModelError, WeightsError, one_line
 from vitral.events import Listener, Message, Progress
@@ -24,10 +24,10 @@ class ExportedFile:
     """A file of Vitral's, which takes decoded images and gives probabilities.
 
     Args:
-        graph: the file with its runtime.
+        graph: The file with its runtime.
 
     Attributes:
-        told: what it says of its classifier.
+        metadata: What the file says of its classifier.
 
     Raises:
         WeightsError: its metadata are damaged.
@@ -36,7 +36,7 @@ class ExportedFile:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.told: Told = read_told(graph)
+        self.metadata: FileMetadata = read_metadata(graph)
 
     def predict(
         self, images: Sequence[LazyImage], *, top: int, skip_bad_images: bool, listener: Listener
@@ -47,7 +47,7 @@ class ExportedFile:
             ImageError: an image cannot be read; the message names it.
             ModelError: the runtime cannot compute the file, or the network gives no number.
         """
-        calibration = self.told.calibration
+        calibration = self.metadata.calibration
         threshold = None if calibration is None else calibration.threshold
         predictions = []
         for image in images:
@@ -60,7 +60,7 @@ class ExportedFile:
                 continue
             probabilities = self._probabilities(pixels)
             check_finite(probabilities[None], [image.name])
-            named = tuple((self.told.class_names[index], value) for index, value in rank(probabilities, top))
+            named = tuple((self.metadata.class_names[index], value) for index, value in rank(probabilities, top))
             predictions.append(Prediction.ranked(image.name, named, threshold))
             listener(Progress("predict", len(predictions), len(images)))
         return predictions
@@ -70,9 +70,10 @@ class ExportedFile:
             found = self.graph.whole(pixels[None])
         except Exception as error:  # a runtime raises anything
             raise ModelError(f"{self.graph.engine} cannot compute '{self.graph.path}': {one_line(error)}") from error
-        if found.dtype != np.float32 or found.shape != (1, len(self.told.class_names)):
+        classes = len(self.metadata.class_names)
+        if found.dtype != np.float32 or found.shape != (1, classes):
             raise WeightsError(
-                f"'{self.graph.path}' gives {found.dtype} {list(found.shape)} where float32 [1, {len(self.told.class_names)}] "
+                f"'{self.graph.path}' gives {found.dtype} {list(found.shape)} where float32 [1, {classes}] "
                 "is needed; export the classifier again."
             )
         return found[0]

@@ -10,7 +10,7 @@ from vitral.errors import PluginError
 KEY = "plugins"
 
 
-def needs(network: str, task: str) -> dict[str, Any]:
+def required_plugins(network: str, task: str) -> dict[str, Any]:
     """Return the entry of a classifier's description that names the plugins it needs; nothing if it needs none.
 
     Args:
@@ -26,7 +26,7 @@ def needs(network: str, task: str) -> dict[str, Any]:
     return {KEY: needed} if needed else {}
 
 
-def check_needs(description: Mapping[str, Any], path: Path) -> None:
+def check_plugins(description: Mapping[str, Any], path: Path) -> None:
     """Refuse a classifier whose plugins were not loaded; none is ever imported because a folder names it.
 
     Raises:

@@ -13,13 +13,14 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 import vitral
+from tests.cases import every_case
 from tests.models.test_contract import make
 from vitral.classifier import folder
-from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import described
 from vitral.classifier.prediction import Prediction
+from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.main import main
 from vitral.errors import ImageError, ModelError, PluginError, WeightsError
 from vitral.events import Event, Message, ignore
@@ -147,7 +148,7 @@ def test_notes_and_doubts_are_said(
     assert "90.0%" in said
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("entry", "value", "message"),
     [
         ("class_names", '["a"]', r"float32 \[1, 3\] where float32 \[1, 1\]"),

@@ -1,0 +1,19 @@
+"""`vitral sweep`: the paper's learning rates tried, and the best one trained on all but the test split."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitral.cli.finetune import train
+from vitral.cli.training_options import FinetuneOptions
+
+
+def sweep(*, options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None, json: bool = False) -> None:
+    """Try the paper's learning rates on the validation split, and train with the best on all but the test split.
+
+    Args:
+        options: The request.
+        json: Print JSON for programs.
+    """
+    train(replace((options or FinetuneOptions()).request(), sweep=True), json=json)
