@@ -147,10 +147,11 @@ def test_one_mistake_is_told_to_each_in_own_words(
 
 
 def test_what_was_asked_is_typed_in_python_too() -> None:
-    asked = ask("fine-tune", "photos", source="b16.npz", overrides=["steps=9"], time="90s", baselines=False)
-    assert asked.call() == (
+    overrides = ("steps=9",)
+    request = Request("fine-tune", "photos", source="b16.npz", overrides=overrides, time="90s", baselines=False)
+    assert request.call() == (
         "vitral.finetune('photos', source='b16.npz', overrides=['steps=9'], time='90s', baselines=False)"
     )
-    assert ask("pre-train", None, model="vit-b16", time=600, baselines=False).call() == (
+    assert Request("pre-train", None, model="vit-b16", time=600, baselines=False).call() == (
         "vitral.pretrain(model='vit-b16', time='10m')"
     )

@@ -11,17 +11,21 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 from PIL import Image
-from vitral.training.planning import published_start, starts
 
 import vitral
 from tests.weights.hub_server import COMMIT, HubServer, hub
 from vitral import distributed
 from vitral.errors import WeightsError
 from vitral.events import Event, Message, Progress, ignore
-from vitral.training.choose.start import ChosenStart
+from vitral.images.augment import Augmentation
+from vitral.training import opening, published_start
+from vitral.training.choose import start
+from vitral.training.choose.draft import draft_of
+from vitral.training.plan import ChosenStart, Origin, Plan, write_plan
 from vitral.training.records.run_file import begin, note_start
-from vitral.training.request import ask, read_request
+from vitral.training.request import Request
 from vitral.training.result import RunResult
+from vitral.training.settings.recipe import load_recipe
 from vitral.weights import download
 from vitral.weights.named import find
 from vitral.weights.named.fetch import kept
@@ -194,7 +198,7 @@ def test_of_two_starts_the_one_with_the_better_features_is_taken_whatever_is_pub
 def test_without_time_to_compare_the_published_score_decides(
     mirror: HubServer, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starts, "PROBING_SHARE", 0.0)
+    monkeypatch.setattr(start, "PROBING_SHARE", 0.0)
     told = Told()
     assert tune(photos, tmp_path / "run", told).run.plan.start == WORSE
     assert "90 k-NN" in told.starting("Start:")[0]
@@ -236,7 +240,7 @@ def test_a_damaged_start_in_the_cache_does_not_hide_a_whole_one(
     mirror: HubServer, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tune(photos, tmp_path / "first")
-    monkeypatch.setattr(starts, "PROBING_SHARE", 0.0)
+    monkeypatch.setattr(start, "PROBING_SHARE", 0.0)
     damaged = kept(TABLE[WORSE])
     assert damaged is not None
     damaged.write_bytes(damaged.read_bytes()[:1000])
@@ -361,7 +365,7 @@ def bits(run: Path) -> list[bytes]:
 
 
 def forbid_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published_start, "median_side", None)
+    monkeypatch.setattr(opening, "find_start", None)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
@@ -379,15 +383,28 @@ def test_a_run_that_was_killed_goes_on_with_the_start_that_it_began_with_to_the_
     assert bits(tmp_path / "whole") == bits(tmp_path / "killed")
 
 
+def planned_with(chosen: ChosenStart) -> Plan:
+    """Return a plan of a run that trained nothing yet, with a start that was chosen."""
+    origin: Origin = "weights" if chosen.name else "model"
+    start = chosen.name or "conv-vit-8"
+    return Plan(start, origin, load_recipe("scratch"), Augmentation(), chosen.lines, chosen=chosen)
+
+
+@pytest.mark.parametrize("note", [note_start, lambda run, chosen: write_plan(run, planned_with(chosen))])
 @pytest.mark.parametrize("name", [WORSE, ""])
-def test_a_run_that_was_killed_before_it_was_planned_does_not_choose_anew(
-    name: str, mirror: HubServer, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_was_killed_before_it_trained_does_not_choose_anew(
+    note: Callable[[Path, ChosenStart], None],
+    name: str,
+    mirror: HubServer,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     vitral.load(WORSE, listener=ignore)
     run = tmp_path / "run"
     run.mkdir()
-    begin(run, ask("fine-tune", photos, overrides=PLAIN, quick=True))
-    note_start(run, ChosenStart(name, ("Start: as it was chosen.",)))
+    begin(run, Request("fine-tune", str(photos), overrides=PLAIN, quick=True))
+    note(run, ChosenStart(name, ("Start: as it was chosen.",)))
     forbid_to_choose(monkeypatch)
     told = Told()
     result = vitral.finetune(out=run, resume=True, quick=True, listener=told)
@@ -407,10 +424,13 @@ def test_a_run_that_was_killed_before_it_was_planned_does_not_choose_anew(
     ],
 )
 def test_who_says_a_network_gets_that_network(asked: dict[str, Any]) -> None:
-    assert read_request(ask("fine-tune", "photos")).begins_freely
-    assert read_request(ask("fine-tune", "photos", overrides=("optimizer.lr=0.1", "steps=3"), time="5m")).begins_freely
-    assert not read_request(ask("fine-tune", "photos", **asked)).begins_freely
-    assert not read_request(ask("pre-train", None)).begins_freely
+    def begins_freely(kind: str = "fine-tune", **given: Any) -> bool:  # noqa: ANN401
+        return draft_of(Request(kind, "photos", **given)).begins_freely
+
+    assert begins_freely()
+    assert begins_freely(overrides=("optimizer.lr=0.1", "steps=3"), time="5m")
+    assert not begins_freely(**asked)
+    assert not begins_freely("pre-train")
 
 
 def test_what_is_not_free_for_products_is_never_chosen(

@@ -25,7 +25,7 @@ from vitral.training.methods.method import method_of
 from vitral.training.plan import read_plan
 from vitral.training.prepare import load_start, random_start
 from vitral.training.published_start import find_start
-from vitral.training.records.run_file import begin
+from vitral.training.records.run_file import begin, note_start
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
 from vitral.training.request import Request
 from vitral.training.resume import Continued, continued, with_settings
@@ -103,6 +103,8 @@ class _Checked:
             return session
         facts = look(data, sized=True, timed=True)
         chosen, loaded = find_start(self.draft, data, facts, self.clock, self.listener, fetching=fetching)
+        if fetching and torchrun.is_main():
+            note_start(folder, chosen)
         return replace(session, draft=draft_of(self.request, chosen), facts=facts, loaded=loaded)
 
 

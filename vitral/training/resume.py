@@ -21,7 +21,15 @@ from vitral.training.records.attempts import (
 from vitral.training.records.data_record import Further, check_data, record_change, redrawn
 from vitral.training.records.environment import environment
 from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.run_file import REQUEST, TRAINED, read_run, stored_request, trained_before, update_run
+from vitral.training.records.run_file import (
+    REQUEST,
+    TRAINED,
+    read_run,
+    stored_request,
+    stored_start,
+    trained_before,
+    update_run,
+)
 from vitral.training.records.run_folder import BASELINES_FILE, FIRST_FILE
 from vitral.training.request import FUNCTIONS, Request
 from vitral.training.settings.recipe import Recipe, first_difference, load_recipe, may_change
@@ -76,7 +84,7 @@ def continued(request: Request) -> Continued:
     seconds = time_left(folder, plan, stored, request)
     more_time = request.resume and (request.time is not None or has_unused_time(folder, plan))
     changed = request.time is not None or request.data_changed or new
-    chosen = None if plan is None else plan.chosen
+    chosen = stored_start(folder) if plan is None else plan.chosen
     if stored.sweep:
         plan = None  # of the run with the best rate; the sweep reads each run's
     if plan is not None and not states(folder, plan) and (changed or not plan.attempts):

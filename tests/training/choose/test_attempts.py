@@ -119,7 +119,7 @@ def test_as_from_scratch_is_the_recipe_of_the_default_without_weights(side: floa
 @pytest.mark.parametrize(("images", "batch"), [(45_000, 256), (9_000, 128), (400, 100)])
 def test_the_only_way_as_from_scratch_has_the_batches_of_that_default_and_its_lines(images: int, batch: int) -> None:
     facts = changed(SMALL, images=images, side=32.0)
-    request = {"source": "start/", "time": 600.0 if images > 9_000 else 60.0}
+    request: dict[str, Any] = {"source": "start/", "time": 600.0 if images > 9_000 else 60.0}
     plan = planned(replace(facts, measured=FAST), **request)
     (attempt,) = plan.attempts
     assert (attempt.name, attempt.recipe, attempt.from_probe) == (TRAINED, plan.recipe, False)
@@ -141,7 +141,7 @@ def test_the_only_way_as_from_scratch_has_the_batches_of_that_default_and_its_li
 
 def test_who_says_the_batch_keeps_it_where_the_only_way_is_as_from_scratch() -> None:
     facts = changed(SMALL, images=45_000, side=32.0)
-    request = {"source": "start/", "time": 600.0, "overrides": ("batch_size=96",)}
+    request: dict[str, Any] = {"source": "start/", "time": 600.0, "overrides": ("batch_size=96",)}
     plan = planned(replace(facts, measured=FAST), **request)
     assert plan.recipe.optimizer == load_recipe("scratch").optimizer
     assert (plan.recipe.batch_size, plan.recipe.steps) == (96, planned(facts, **request).recipe.steps)

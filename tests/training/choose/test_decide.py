@@ -117,7 +117,7 @@ def test_a_recipe_that_is_named_is_not_changed() -> None:
 
 
 def test_what_was_measured_decides_the_layout_and_the_cost_alone() -> None:
-    request = {"recipe": "finetune-cifar10", "source": "vit-ti16"}
+    request: dict[str, Any] = {"recipe": "finetune-cifar10", "source": "vit-ti16"}
     before = planned(**request)
     after = planned(changed(FACTS, measured=SLOW, usable_bytes=5 << 30), **request)
     assert after.recipe == before.recipe.with_changes({"compute.accumulation": 8})  # 512 images of 64 MiB into 4 GiB

@@ -22,7 +22,7 @@ from vitral.training.methods.distillation import Distillation
 from vitral.training.methods.method import Context
 from vitral.training.methods.teachers import Teacher, columns
 from vitral.training.methods.views import Part, Seen
-from vitral.training.request import ask
+from vitral.training.request import Request
 from vitral.training.settings.recipe import build_recipe
 
 NAMES = tuple(map(str, range(10)))
@@ -171,16 +171,14 @@ def test_a_teachers_path_is_kept_in_full(tmp_path: Path, monkeypatch: pytest.Mon
     saved(tmp_path / "a teacher")
     (tmp_path / "more").mkdir()
     monkeypatch.chdir(tmp_path)
-    said = ["method.teacher=a teacher", "method.unlabelled=unlabelled:more", "method.tree=gone.tsv", "optimizer.lr=0.1"]
-    asked = ask("fine-tune", "digits", overrides=said)
+    paths = ("method.teacher=a teacher", "method.unlabelled=unlabelled:more", "method.tree=gone.tsv")
+    request = Request("fine-tune", "digits", overrides=(*paths, "optimizer.lr=0.1"))
     there = tmp_path.resolve()
-    assert asked.overrides == (
+    assert request.overrides == (
         f"method.teacher={there / 'a teacher'}",
         f"method.unlabelled=unlabelled:{there / 'more'}",
         "method.tree=gone.tsv",
         "optimizer.lr=0.1",
     )
-    published = ask(
-        "fine-tune", "digits", overrides=["method.teacher=vit-b16@augreg-in21k", "method.unlabelled=digits"]
-    )
-    assert published.overrides == ("method.teacher=vit-b16@augreg-in21k", "method.unlabelled=digits")
+    published = ("method.teacher=vit-b16@augreg-in21k", "method.unlabelled=digits")
+    assert Request("fine-tune", "digits", overrides=published).overrides == published

@@ -1,17 +1,19 @@
 """run.json: what a run's command was given, the first thing in its folder, so that a run killed at any moment continues."""
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from vitral.described import fits, read_object
+from vitral.described import fits, read_described, read_object
 from vitral.errors import VitralError
 from vitral.files import write_file
 from vitral.layout import RUN_FILE
+from vitral.training.plan import ChosenStart
 from vitral.training.request import Request
 
 REQUEST = "request"  # in run.json: what the command was given, with what later commands changed of it
+START = "start"  # in run.json: the start that was chosen, before there is a plan
 TRAINED = "trained_before"  # in run.json: seconds trained when a time was last given
 EARLIER = {"budget_seconds": "time"}  # fields of a request as earlier versions wrote them
 
@@ -57,6 +59,19 @@ def _text(value: object) -> object:
     if isinstance(value, list):
         return [_text(each) for each in value]
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+def note_start(folder: Path, chosen: ChosenStart) -> None:
+    """Write into run.json which start was chosen, so that no later command chooses another."""
+    update_run(folder, {START: asdict(chosen)})
+
+
+def stored_start(folder: Path) -> ChosenStart | None:
+    """Return the start that was chosen for the run in a folder; None where one was named, or run.json is damaged."""
+    try:
+        return read_described(ChosenStart, read_run(folder).get(START), RUN_FILE)
+    except VitralError:
+        return None
 
 
 def trained_before(folder: Path) -> float:
