@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from vitral.deployment.calibrate import calibrate
 
 from tests.evaluation.test_compare import SHADES, shade_classifier, write_shades
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
+from vitral.deployment.calibrate import calibrate
 from vitral.errors import DataError
 from vitral.evaluation.compare import compare
 from vitral.evaluation.slices import slices
