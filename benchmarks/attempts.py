@@ -74,7 +74,7 @@ def wrong(runs: dict[str, list[Run]], seconds: float) -> list[str]:
 
 def main() -> None:
     """Run every arm on every folder from every start, and print a table of each pair."""
-    from vitral.training.durations import seconds as duration
+    from vitral.training.settings.durations import seconds as duration
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", nargs="+")

@@ -190,7 +190,7 @@ def table(folder: Folder, runs: dict[str, list[Run]]) -> list[str]:
 def main() -> None:
     """Run every arm on every folder for every seed, and say first what is wrong."""
     from vitral.errors import VitralError
-    from vitral.training.durations import seconds as duration
+    from vitral.training.settings.durations import seconds as duration
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", nargs="+")

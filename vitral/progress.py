@@ -156,7 +156,8 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-_lines, _bar = PlainLines(), NotebookBar()
+_lines = PlainLines()
+_bar = NotebookBar()
 
 
 def show(event: Event) -> None:

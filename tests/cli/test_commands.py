@@ -33,8 +33,10 @@ def test_the_run_folder_is_whole(home: Path) -> None:
         "run.json",
         "data.json",
         "images",
+        "attempt.json",
         "baselines.json",
         "metrics.jsonl",
+        "plan.json",
         "tensorboard",
         "checkpoints",
     }

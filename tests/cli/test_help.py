@@ -24,6 +24,15 @@ FLAGS = {
         "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --plan --quick --recipe"
         " --resume --runs --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
+    "plan": (
+        "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --quick --recipe --resume"
+        " --seed --set --skip-bad-images --source --time --overwrite"
+    ),
+    "starts": "--classes --data --image-size --json --offline --out --seed --skip-bad-images --time --overwrite",
+    "sweep": (
+        "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --quick --recipe --resume"
+        " --seed --set --skip-bad-images --source --time --overwrite"
+    ),
     "evaluate": (
         "--by --classes --classifier --data --engine --frozen --json --merge --precision --report --skip-bad-images --split"
         " --overwrite"

@@ -16,8 +16,8 @@ from vitral.models.create import configure
 from vitral.models.families import build
 from vitral.models.foundations import WIDTHS
 from vitral.models.naming import describe, variant_name
-from vitral.training.network import network_config
 from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe
+from vitral.training.settings.recipe_network import network_config
 from vitral.weights.published import PUBLISHED, published_formats
 
 # vit_jax/models_test.py at 224 pixels and 1,000 classes; g and G derived from the same formula.

@@ -20,8 +20,8 @@ from vitral.models.cost import count_parameters
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
 from vitral.models.families import build
 from vitral.models.model import Model
-from vitral.training.prepare import adapt_network
 from vitral.training.settings.recipe import build_recipe
+from vitral.training.starting.prepare import adapt_network
 
 DIM, HIDDEN = 16, 24
 

@@ -14,9 +14,9 @@ from vitral.cli.main import app
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
 from vitral.training.choose.length import fit_length
-from vitral.training.network import network_config
 from vitral.training.optimization.optimizers import build_optimizer
 from vitral.training.settings.recipe import list_recipes, load_recipe
+from vitral.training.settings.recipe_network import network_config
 
 HEADER = ("Command", "Expected", "Run time", "Source")
 # Images to train on (paper section 4.1; ImageNet's 1 % held out while settings are chosen), and updates of a whole run.
@@ -51,7 +51,8 @@ def test_the_header_has_its_four_lines_and_a_command_that_parses(name: str) -> N
     assert program == "vitral"
     function, arguments, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
     assert function.__name__ == tokens[0]
-    asked = arguments.kwargs.get("recipe")
+    options = arguments.kwargs.get("options")
+    asked = arguments.kwargs.get("recipe") if options is None else options.recipe
     # The defaults are what a command takes when no recipe is named.
     assert asked == name or (asked is None and name in ("finetune", "finetune-paper", "scratch", "pretrain", "distill"))
 

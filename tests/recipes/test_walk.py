@@ -23,7 +23,7 @@ from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
 from vitral.models.whitened_stem import WhitenedStemConfig
 from vitral.training import facts
-from vitral.training.durations import YEAR
+from vitral.training.settings.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
 
 pytestmark = pytest.mark.long

@@ -21,7 +21,7 @@ from vitral.evaluation.start_probes import Images, ProbeCost, measure_cost
 from vitral.events import Event, Message, ignore
 from vitral.report.start_table import PIXELS, StartTable
 from vitral.studies.start_names import automatic_names, read_names
-from vitral.training.published_start import is_free
+from vitral.training.starting.published_start import is_free
 from vitral.weights.named.row import rows
 
 SMALLEST = "vit-mu4"

@@ -13,8 +13,8 @@ from vitral.report.page import render_report
 from vitral.studies.finetune import finetune
 from vitral.studies.run_report import run_report
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
+from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
-from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import Diagnosis
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cases import every_case
 from vitral.errors import RecipeError
-from vitral.training.durations import budget_of, seconds
+from vitral.training.settings.durations import budget_of, seconds
 
 
 @every_case(

@@ -17,8 +17,8 @@ from vitral.errors import TrainingError
 from vitral.events import Event, Message
 from vitral.studies.finetune import finetune
 from vitral.studies.run_report import run_report
+from vitral.training.candidates.result import RunResult
 from vitral.training.records.data_record import data_changes, record_change, redrawn
-from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
 SETTINGS = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
@@ -249,7 +249,7 @@ def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("vitral.training.opening.open_data", killed)
+        patched.setattr("vitral.training.starting.opening.open_data", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.begin(seed=5)
     assert sorted(path.name for path in folder.run.iterdir()) == ["run.json"]

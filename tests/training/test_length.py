@@ -22,11 +22,11 @@ from vitral.tasks.task import Task
 from vitral.training import facts
 from vitral.training.choose.layout import fit_machine, fit_memory
 from vitral.training.choose.length import fit_length
-from vitral.training.durations import rounded
 from vitral.training.facts import Facts, MachineFacts, Measured, look_at_machine, measure, usable_bytes
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.supervised import SupervisedSettings
 from vitral.training.methods.views import Part
+from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 IMAGENET = 1_281_167

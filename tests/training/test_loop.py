@@ -165,7 +165,7 @@ def test_too_many_bad_batches_stop_the_run(run: Run) -> None:
 
 def test_a_run_is_not_begun_twice(run: Run) -> None:
     run.train()
-    with pytest.raises(TrainingError, match="already holds a run; go on with it by `resume=True`"):
+    with pytest.raises(TrainingError, match="already holds a run; continue it by `resume=True`"):
         run.train()
 
 

@@ -18,14 +18,14 @@ from vitral import distributed
 from vitral.errors import WeightsError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.images.augment import Augmentation
-from vitral.training import opening, published_start
+from vitral.training.candidates.result import RunResult
 from vitral.training.choose import start
 from vitral.training.choose.draft import draft_of
 from vitral.training.plan import ChosenStart, Origin, Plan, write_plan
 from vitral.training.records.run_file import begin, note_start
 from vitral.training.request import Request
-from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
+from vitral.training.starting import opening, published_start
 from vitral.weights import download
 from vitral.weights.named import find
 from vitral.weights.named.fetch import kept

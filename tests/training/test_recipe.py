@@ -12,8 +12,8 @@ from vitral.errors import RecipeError, did_you_mean
 from vitral.events import ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.studies.finetune import finetune
+from vitral.training.candidates.result import RunResult
 from vitral.training.pretrain import pretrain
-from vitral.training.result import RunResult
 from vitral.training.settings.recipe import first_difference, list_recipes, load_recipe, may_change
 
 

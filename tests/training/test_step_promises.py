@@ -27,9 +27,9 @@ from vitral.training.loop import train
 from vitral.training.methods.batches import training_batches
 from vitral.training.methods.masked_patches import MaskedPatches, MaskedPatchesSettings
 from vitral.training.methods.method import build_method, method_of
+from vitral.training.methods.parallel import Engine
 from vitral.training.methods.supervised import Supervised
 from vitral.training.optimization.sharpness import Statistics
-from vitral.training.parallel import Engine
 from vitral.training.records.checkpoints import load_newest, unpack
 from vitral.training.settings.recipe import Recipe, build_recipe, load_recipe
 from vitral.training.step import Step, StepResult

@@ -37,19 +37,19 @@ def finetune(
         plan: The former name of 'vitral plan', for this release.
         json: Print JSON for programs.
     """
-    options = options or FinetuneOptions()
+    options = replace(options or FinetuneOptions(), sweep=sweep)
     if runs is not None:
-        repeat_runs(options, runs, beside={"plan": plan, "starts": starts is not None, "sweep": sweep}, json=json)
+        repeat_runs(options, runs, beside={"plan": plan, "starts": starts is not None}, json=json)
     elif starts is not None:
         say_moved("--starts", "starts")
         compare(options, starts, beside={"plan": plan, "sweep": sweep}, json=json)
     elif plan:
         say_moved("--plan", "plan")
-        print_plan(replace(options.request(), sweep=sweep), json=json)
+        print_plan(options.request(), json=json)
     else:
         if sweep:
             say_moved("--sweep", "sweep")
-        train(replace(options.request(), sweep=sweep), json=json)
+        train(options.request(), json=json)
 
 
 def train(request: Request, *, json: bool) -> None:

@@ -8,7 +8,7 @@ from vitral.cli.console import print_json, print_line
 from vitral.events import Listener, Message
 from vitral.report.page import write_report
 from vitral.studies.run_report import run_report
-from vitral.training.result import RunResult
+from vitral.training.candidates.result import RunResult
 from vitral.training.scoring.diagnosis import merged
 
 

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.cli.started import began
-from vitral.cli.training_options import FinetuneOptions
+from vitral.cli.training_options import FinetuneOptions, StartsOptions
 from vitral.report.start_table import COLUMNS, StartTable
 from vitral.studies.compare_starts import starts as compare_starts
 
@@ -20,8 +20,9 @@ WIDTH = 100  # characters of the table
 
 def starts(
     names: str = "auto",
+    /,
     *,
-    options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None,
+    options: Annotated[StartsOptions | None, Parameter(name="*")] = None,
     json: bool = False,
 ) -> None:
     """Compare starts by linear probes on the data, which is best for these images; nothing is trained.
@@ -31,7 +32,7 @@ def starts(
         options: The request.
         json: Print JSON for programs.
     """
-    compare(options or FinetuneOptions(), names, beside={}, json=json)
+    compare(options or StartsOptions(), names, beside={}, json=json)
 
 
 def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool], json: bool) -> None:

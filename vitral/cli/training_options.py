@@ -124,6 +124,28 @@ class FinetuneOptions(TrainingOptions):
         return replace(super().request(), baselines=not self.no_baselines)
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartsOptions(FinetuneOptions):
+    """The options of a comparison of starts, which trains nothing.
+
+    Attributes:
+        data: class folders (in train/ val/ or not), or whatever else 'finetune' takes.
+        image_size: pixels; if left out, each start's own.
+        time: a budget such as 10m or 90s for the whole command; if left out, as long as it needs.
+        out: the folder for starts.json and starts.md; if left out, the table is printed only.
+        skip_bad_images: leave out images that cannot be read, instead of stopping.
+        overwrite: replace files of those names in --out.
+    """
+
+    source: Annotated[str | None, Hidden] = None
+    recipe: Annotated[str | None, Hidden] = None
+    overrides: Annotated[tuple[str, ...], Hidden] = ()
+    resume: Annotated[bool, Hidden] = False
+    data_changed: Annotated[bool, Hidden] = False
+    no_baselines: Annotated[bool, Hidden] = False
+    quick: Annotated[bool, Hidden] = False
+
+
 def say_moved(flag: str, command: str) -> None:
     """Say on standard error that a flag of 'vitral finetune' has become a command."""
     if is_main():

@@ -50,7 +50,8 @@ DINOV3S: dict[str, Width] = {
     "h16-plus": Width(1280, 32, 5120, 20),
     "7b16": Width(4096, 40, 8192, 32),
 }
-DINOV3_GATED, DINOV3_UNBIASED = ("s16-plus", "h16-plus", "7b16"), ("7b16",)
+DINOV3_GATED = ("s16-plus", "h16-plus", "7b16")
+DINOV3_UNBIASED = ("7b16",)
 # Published sizes of EVA-02 and their pixels (baaivision/EVA, EVA-02); the MLP of the larger two has a norm.
 EVA02S: dict[str, tuple[Width, int]] = {
     "ti": (Width(192, 12, 512, 3), 336),

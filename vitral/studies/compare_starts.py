@@ -40,9 +40,9 @@ from vitral.report.start_table import JSON_FILE, MARKS, PIXELS, TABLE_FILE, Star
 from vitral.report.written import write_result
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.start_names import read_names
-from vitral.training.durations import budget_of, rounded
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.request import Request
+from vitral.training.settings.durations import budget_of, rounded
 from vitral.weights.hub import download
 from vitral.weights.named.fetch import fetch, kept
 from vitral.weights.named.find import row_of

@@ -29,10 +29,10 @@ from vitral.studies.run_study import run_study
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.trainings import Training, carry_out
 from vitral.tasks.single_label import SingleLabel
+from vitral.training.candidates.result import RunResult
 from vitral.training.records.logs import read_metrics
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, clear_run, clear_study
 from vitral.training.request import Request
-from vitral.training.result import RunResult
 
 SOURCE = "visualatom-mini"
 DATA = "digits"

@@ -32,10 +32,10 @@ from vitral.paths import look_at
 from vitral.progress import show
 from vitral.studies.finetune import finetune
 from vitral.tasks.shown import NO_VALUE, Table, fitting_digits, percent
+from vitral.training.candidates.result import RunResult
 from vitral.training.optimization.precision import training_device
 from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.records.run_file import stored_request
-from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 from vitral.weights.dialect import NO_HEAD
 

@@ -7,11 +7,11 @@ from vitral.data.classes import Reading
 from vitral.events import Listener
 from vitral.progress import show
 from vitral.studies.sweep import sweep as sweep_rates
-from vitral.training.durations import budget_of
-from vitral.training.opening import opened
+from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
-from vitral.training.result import RunResult
 from vitral.training.run import carry_out
+from vitral.training.settings.durations import budget_of
+from vitral.training.starting.opening import opened
 from vitral.weights.named.reach import without_network
 
 

@@ -23,10 +23,10 @@ from vitral.report.study import Study
 from vitral.studies.design import Arm, Design
 from vitral.studies.run_study import by_main, run_study
 from vitral.studies.trainings import Training, looked
-from vitral.training.prepare import prepare
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, holds_run, make_free_folder
 from vitral.training.request import Request
 from vitral.training.session import Run
+from vitral.training.starting.prepare import prepare
 from vitral.weights.named.reach import without_network
 
 RECIPE = "runs.toml"

@@ -19,10 +19,10 @@ from vitral.models.naming import describe
 from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Mistake, Result, classes_of
+from vitral.training.candidates.result import RunResult
 from vitral.training.loop import TrainingResult
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.environment import environment
-from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import Diagnosis, merged
 
 MISTAKES = 8

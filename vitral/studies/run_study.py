@@ -26,8 +26,8 @@ from vitral.studies.claims import claimed, in_turn
 from vitral.studies.design import Cell, Design
 from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
 from vitral.studies.study_cost import StudyCost, cost_of
-from vitral.training.durations import rounded
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_PAGE, STUDY_TABLE
+from vitral.training.settings.durations import rounded
 
 POLL_SECONDS = 1.0  # between two checks whether a process that works on the last runs has died
 

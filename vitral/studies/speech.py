@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
-from vitral.training.result import RunResult
 
 
 @dataclass(frozen=True)

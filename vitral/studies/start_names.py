@@ -7,7 +7,7 @@ from vitral.advice import argument
 from vitral.classifier.load import refuse_unknown
 from vitral.errors import StudyError
 from vitral.events import Listener, Message
-from vitral.training.published_start import is_free
+from vitral.training.starting.published_start import is_free
 from vitral.weights.named.fetch import kept
 from vitral.weights.named.reach import answering, host, may_fetch, switched_off
 from vitral.weights.named.row import PublishedWeights, rows

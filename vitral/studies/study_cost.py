@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vitral.studies.design import Cell, Design
 from vitral.studies.rows import RunRow
-from vitral.training.durations import rounded
+from vitral.training.settings.durations import rounded
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ from vitral.events import Listener, Message, ignore
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import reopen, run_study
 from vitral.tasks.task import Figure
+from vitral.training.candidates.result import RunResult
 from vitral.training.choose.draft import SWEPT
 from vitral.training.loop import advice_to_resume
-from vitral.training.opening import part_of
-from vitral.training.prepare import prepare
 from vitral.training.records.run_folder import SWEEP
-from vitral.training.result import RunResult
 from vitral.training.run import carry_out
 from vitral.training.scoring.within_time import is_too_short, refuse, within_time
 from vitral.training.session import Session
 from vitral.training.settings.recipe import Recipe
+from vitral.training.starting.opening import part_of
+from vitral.training.starting.prepare import prepare
 
 ESTIMATE = "estimate"  # a folder that is named and never made
 

@@ -8,13 +8,13 @@ from typing import Any
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.layout import CLASSIFIER
 from vitral.studies.design import Cell
-from vitral.training.opening import looked_at
-from vitral.training.prepare import prepare
+from vitral.training.candidates.result import RunResult
 from vitral.training.records.run_folder import holds_run
 from vitral.training.request import Request
-from vitral.training.result import RunResult
 from vitral.training.run import run_request
 from vitral.training.session import Session
+from vitral.training.starting.opening import looked_at
+from vitral.training.starting.prepare import prepare
 
 NOWHERE = Path("estimate")  # a run folder that is named and never made
 

@@ -34,10 +34,10 @@ from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import run_study
 from vitral.studies.trainings import Training, named
 from vitral.tasks.single_label import SingleLabel
-from vitral.training.durations import seconds as read_seconds
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_FILES
 from vitral.training.request import Request
+from vitral.training.settings.durations import seconds as read_seconds
 
 Protocol = Literal["light", "paper"]
 RECIPE = "finetune-vtab"

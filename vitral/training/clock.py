@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vitral import distributed
-from vitral.training.durations import rounded
+from vitral.training.settings.durations import rounded
 
 # The table. A share is of the command's time unless its comment says otherwise; seconds are of an idle core like ours.
 # Before anything is decided:

@@ -57,7 +57,6 @@ PROBE_IMAGES = 16  # of a timed step,
 PROBE_MACS = 4e10  # multiply-accumulates beyond which there are fewer
 FEWEST = 3  # images of a timed step, where there is no time for more; a batch norm cannot learn from less than two
 TIMED_STEPS = 2  # the steps that measured the memory have warmed the kernels up
-SCORED_IMAGES = 32  # of a timed pass that scores
 WARM_IMAGES = 2  # images of the timed predictions, to warm up,
 MORE_IMAGES = 16  # and so many more if there is time
 # What a measured step goes without: the whole batch at once, in this process, as it is, and nothing besides.
@@ -192,12 +191,7 @@ class Facts:
     measured: Measured | None = None
 
     def at(self, spent: float, budget_seconds: float | None) -> "Facts":
-        """Return the facts at the moment when the plan is made.
-
-        Args:
-            spent: Seconds that the command took until now.
-            budget_seconds: What the whole command may take; None for as long as it needs.
-        """
+        """Return the facts when the plan is made: after `spent` seconds of what the whole command may take, or None."""
         left = None if budget_seconds is None else budget_seconds - max(spent - READING_SECONDS, 0.0)
         return replace(self, data=replace(self.data, reading_seconds=spent), budget_seconds=left)
 
@@ -359,23 +353,6 @@ def _predicting_seconds(classifier: Classifier, source: Source) -> float:
     return time.perf_counter() - start
 
 
-def scoring_rate(classifier: Classifier) -> float:
-    """Return how many images a second the network's forward passes take in float32, images already in memory."""
-    model = classifier.model
-    device = next(model.parameters()).device
-    images = torch.zeros(SCORED_IMAGES, 3, *model.image_size, device=device)
-
-    def score() -> None:
-        with torch.inference_mode():
-            model(images)
-
-    training = model.training
-    model.eval()
-    seconds = min(_timed(score, device) for _ in range(1 + TIMED_STEPS))
-    model.train(training)
-    return SCORED_IMAGES / seconds
-
-
 @contextlib.contextmanager
 def _same_random_state(classifier: Classifier) -> Iterator[None]:
     device = next(classifier.model.parameters()).device
@@ -427,7 +404,7 @@ class _Probe:
     def rate(self, count: int, *, times: int) -> float:
         """Return images per second in the fastest of some steps."""
         batch = self.batch(count)
-        return count / min(_timed(lambda: self.learn(batch), self.step.device) for _ in range(times))
+        return count / min(timed(lambda: self.learn(batch), self.step.device) for _ in range(times))
 
     def update_seconds(self) -> float:
         """Return the seconds of an update by gradients that are there; the copy is of no use afterwards."""
@@ -440,7 +417,7 @@ class _Probe:
                 optimizer.step()
 
         update()  # which makes its state
-        return _timed(update, self.step.device)
+        return timed(update, self.step.device)
 
     def fixed_bytes(self) -> int:
         """Return what weights, gradients and optimizers take, whatever the batch."""
@@ -463,7 +440,8 @@ def _saved_bytes(step: Callable[[], None]) -> int:
     return sum(kept.values())
 
 
-def _timed(step: Callable[[], None], device: torch.device) -> float:
+def timed(step: Callable[[], None], device: torch.device) -> float:
+    """Return the seconds that a step takes on a device."""
     start = time.perf_counter()
     step()
     if device.type == "cuda":

@@ -19,11 +19,11 @@ from vitral.layout import CHECKPOINTS
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Model
 from vitral.seeds import derive
-from vitral.training import faults
 from vitral.training.clock import VALIDATIONS, Pacer, share_gone
 from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
+from vitral.training.records import faults
 from vitral.training.records.checkpoints import State, Writer, load_newest, pack, unpack
 from vitral.training.records.logs import MetricsLog, read_metrics
 from vitral.training.records.recipe_file import claim_recipe, write_recipe

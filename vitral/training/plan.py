@@ -11,7 +11,7 @@ from vitral.errors import TrainingError, one_line
 from vitral.files import write_file
 from vitral.images.augment import Augmentation
 from vitral.reading import text_of
-from vitral.training.durations import rounded
+from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
 PLAN_FILE = "plan.json"

@@ -6,10 +6,10 @@ from pathlib import Path
 from vitral.data.classes import Reading
 from vitral.events import Listener
 from vitral.progress import show
-from vitral.training.durations import budget_of
+from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
-from vitral.training.result import RunResult
 from vitral.training.run import run_request
+from vitral.training.settings.durations import budget_of
 
 
 def pretrain(

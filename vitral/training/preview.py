@@ -7,11 +7,11 @@ from pathlib import Path
 from vitral.data.classes import Reading
 from vitral.events import Listener
 from vitral.progress import show
-from vitral.training.durations import budget_of
-from vitral.training.opening import looked_at
-from vitral.training.prepare import prepare
 from vitral.training.request import Kind, Request
 from vitral.training.session import Run
+from vitral.training.settings.durations import budget_of
+from vitral.training.starting.opening import looked_at
+from vitral.training.starting.prepare import prepare
 from vitral.weights.named.reach import without_network
 
 SWEPT = "This is one run: a sweep makes one for each learning rate that it tries and one with the best, which share the time."

@@ -13,7 +13,7 @@ from vitral.data.classes import Reading, check_reading
 from vitral.data.open import parts_of_name
 from vitral.errors import RecipeError, TrainingError
 from vitral.overrides import spelled
-from vitral.training.durations import seconds, written
+from vitral.training.settings.durations import seconds, written
 
 Kind = Literal["fine-tune", "pre-train"]
 FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}

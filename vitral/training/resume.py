@@ -70,14 +70,16 @@ def continued(request: Request) -> Continued:
         PluginError: It needs a plugin that was not loaded.
     """
     folder = Path(request.out or "")
-    plan, stored = read_plan(folder), stored_request(folder)
+    stored = stored_request(folder)
+    if stored is not None:
+        _check_plugins(folder, stored)  # without which its plan cannot be read
+    plan = read_plan(folder)
     if stored is None:
         return Continued(
             replace(request, resume=True), plan, request.budget_seconds, more_time=request.time is not None
         )
     if plan is None and not stored.sweep:
         _check_version(folder)
-    _check_plugins(folder, stored)
     _check_kind(folder, plan, stored, request)
     new = tuple(change for change in request.overrides if change not in stored.overrides)
     _check_same(folder, plan, stored, request, new)

@@ -7,15 +7,14 @@ from typing import Any
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import Provenance
-from vitral.data.source import DataSet, Source
+from vitral.data.source import DataSet
 from vitral.events import Listener
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.naming import describe
 from vitral.training.choose.draft import Draft
-from vitral.training.clock import Clock, Pacer, Schedule
+from vitral.training.clock import Clock, Schedule
 from vitral.training.facts import Facts
-from vitral.training.live import Live
 from vitral.training.plan import Attempt, Cost, Plan, attempt_folder
 from vitral.training.request import Request
 from vitral.training.settings.recipe import Recipe
@@ -62,27 +61,6 @@ class Session:
     more_time: bool = False
     retry: bool = False
     validate: bool = True
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """What a run scores within its time.
-
-    Attributes:
-        validating: The images of every validation; None without a validation split.
-        live: What follows the network's features at every validation; None for nothing.
-        completing: The training images with which the method completes a trained network.
-        pacer: Keeps the training within the command's time.
-        scored: How many images are scored at the end; None for all.
-        ending: Seconds of scoring and report, which must be left after training; 0 without a budget.
-    """
-
-    validating: Source | None
-    live: Live | None
-    completing: Source
-    pacer: Pacer
-    scored: int | None = None
-    ending: float = 0.0
 
 
 @dataclass(frozen=True)

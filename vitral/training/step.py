@@ -11,13 +11,13 @@ from vitral.data.batch import Batch
 from vitral.models.experts import MixtureOfExperts
 from vitral.seeds import derive
 from vitral.training.methods.method import Method
+from vitral.training.methods.parallel import Engine
 from vitral.training.methods.views import BatchPreparation, Normalize
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import set_learning_rate
 from vitral.training.optimization.precision import autocast
 from vitral.training.optimization.sharpness import Figures, Statistics, radius, sharp_gradients, weighted
 from vitral.training.optimization.state import OptimizerState, Stateful, Weights
-from vitral.training.parallel import Engine
 from vitral.training.settings.recipe import Recipe
 
 

@@ -5,8 +5,8 @@ import pytest
 from vitral.errors import ModelError
 from vitral.models.catalog import variant
 from vitral.studies.paper.operations import A100, GPUS, H100, H200, Operations, operations_of
-from vitral.training.network import network_config
 from vitral.training.settings.recipe import build_recipe, load_recipe
+from vitral.training.settings.recipe_network import network_config
 
 B16 = 17_563_828_224  # multiply-accumulates of ViT-B/16 at 224 pixels
 

@@ -12,12 +12,12 @@ import vitral
 from vitral import distributed
 from vitral.events import Event, Progress, ignore
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training import first
-from vitral.training.choice import choose
+from vitral.training.candidates import first
+from vitral.training.candidates.choice import choose
+from vitral.training.candidates.result import RunResult
 from vitral.training.choose import attempts
 from vitral.training.choose import recipe as chosen_recipe
 from vitral.training.plan import ALL, ANEW, LAST, LORA, PLAN_FILE
-from vitral.training.result import RunResult
 
 SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
 STEPS = 24

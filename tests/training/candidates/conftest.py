@@ -8,7 +8,7 @@ import pytest
 from tests.training.candidates.attempts_run import make_short, tune
 from tests.training.candidates.material import a_start, stripes
 from vitral.events import Event, Message
-from vitral.training.result import RunResult
+from vitral.training.candidates.result import RunResult
 
 
 @pytest.fixture

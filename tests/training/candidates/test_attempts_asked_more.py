@@ -23,10 +23,10 @@ from tests.training.candidates.attempts_run import (
 )
 from tests.training.candidates.material import Killed, at_message, killed_when
 from vitral.events import Event, Message, Progress
-from vitral.training import attempts as made
+from vitral.training.candidates import trained as made
+from vitral.training.candidates.result import RunResult
 from vitral.training.plan import LORA, folder_of, read_plan
 from vitral.training.records.attempts import states, trained_seconds
-from vitral.training.result import RunResult
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
 

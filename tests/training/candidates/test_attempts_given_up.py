@@ -15,12 +15,12 @@ from tests.training.candidates.material import Killed, killed_when
 from vitral import distributed
 from vitral.errors import ModelError, TrainingDiverged, TrainingError
 from vitral.events import Event, Message, Progress
-from vitral.training import attempts as made
 from vitral.training import loop
 from vitral.training import run as one_run
+from vitral.training.candidates import trained as made
+from vitral.training.candidates.result import RunResult
 from vitral.training.loop import TrainingResult
 from vitral.training.plan import LORA
-from vitral.training.result import RunResult
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
 

@@ -29,16 +29,16 @@ from tests.training.candidates.material import Killed, at_message, killed_when
 from vitral.cli.command_line import commands_of
 from vitral.errors import StorageError, TrainingDiverged, TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
-from vitral.training import attempts as made
-from vitral.training import first as candidates
-from vitral.training.choice import PIXELS, PROBE
+from vitral.training.candidates import first as candidates
+from vitral.training.candidates import trained as made
+from vitral.training.candidates.choice import PIXELS, PROBE
+from vitral.training.candidates.first import HEAD, least
+from vitral.training.candidates.result import RunResult
 from vitral.training.choose import attempts
-from vitral.training.first import HEAD, least
 from vitral.training.plan import ALL, LORA, TRAINED, read_plan
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.recipe_file import kept_remarks
 from vitral.training.records.run_file import stored_request
-from vitral.training.result import RunResult
 from vitral.training.resume import has_unused_time, time_left
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]

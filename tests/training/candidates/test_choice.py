@@ -5,7 +5,7 @@ import pytest
 from vitral.tasks.chance import Z_95
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.training.choice import PROBE, Candidate, choose, half_width
+from vitral.training.candidates.choice import PROBE, Candidate, choose, half_width
 from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, SEVERAL, TRAINED
 
 ACCURACY = SINGLE_LABEL.headline

@@ -21,10 +21,10 @@ from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
 from vitral.training import facts
-from vitral.training import first as candidates
-from vitral.training.choice import PIXELS, PROBE
+from vitral.training.candidates import first as candidates
+from vitral.training.candidates.choice import PIXELS, PROBE
+from vitral.training.candidates.result import RunResult
 from vitral.training.choose.network import FINE, NARROW
-from vitral.training.result import RunResult
 from vitral.training.scoring import within_time
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.step import Step

@@ -22,8 +22,8 @@ from vitral.training.choose.start import (
     why_start,
 )
 from vitral.training.facts import Facts
-from vitral.training.published_start import is_free, starts_of
 from vitral.training.request import Request
+from vitral.training.starting.published_start import is_free, starts_of
 from vitral.weights.named.row import rows
 
 SMALL = Start("small@a", "a", 79.0, "k-NN", 88, "MIT", "host", False, 22_000_000, 224, 6e9)

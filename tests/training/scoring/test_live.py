@@ -20,7 +20,8 @@ from vitral.errors import RecipeError, TrainingDiverged, TrainingError, Training
 from vitral.evaluation.features import extract_features
 from vitral.events import Event, Message, Progress, Scalars, ignore
 from vitral.progress import PlainLines
-from vitral.training import facts, live
+from vitral.training import facts
+from vitral.training.scoring import live
 
 SETTINGS = (
     "batch_size=16",

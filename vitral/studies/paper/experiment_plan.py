@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from vitral.classifier.classifier import Classifier
 from vitral.data.part import cut
 from vitral.data.source import DataSet
 from vitral.described import LATER
@@ -23,15 +24,17 @@ from vitral.studies.paper.operations import operations_of
 from vitral.studies.paper.scale import Scale
 from vitral.studies.paper.work import TRANSFER, TrialWork
 from vitral.studies.trainings import looked
-from vitral.training.durations import rounded
-from vitral.training.facts import scoring_rate, training_speed
-from vitral.training.network import network_config
+from vitral.training.facts import timed, training_speed
 from vitral.training.optimization.precision import training_device
-from vitral.training.prepare import prepare
 from vitral.training.request import Request
+from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe, load_recipe
+from vitral.training.settings.recipe_network import network_config
+from vitral.training.starting.prepare import prepare
 
 NETWORK = ("model", "depth", "width", "mlp_width", "heads")  # keys of a recipe that fine-tuning takes from pre-training
+SCORED_IMAGES = 32  # of a timed pass that scores
+SCORED_PASSES = 3  # of which the fastest counts
 TIMED_STEPS = 100  # of the run that is timed; the number changes nothing
 WARMUP = 0.1  # of the steps, if the scale leaves their number to the machine
 FEWEST_STEPS = 40  # below which a run would be warm-up and little else
@@ -244,3 +247,20 @@ def _two_digits(value: float) -> int:
         return 0
     unit = 10 ** max(0, math.floor(math.log10(value)) - 1)
     return int(value // unit * unit)
+
+
+def scoring_rate(classifier: Classifier) -> float:
+    """Return how many images a second the network's forward passes take in float32, images already in memory."""
+    model = classifier.model
+    device = next(model.parameters()).device
+    images = torch.zeros(SCORED_IMAGES, 3, *model.image_size, device=device)
+
+    def score() -> None:
+        with torch.inference_mode():
+            model(images)
+
+    training = model.training
+    model.eval()
+    seconds = min(timed(score, device) for _ in range(SCORED_PASSES))
+    model.train(training)
+    return SCORED_IMAGES / seconds

@@ -11,8 +11,8 @@ from vitral.models.cost import count_macs
 from vitral.models.families import replace
 from vitral.models.model import ModelConfig
 from vitral.training.choose.length import fit_length
-from vitral.training.durations import HOUR
 from vitral.training.facts import SAM_PASSES
+from vitral.training.settings.durations import HOUR
 from vitral.training.settings.recipe import Recipe
 
 FORWARD = 2  # operations for each multiply-accumulate of a forward pass: of that pass, and of an update

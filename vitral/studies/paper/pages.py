@@ -14,8 +14,8 @@ from vitral.report.written import Cell, write_rows_parquet
 from vitral.studies.paper.paper_study import PaperStudy
 from vitral.studies.rows import RunRow, read_rows
 from vitral.studies.speech import PYTHON, Speech
-from vitral.training.durations import written
 from vitral.training.records.environment import environment
+from vitral.training.settings.durations import written
 
 ROWS = "rows.parquet"
 PAGE = "page.html"

@@ -12,7 +12,7 @@ from vitral.studies.paper.operations import H200
 from vitral.studies.paper.reported import published
 from vitral.studies.paper.work import VALIDATION
 from vitral.studies.study_cost import StudyCost
-from vitral.training.durations import HOUR, rounded
+from vitral.training.settings.durations import HOUR, rounded
 
 
 @dataclass(frozen=True)

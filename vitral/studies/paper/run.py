@@ -34,9 +34,9 @@ from vitral.studies.paper.scale import scale_named
 from vitral.studies.paper.work import SHOTS
 from vitral.studies.run_study import by_main, plan_study, run_study
 from vitral.studies.speech import PYTHON, Speech
-from vitral.training.durations import HOUR
-from vitral.training.durations import seconds as read_seconds
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
+from vitral.training.settings.durations import HOUR
+from vitral.training.settings.durations import seconds as read_seconds
 
 RECORD = "experiment.json"
 RUNS_EACH = 3

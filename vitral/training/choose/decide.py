@@ -12,9 +12,9 @@ from vitral.training.choose.length import fit_length
 from vitral.training.choose.network import ChosenNetwork
 from vitral.training.choose.recipe import choose_recipe, fitting_size, only_method, own_size
 from vitral.training.clock import PATIENCE_SECONDS
-from vitral.training.durations import rounded
 from vitral.training.facts import Facts
 from vitral.training.plan import TRAINED, Attempt, Cost, Origin, Plan
+from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
 UNJUDGED = "Nothing is to be trained, for there are no validation images to tell whether that would be better."

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from vitral.advice import argument
 from vitral.errors import RecipeError
 from vitral.models.catalog import list_models
-from vitral.training.network import ANY_CLASSES, DEFAULT_MODEL, SHAPE, network_config
 from vitral.training.plan import ChosenStart
 from vitral.training.request import Request
 from vitral.training.settings.recipe import Recipe, load_recipe
+from vitral.training.settings.recipe_network import ANY_CLASSES, DEFAULT_MODEL, SHAPE, network_config
 
 SWEPT = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
 PRETRAINING = "pretrain"  # of a pre-training that names none

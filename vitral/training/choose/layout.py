@@ -2,9 +2,9 @@
 
 from vitral.advice import argument
 from vitral.errors import RecipeError
-from vitral.training.durations import YEAR, rounded
 from vitral.training.facts import Facts
 from vitral.training.plan import Cost
+from vitral.training.settings.durations import YEAR, rounded
 from vitral.training.settings.recipe import Recipe
 
 

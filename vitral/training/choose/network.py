@@ -14,9 +14,9 @@ from vitral.models.catalog import variant
 from vitral.models.costs import COSTS
 from vitral.training.choose.length import fit_length
 from vitral.training.clock import SCRATCH_COMMAND_SECONDS, SCRATCH_PATIENCE_SECONDS, SCRATCH_ROOM, SCRATCH_SHARE
-from vitral.training.durations import rounded
 from vitral.training.facts import SIZES, Facts
 from vitral.training.methods.mixing import mixes
+from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
 FINE = "conv-vit-8"

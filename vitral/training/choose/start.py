@@ -20,9 +20,9 @@ from vitral.training.clock import (
     PROBING_SHARE,
     TRAINING_SHARE,
 )
-from vitral.training.durations import rounded
 from vitral.training.facts import STATE_BYTES, Facts
 from vitral.training.plan import ChosenStart
+from vitral.training.settings.durations import rounded
 
 # Scores of different kinds cannot be compared, so that a kind counts only where no start of one before it pays: frozen
 # features first, since the first classifier is a layer on them; then labels, whose features transfer; then captions.

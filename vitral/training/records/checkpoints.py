@@ -32,8 +32,10 @@ from vitral.reading import text_of
 from vitral.training.optimization.state import Piece, Stateful, pieces
 from vitral.weights.containers import write_safetensors
 
-PATTERN, STEP = "step-*", re.compile(r"step-(\d{8,})")
-TENSORS, STATE = "tensors-00000-00000.safetensors", "state.json"
+PATTERN = "step-*"
+STEP = re.compile(r"step-(\d{8,})")
+TENSORS = "tensors-00000-00000.safetensors"
+STATE = "state.json"
 FORMAT_VERSION = 2
 FILE_BYTES = 1 << 30  # beyond which tensors go into another file
 

@@ -11,10 +11,10 @@ from vitral.evaluation.baselines import Baselines
 from vitral.tasks.chance import significantly_below
 from vitral.tasks.task import Result
 from vitral.training.choose.draft import ADAPTED, SCRATCH
-from vitral.training.durations import proposed
 from vitral.training.loop import TrainingResult
 from vitral.training.request import Request
 from vitral.training.session import Run
+from vitral.training.settings.durations import proposed
 
 FEW_STEPS = 300  # updates that a network needs to learn its head and adapt its features
 FEW_IMAGES = 20_000  # below this number a Vision Transformer from random weights stays behind pre-trained weights

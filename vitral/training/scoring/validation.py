@@ -11,9 +11,9 @@ from vitral.errors import Stopped
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener
 from vitral.models.model import Model
-from vitral.training.live import Live
 from vitral.training.loop import Validate
 from vitral.training.methods.method import method_of
+from vitral.training.scoring.live import Live
 from vitral.training.session import Run
 
 VALIDATION_IMAGES = 2000  # of an endless source

@@ -1,7 +1,7 @@
 """How many images a run scores within its time, and what that leaves for training."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from vitral import distributed
@@ -23,12 +23,33 @@ from vitral.training.clock import (
     allow,
     machine_slowness,
 )
-from vitral.training.durations import written
 from vitral.training.facts import time_images
-from vitral.training.live import NEIGHBOURS_AMONG, follow
 from vitral.training.methods.method import method_of
 from vitral.training.methods.self_supervised import fitted_images
-from vitral.training.session import Run, Scoring
+from vitral.training.scoring.live import NEIGHBOURS_AMONG, Live, follow
+from vitral.training.session import Run
+from vitral.training.settings.durations import written
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What a run scores within its time.
+
+    Attributes:
+        validating: The images of every validation; None without a validation split.
+        live: What follows the network's features at every validation; None for nothing.
+        completing: The training images with which the method completes a trained network.
+        pacer: Keeps the training within the command's time.
+        scored: How many images are scored at the end; None for all.
+        ending: Seconds of scoring and report, which must be left after training; 0 without a budget.
+    """
+
+    validating: Source | None
+    live: Live | None
+    completing: Source
+    pacer: Pacer
+    scored: int | None = None
+    ending: float = 0.0
 
 
 def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:

@@ -12,7 +12,7 @@ from vitral.evaluation.baselines import Baselines
 from vitral.files import write_file
 from vitral.images.drawing import contact_sheet
 from vitral.tasks.task import Result, classes_of
-from vitral.training.choice import Choice
+from vitral.training.candidates.choice import Choice
 from vitral.training.loop import TrainingResult
 from vitral.training.records.data_record import Further, data_changes, keep_data
 from vitral.training.records.environment import environment, git_state

@@ -27,12 +27,12 @@ from vitral.training.choose.draft import Draft
 from vitral.training.choose.network import COARSE, FINE
 from vitral.training.clock import Schedule, allow, schedule
 from vitral.training.facts import look, look_at_weights, measure
-from vitral.training.live import open_judging
-from vitral.training.network import DEFAULT_MODEL, SHAPE, network_config, routing, shape_changes
 from vitral.training.optimization.precision import training_device
 from vitral.training.plan import Plan
+from vitral.training.scoring.live import open_judging
 from vitral.training.session import Run, Session
 from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.recipe_network import DEFAULT_MODEL, SHAPE, network_config, routing, shape_changes
 from vitral.weights.named.find import is_named, offer
 
 

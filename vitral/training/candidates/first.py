@@ -42,7 +42,7 @@ from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
 from vitral.tasks.task import Figure
-from vitral.training.choice import PIXELS, PROBE, Candidate
+from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.records.attempts import states

@@ -9,8 +9,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.evaluation.baselines import Baselines
 from vitral.notebook import curve, table
 from vitral.tasks.task import Result
-from vitral.training.choice import Choice
-from vitral.training.description import choice_entry
+from vitral.training.candidates.choice import Choice
+from vitral.training.candidates.description import choice_entry
 from vitral.training.loop import TrainingResult
 from vitral.training.plan import Plan
 from vitral.training.scoring.diagnosis import Diagnosis, merged, too_late

@@ -4,14 +4,18 @@ import re
 
 from vitral.errors import RecipeError
 
-MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 365 * 86_400  # seconds
+MINUTE = 60  # seconds
+HOUR = 3600
+DAY = 86_400
+YEAR = 365 * DAY
 UNITS = (float(HOUR), float(MINUTE), 1.0)
 NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 WORDS = re.compile(
     rf"(?:{NUMBER}(?:h|hrs?|hours?))?(?:{NUMBER}(?:m|mins?|minutes?))?(?:{NUMBER}(?:s|secs?|seconds?))?", re.ASCII
 )
 ALONE = re.compile(NUMBER, re.ASCII)
-LONGEST, MOST_LETTERS = 1e9, 40  # seconds, some 30 years, and letters: more is a slip of the hand
+LONGEST = 1e9  # seconds, some 30 years: more is a slip of the hand
+MOST_LETTERS = 40  # likewise
 
 
 def seconds(duration: str | float) -> float:

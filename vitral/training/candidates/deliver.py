@@ -18,17 +18,17 @@ from vitral.events import Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.tasks.task import Result
-from vitral.training.choice import Choice, choose
-from vitral.training.description import choice_entry, named_scores, provenance
-from vitral.training.first import FirstClassifier
+from vitral.training.candidates.choice import Choice, choose
+from vitral.training.candidates.description import choice_entry, named_scores, provenance
+from vitral.training.candidates.first import FirstClassifier
+from vitral.training.candidates.result import RunResult
 from vitral.training.loop import TrainingResult
 from vitral.training.optimization.precision import training_device
 from vitral.training.records.run_file import update_run
-from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import diagnose_run, merged
 from vitral.training.scoring.validation import VALIDATION_IMAGES, scoring_workers
-from vitral.training.scoring.within_time import to_score
-from vitral.training.session import Run, Scoring
+from vitral.training.scoring.within_time import Scoring, to_score
+from vitral.training.session import Run
 
 
 @dataclass(frozen=True, eq=False)

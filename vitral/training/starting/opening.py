@@ -23,14 +23,14 @@ from vitral.training.clock import CHECKING_SHARE, Clock
 from vitral.training.facts import look
 from vitral.training.methods.method import method_of
 from vitral.training.plan import read_plan
-from vitral.training.prepare import load_start, random_start
-from vitral.training.published_start import find_start
 from vitral.training.records.run_file import begin, note_start
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
 from vitral.training.request import Request
 from vitral.training.resume import Continued, continued, with_settings
 from vitral.training.session import Session
 from vitral.training.settings.recipe import Recipe
+from vitral.training.starting.prepare import load_start, random_start
+from vitral.training.starting.published_start import find_start
 
 
 def _continues(request: Request) -> bool:

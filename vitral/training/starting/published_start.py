@@ -25,10 +25,10 @@ from vitral.training.choose.network import macs
 from vitral.training.choose.recipe import fitting_size, image_size
 from vitral.training.choose.start import Start
 from vitral.training.clock import DOWNLOAD_SHARE, PACE_SECONDS, Clock
-from vitral.training.durations import rounded
 from vitral.training.facts import Facts
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.plan import ChosenStart
+from vitral.training.settings.durations import rounded
 from vitral.weights.named.fetch import kept
 from vitral.weights.named.find import find
 from vitral.weights.named.reach import answering, host, may_fetch, without_network

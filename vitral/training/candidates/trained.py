@@ -19,17 +19,16 @@ from vitral.events import Message, ignore
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.models.model import Model
-from vitral.training.choice import Candidate, Choice, choose
+from vitral.training.candidates.choice import Candidate, Choice, choose
+from vitral.training.candidates.deliver import Outcome, first_outcome
+from vitral.training.candidates.description import remarks_on
+from vitral.training.candidates.first import FirstClassifier
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
-from vitral.training.deliver import Outcome, first_outcome
-from vitral.training.description import remarks_on
-from vitral.training.first import FirstClassifier
 from vitral.training.loop import TrainingResult, advice_to_resume, train
 from vitral.training.methods.batches import augmentations
 from vitral.training.methods.method import method_of
 from vitral.training.optimization.precision import training_device
 from vitral.training.plan import Attempt
-from vitral.training.prepare import set_rates
 from vitral.training.records.attempts import (
     GIVEN_UP,
     NO_TIME,
@@ -44,9 +43,10 @@ from vitral.training.records.attempts import (
 from vitral.training.records.logs import METRICS_FILE, read_metrics
 from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.scoring.validation import run_validation
-from vitral.training.scoring.within_time import is_too_short
-from vitral.training.session import Run, Scoring
+from vitral.training.scoring.within_time import Scoring, is_too_short
+from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe
+from vitral.training.starting.prepare import set_rates
 
 LENGTH = ("steps", "epochs")  # settings that the recipe of a classifier that is there does not follow any more
 KEEPING = ("checkpoint.keep", "checkpoint.archive_steps")  # settings by which a user keeps checkpoints
