@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from vitral.training.clock import (
     EARLY_ROOM,
+    ENDING_SECONDS,
+    FIRST_SHARE,
     SLOW_SHARE,
     VALIDATIONS_SHARE,
     WARM_STEPS,
@@ -19,8 +21,11 @@ from vitral.training.clock import (
     Costs,
     Pacer,
     Reserve,
+    Schedule,
+    allow,
     machine_slowness,
     pace,
+    schedule,
     share_gone,
 )
 from vitral.training.scoring.within_time import too_short
@@ -308,3 +313,40 @@ def test_the_budget_of_several_runs_has_room_for_each_of_them() -> None:
 def test_where_nothing_is_to_be_trained_no_step_is_spoken_of() -> None:
     said = too_short(5.0, 8.2, 10.5, 0.0)
     assert said.endswith("scoring and report take about 11 s more. With a fifth to spare that makes `time='24s'`.")
+
+
+def scheduled(seconds: float | None, *, training: float = 500.0, first: bool = True) -> Schedule:
+    return schedule(seconds, reading=10.0, training=training, scoring=12.0, report=3.5, first=first)
+
+
+@pytest.mark.parametrize("seconds", [30.0, 60.0, 180.0, 600.0])
+@pytest.mark.parametrize("first", [False, True])
+def test_the_parts_of_a_schedule_fill_the_budget(seconds: float, first: bool) -> None:
+    parts = scheduled(seconds, training=1e6, first=first)
+    assert parts.first == pytest.approx(FIRST_SHARE * (seconds - 10.0) if first else 0.0)
+    assert parts.report == 3.5 + ENDING_SECONDS
+    room = seconds - parts.reading - parts.first - parts.scoring - parts.report
+    assert parts.training == pytest.approx(max(room, 0.0))
+
+
+def test_training_that_ends_before_the_budget_is_scheduled_as_long_as_it_takes() -> None:
+    assert scheduled(6000.0).training == 500.0
+    assert scheduled(None) == Schedule(10.0, 0.0, 500.0, 12.0, 3.5 + ENDING_SECONDS)
+    assert scheduled(8.0).training == 0.0
+
+
+def test_a_schedule_names_each_part_once_with_its_seconds() -> None:
+    assert scheduled(180.0).sentence() == (
+        "Time: reading 10 s, first classifier at most 51 s, training 99 s, scoring 12 s, report 8 s."
+    )
+    assert "first classifier" not in scheduled(180.0, first=False).sentence()
+
+
+def test_all_images_are_scored_without_a_budget_and_as_many_as_there_is_time_for_with_one() -> None:
+    def allowed(left: float) -> tuple[int, int]:
+        share = allow(0.02, left, validation=5_000, scored=5_000)
+        return share.validation, share.scored
+
+    assert allowed(math.inf) == (5_000, 5_000)
+    assert allowed(400.0) == (200, 2_000)  # a hundredth and a tenth
+    assert allowed(-1.0) == (100, 100)  # fewer would say little
