@@ -30,8 +30,9 @@ PROBE, CHOICE = "probe", "choice"
 def arms(start: str) -> dict[str, list[str]]:
     """Return the options of each arm from a start."""
     import vitral
-    from vitral.training.choose.attempts import COST, FINER_SIDE, changes_of, folder_of
+    from vitral.training.choose.attempts import COST, FINER_SIDE, changes_of
     from vitral.training.choose.recipe import fitting_size
+    from vitral.training.plan import folder_of
 
     model = vitral.load(start).model
     blocks, finer = len(model.blocks()), fitting_size(model.config, round(FINER_SIDE * min(model.image_size)))
