@@ -228,7 +228,7 @@ def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
     before = contents(there / "runs" / "photos")
     again = ("finetune", "--data", "photos", "--out", "runs/photos", *QUICK)
     assert "already holds a run; continue it by --resume" in refused(*again, "--seed", "7")
-    assert "began with another 'seed'" in refused(*again, "--resume", "--seed", "7")
+    assert "cannot go on with --seed 7" in refused(*again, "--resume", "--seed", "7")
     line = refused(*again[:5], *QUICK[2:], "--resume", "--from", "vit-nano16")
     assert "--from vit-mu16;" in line
     assert "--from vit-nano16" in line
