@@ -165,7 +165,7 @@ def test_every_recipe_starts_by_its_own_command(
     name: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Classifiers to compare with cost more than the steps, and are no part of a recipe; a sweep has none.
-    plain = ["--no-baselines"] if "finetune" in command(name) and "--sweep" not in command(name) else []
+    plain = ["--no-baselines"] if "finetune" in command(name) else []
     status = main([*typed(name, photos, tmp_path), *plain])
     said = capsys.readouterr().err
     assert status == 130, said
@@ -174,7 +174,7 @@ def test_every_recipe_starts_by_its_own_command(
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert np.isfinite([row["loss"] for row in rows if "loss" in row]).all()
     made, written = load_recipe(run / "recipe.toml"), load_recipe(name)
-    changes: dict[str, Any] = {"optimizer": made.optimizer} if "--sweep" in command(name) else {}
+    changes: dict[str, Any] = {"optimizer": made.optimizer} if "sweep" in command(name) else {}
     if any(token.endswith("TEACHER") for token in command(name)):
         changes = {"method": made.method}
     if name == "scratch":  # its command names no recipe, so that views and mixing are chosen, too
