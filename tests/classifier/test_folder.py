@@ -75,8 +75,10 @@ def test_what_norms_have_counted_comes_back_too(tmp_path: Path) -> None:
     model.train()(torch.randn(4, 3, 32, 32))  # moves the running means
     before = Classifier(model, PHOTOS.with_size(32))
     again = vitral.load(save(before, tmp_path / "fox"))
-    images = torch.randn(2, 3, 32, 32)
-    assert torch.equal(again.probabilities(images), before.probabilities(images))
+    # Tensors rather than probabilities, whose last bit hangs on how a file's tensors lie in memory.
+    found, expected = again.model.state_dict(), before.model.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
     assert again.class_names == ("class 0", "class 1")
 
 
