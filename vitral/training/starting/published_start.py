@@ -15,10 +15,8 @@ from vitral.evaluation.features import sample
 from vitral.evaluation.start_probes import Images, probe_start
 from vitral.events import Event, Listener, Message, Progress
 from vitral.models.catalog import variant
-from vitral.models.cost import count_macs
 from vitral.models.costs import COSTS
 from vitral.models.families import replace as replace_config
-from vitral.models.vit_config import ViTConfig
 from vitral.training.choose import start as starts
 from vitral.training.choose.draft import Draft
 from vitral.training.choose.network import macs
@@ -187,7 +185,6 @@ def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> St
     except ModelError:
         return None
     assert row.score is not None, "rows without a score are left out"
-    plain = isinstance(config, ViTConfig) and config.stem is None  # others would have to be built to be counted
     return Start(
         name=row.name,
         dataset=row.dataset,
@@ -199,7 +196,9 @@ def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> St
         cached=cached,
         parameters=COSTS[row.model][0],
         size=size,
-        macs=count_macs(config) if plain else macs(row.model, size),
+        macs=macs(row.model, size)
+        if config.known_macs is None
+        else config.known_macs,  # none has to be built to be counted
     )
 
 
