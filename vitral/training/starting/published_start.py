@@ -196,9 +196,8 @@ def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> St
         cached=cached,
         parameters=COSTS[row.model][0],
         size=size,
-        macs=macs(row.model, size)
-        if config.known_macs is None
-        else config.known_macs,  # none has to be built to be counted
+        # No network has to be built to be counted.
+        macs=macs(row.model, size) if config.known_macs is None else config.known_macs,
     )
 
 
