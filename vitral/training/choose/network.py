@@ -28,9 +28,8 @@ FINE_BELOW = 48  # pixels: smaller images are seen as they are by a network of f
 LEAST = 24  # pixels: smaller images are enlarged
 UNIT = 4  # pixels: sizes of small images are multiples
 ENLARGED = 1.1  # times their own size, at which images are seen at most
-SEEN = (
-    20_000  # images that a network must see, again or anew, before a larger size pays more than more of them; in passes
-)
+# Images that a network must see, again or anew, before a larger size teaches it more than more of them; in passes
+SEEN = 20_000
 FEWEST_PASSES = 4.0  # at least, and
 MOST_PASSES = 60.0  # at most: ours, where more or fewer images were not measured
 ENOUGH_PASSES = 60.0  # of which more would only be learned by heart,
