@@ -35,9 +35,7 @@ BASELINES_SHARE = 0.05  # or of the time that training is expected to take, wher
 BASELINES_SECONDS = 5.0  # that they may take in any case without a budget
 # Training:
 TRAINING_SHARE = 0.6  # from trained weights; the rest is for reading, the probe, scores and report
-PATIENCE_SECONDS = (
-    3600.0  # without a budget, from trained weights: no CPU trains longer, and no device tries several attempts
-)
+PATIENCE_SECONDS = 3600.0  # without a budget, from trained weights: no longer on a CPU, nor for several attempts
 CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights
 LEAST_PASSES = 3  # over the images, for which each of several attempts needs time; over many images one
 LEAST_UPDATES = 8  # for which even a single attempt needs time, by a measurement of few images, which is slow
