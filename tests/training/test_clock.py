@@ -226,6 +226,20 @@ def test_a_late_run_stops_at_once_and_adds_no_step() -> None:
     assert pace(costs, step=0, total=400, validated=0, most=400, left=-5.0, elapsed=0.0).total_steps == 1
 
 
+def test_updates_validations_and_the_ending_fill_the_time_that_is_left() -> None:
+    costs = Costs(step=1.0, validation=3.0, ending=10.0)
+    paced = pace(costs, step=1, total=10_000, validated=1, most=10_000, left=1013.0, elapsed=0.0)
+    assert (paced.next_validation, paced.total_steps) == (101, 974)  # a validation every 100 s: nine, and the last
+    assert 973 * costs.step + (9 + 1) * costs.validation + costs.ending == 1013.0
+
+
+def test_slow_updates_are_validated_each() -> None:
+    paced = pace(
+        Costs(step=10.0, validation=0.01, ending=0.0), step=1, total=4, validated=1, most=4, left=31.0, elapsed=10.0
+    )
+    assert (paced.next_validation, paced.total_steps) == (2, 4)
+
+
 def test_ten_seconds_at_three_seconds_a_step_are_not_forty_steps() -> None:
     world = World(10.0, 0.5, 3.0, 0.0, 1.0, 1.0, 0.2, 1.0, 0.5, 2475, 1.0, 0).run()
     assert world.steps == 2

@@ -41,6 +41,13 @@ def test_a_plan_of_what_nobody_measured_is_read_as_it_was_written(tmp_path: Path
     assert (plan.attempts, plan.cost, plan.image_seconds) == ((), None, None)
 
 
+def test_each_of_several_attempts_has_a_folder_of_its_own_in_small_letters(tmp_path: Path) -> None:
+    plan = of_several()
+    folders = [attempt_folder(tmp_path, plan, attempt) for attempt in plan.attempts]
+    assert len({folder.name for folder in folders}) == len(plan.attempts)
+    assert all(folder.name == folder.name.lower() and " " not in folder.name for folder in folders)
+
+
 def cut(text: str) -> str:
     return text[: len(text) // 2]
 

@@ -187,3 +187,21 @@ def test_the_recipe_of_a_plan_is_a_recipe(run: Path) -> None:
 def test_a_damaged_description_is_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
     assert stored_request(tmp_path) is None
+
+
+def test_a_recipes_file_is_that_of_the_folder_where_it_was_named(tmp_path: Path) -> None:
+    there, folder = tmp_path / "there", tmp_path / "run"
+    there.mkdir()
+    folder.mkdir()
+    (there / "own.toml").write_text(RECIPE.to_toml())
+    begin(folder, Request("fine-tune", data="digits", recipe="own.toml", where=str(there)))
+    write_plan(folder, PLAN)
+    saved(folder)
+    assert continued(Request("fine-tune", out=folder, resume=True)).request.recipe == str(there / "own.toml")
+
+
+def test_a_folder_whose_request_is_lost_has_the_time_of_the_command(tmp_path: Path) -> None:
+    known = continued(Request("fine-tune", out=tmp_path, time="60s"))
+    assert (known.plan, known.seconds, known.more_time) == (None, 60.0, True)
+    untimed = continued(Request("fine-tune", out=tmp_path))
+    assert (untimed.plan, untimed.seconds, untimed.more_time) == (None, None, False)
