@@ -41,8 +41,8 @@ from vitral.report.written import write_result
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.start_names import read_names
 from vitral.training.optimization.precision import autocast, training_device
-from vitral.training.request import Request
-from vitral.training.settings.durations import budget_of, rounded
+from vitral.training.request import Request, request_of
+from vitral.training.settings.durations import rounded
 from vitral.weights.hub import download
 from vitral.weights.named.fetch import fetch, kept
 from vitral.weights.named.find import row_of
@@ -109,11 +109,11 @@ def starts(
     began = clock.monotonic() if started is None else started
     if distributed.world() > 1:
         raise StudyError("Starts are compared by one process; run it without torchrun.")
-    request = Request(
+    request = request_of(
         "fine-tune",
-        None if data is None else str(data),
+        data=data,
         image_size=image_size,
-        time=budget_of(time, None),
+        time=time,
         seed=seed,
         classes=classes,
         skip_bad_images=skip_bad_images,

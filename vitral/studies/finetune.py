@@ -8,9 +8,8 @@ from vitral.events import Listener
 from vitral.progress import show
 from vitral.studies.sweep import sweep as sweep_rates
 from vitral.training.candidates.result import RunResult
-from vitral.training.request import Request
+from vitral.training.request import Request, request_of
 from vitral.training.run import carry_out
-from vitral.training.settings.durations import budget_of
 from vitral.training.starting.opening import opened
 from vitral.weights.named.reach import without_network
 
@@ -80,21 +79,22 @@ def finetune(
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
     """
-    request = Request(
+    request = request_of(
         "fine-tune",
-        data=None if data is None else str(data),
-        source=None if source is None else str(source),
-        recipe=None if recipe is None else str(recipe),
-        overrides=tuple(overrides),
+        data=data,
+        source=source,
+        recipe=recipe,
+        overrides=overrides,
         image_size=image_size,
-        time=budget_of(time, budget_seconds),
+        time=time,
+        budget_seconds=budget_seconds,
         seed=seed,
         classes=classes,
         skip_bad_images=skip_bad_images,
         sweep=sweep,
         baselines=baselines,
         quick=quick,
-        out=None if out is None else Path(out),
+        out=out,
         resume=resume,
         overwrite=overwrite,
         data_changed=data_changed,

@@ -7,9 +7,8 @@ from vitral.data.classes import Reading
 from vitral.events import Listener
 from vitral.progress import show
 from vitral.training.candidates.result import RunResult
-from vitral.training.request import Request
+from vitral.training.request import request_of
 from vitral.training.run import run_request
-from vitral.training.settings.durations import budget_of
 
 
 def pretrain(
@@ -57,19 +56,20 @@ def pretrain(
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
     """
-    request = Request(
+    request = request_of(
         "pre-train",
-        data=None if data is None else str(data),
+        data=data,
         model=model,
-        recipe=None if recipe is None else str(recipe),
-        overrides=tuple(overrides),
+        recipe=recipe,
+        overrides=overrides,
         image_size=image_size,
-        time=budget_of(time, budget_seconds),
+        time=time,
+        budget_seconds=budget_seconds,
         seed=seed,
         classes=classes,
         skip_bad_images=skip_bad_images,
         baselines=False,
-        out=None if out is None else Path(out),
+        out=out,
         resume=resume,
         overwrite=overwrite,
         data_changed=data_changed,

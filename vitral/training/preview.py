@@ -7,9 +7,8 @@ from pathlib import Path
 from vitral.data.classes import Reading
 from vitral.events import Listener
 from vitral.progress import show
-from vitral.training.request import Kind, Request
+from vitral.training.request import Kind, Request, request_of
 from vitral.training.session import Run
-from vitral.training.settings.durations import budget_of
 from vitral.training.starting.opening import looked_at
 from vitral.training.starting.prepare import prepare
 from vitral.weights.named.reach import without_network
@@ -72,22 +71,22 @@ def plan(
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
     """
-    request = Request(
+    request = request_of(
         kind,
-        data=None if data is None else str(data),
-        source=None if source is None else str(source),
+        data=data,
+        source=source,
         model=model,
-        recipe=None if recipe is None else str(recipe),
-        overrides=tuple(overrides),
+        recipe=recipe,
+        overrides=overrides,
         image_size=image_size,
-        time=budget_of(time, None),
+        time=time,
         seed=seed,
         classes=classes,
         skip_bad_images=skip_bad_images,
         sweep=sweep,
         baselines=baselines,
         quick=quick,
-        out=None if out is None else Path(out),
+        out=out,
         resume=resume,
         offline=offline,
     )

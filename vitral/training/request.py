@@ -13,7 +13,7 @@ from vitral.data.classes import Reading, check_reading
 from vitral.data.open import parts_of_name
 from vitral.errors import RecipeError, TrainingError
 from vitral.overrides import spelled
-from vitral.training.settings.durations import seconds, written
+from vitral.training.settings.durations import budget_of, seconds, written
 
 Kind = Literal["fine-tune", "pre-train"]
 FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
@@ -162,6 +162,27 @@ class Request:
         words = [] if self.data is None else [repr(self.data)]
         words += [f"{name}={value!r}" for name, value in given.items() if value is not None]
         return f"vitral.{FUNCTIONS[self.kind]}({', '.join(words)})"
+
+
+def request_of(
+    kind: Kind,
+    *,
+    time: str | float | None = None,
+    budget_seconds: float | None = None,
+    **given: Any,  # noqa: ANN401  # of each field its own type
+) -> Request:
+    """Return the request of a call from Python, where names may be paths and the budget may come under its older name.
+
+    Args:
+        kind: "fine-tune" or "pre-train".
+        time: The budget.
+        budget_seconds: The older name of `time`.
+        given: The other fields of the request.
+
+    Raises:
+        RecipeError: The time is no duration, or was given twice.
+    """
+    return Request(kind, time=budget_of(time, budget_seconds), **given)
 
 
 def _anchored(change: str) -> str:
