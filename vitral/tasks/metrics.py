@@ -227,13 +227,18 @@ def _beside_chance(standing: Standing) -> str:
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share, which stays between 0 and 1 and holds for few trials too."""
-    share, z2 = successes / trials, Z_95**2
+    share, z2, reach = successes / trials, Z_95**2, wilson_reach(successes / trials, trials)
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    reach = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
     # At the ends the exact value is 0 or 1, which rounding would miss by a little.
     low = 0.0 if successes == 0 else centre - reach
     high = 1.0 if successes == trials else centre + reach
     return low, high
+
+
+def wilson_reach(share: float, trials: int) -> float:
+    """Return half the width of Wilson's 95 % interval, of any share of so many trials, 0 to 1."""
+    z2 = Z_95**2
+    return Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
 
 
 def evaluate_probabilities(

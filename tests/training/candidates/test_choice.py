@@ -3,9 +3,10 @@
 import pytest
 
 from vitral.tasks.chance import Z_95
+from vitral.tasks.metrics import wilson_reach
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.training.candidates.choice import PROBE, Candidate, choose, half_width
+from vitral.training.candidates.choice import PROBE, Candidate, choose
 from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, SEVERAL, TRAINED
 
 ACCURACY = SINGLE_LABEL.headline
@@ -44,7 +45,7 @@ def test_of_an_error_the_smaller_is_the_better() -> None:
 @pytest.mark.parametrize(("right", "images"), [(0, 5), (5, 5), (31, 34), (170, 340)])
 def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) -> None:
     # Its ends solve |p - share| = z sqrt(p (1 - p) / n).
-    share, width = right / images, half_width(right / images, images)
+    share, width = right / images, wilson_reach(right / images, images)
     centre = (share + Z_95**2 / (2 * images)) / (1 + Z_95**2 / images)
     for end in (centre - width, centre + width):
         assert abs(end - share) == pytest.approx(Z_95 * max(end * (1 - end) / images, 0) ** 0.5, abs=1e-9)

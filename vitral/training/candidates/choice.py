@@ -1,11 +1,10 @@
 """Which of several classifiers is kept: the best on the validation split, the cheapest among equals."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vitral.tasks.chance import Z_95
+from vitral.tasks.metrics import wilson_reach
 from vitral.tasks.task import Figure
 from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA
 
@@ -42,7 +41,7 @@ class Candidate:
         """Return the figure with its uncertainty, for people: half the width of a share's 95 % interval."""
         if not headline.is_share:
             return headline.text(self.figure)
-        return f"{headline.text(self.figure)} ± {100 * half_width(self.figure, self.images):.1f}"
+        return f"{headline.text(self.figure)} ± {100 * wilson_reach(self.figure, self.images):.1f}"
 
     def of(self) -> str:
         """Return what the figure is of."""
@@ -88,9 +87,3 @@ def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
         if headline.improves(candidate.figure, best.figure):
             best = candidate
     return Choice(tuple(candidates), best.name)
-
-
-def half_width(share: float, images: int) -> float:
-    """Return half the width of Wilson's 95 % interval of a share of so many images, 0 to 1."""
-    squared = Z_95**2
-    return Z_95 * math.sqrt(share * (1 - share) / images + squared / (4 * images**2)) / (1 + squared / images)
