@@ -182,9 +182,21 @@ def square_side(tokens: int) -> int:
     return math.isqrt(tokens)
 
 
-def cannot_hold(dialect: str, what: str) -> WeightsError:
+class NotHeld(WeightsError):
+    """A format cannot hold a network.
+
+    Attributes:
+        what: The part of the network, as its name stands in a sentence.
+    """
+
+    what: str
+
+
+def cannot_hold(dialect: str, what: str) -> NotHeld:
     """Return the error for a format that cannot hold something."""
-    return WeightsError(f"The format '{dialect}' cannot hold {what}.")
+    error = NotHeld(f"The format '{dialect}' cannot hold {what}.")
+    error.what = what
+    return error
 
 
 def headless(dialect: str, what: str) -> Rule:

@@ -11,7 +11,7 @@ from typing import Any
 from vitral.errors import VitralError, WeightsError
 from vitral.models.families import FAMILIES, family
 from vitral.models.model import ModelConfig
-from vitral.weights.dialect import BROKEN, Dialect, Reading, Stored, cannot_hold, meta_state, our_names
+from vitral.weights.dialect import BROKEN, Dialect, NotHeld, Reading, Stored, cannot_hold, meta_state, our_names
 from vitral.weights.layouts import Rule, written
 from vitral.weights.names import timm
 from vitral.weights.recognize import DIALECTS
@@ -120,8 +120,8 @@ def _proof(dialect: Dialect, config: ModelConfig) -> Proof | Refusal:
     try:
         rules = dialect.rules(config)
         described = dialect.describe(config) if dialect.describe else {}
-    except WeightsError as error:
-        what = str(error).partition(" cannot hold ")[2].rstrip(".")
+    except NotHeld as error:
+        what = error.what
         return Refusal(1, lambda: what)
     except BROKEN:
         return unreadable
