@@ -6,16 +6,12 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from vitral.cli.console import ConsoleListener
 from vitral.cli.plan import print_plan
 from vitral.cli.repeated import repeat_runs
-from vitral.cli.reporting import announce, write_run_report
-from vitral.cli.started import began
+from vitral.cli.reporting import train_and_report
 from vitral.cli.starts import compare
 from vitral.cli.training_options import FinetuneOptions, say_moved
 from vitral.studies.finetune import finetune_request
-from vitral.torchrun import is_main
-from vitral.training.request import Request
 
 
 def finetune(
@@ -49,14 +45,4 @@ def finetune(
     else:
         if sweep:
             say_moved("--sweep", "sweep")
-        train(options.request(), json=json)
-
-
-def train(request: Request, *, json: bool) -> None:
-    """Train, write the report, and print the result."""
-    with ConsoleListener() as listener:
-        result = finetune_request(request, started=began(), listener=listener)
-        if not is_main():
-            return  # the main process of the job prints it for all
-        report = write_run_report(result, listener=listener)
-    announce(result, report, json=json)
+        train_and_report(finetune_request, options.request(), json=json)

@@ -4,12 +4,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.cli.console import ConsoleListener
 from vitral.cli.plan import print_plan
-from vitral.cli.reporting import announce, write_run_report
-from vitral.cli.started import began
+from vitral.cli.reporting import train_and_report
 from vitral.cli.training_options import PretrainOptions
-from vitral.torchrun import is_main
 from vitral.training.run import run_request
 
 
@@ -29,10 +26,5 @@ def pretrain(
     request = (options or PretrainOptions()).request()
     if plan:
         print_plan(request, json=json)
-        return
-    with ConsoleListener() as listener:
-        result = run_request(request, started=began(), listener=listener)
-        if not is_main():
-            return  # the main process of the job says it for all
-        report = write_run_report(result, listener=listener)
-    announce(result, report, json=json)
+    else:
+        train_and_report(run_request, request, json=json)

@@ -1,15 +1,35 @@
 """The end of a training command: its report in the run folder, its scores on the screen."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from vitral.cli.command_line import COMMANDS, command_of, next_commands
-from vitral.cli.console import print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.started import began
 from vitral.events import Listener, Message
 from vitral.report.page import write_report
 from vitral.studies.run_report import run_report
+from vitral.torchrun import is_main
 from vitral.training.candidates.result import RunResult
+from vitral.training.request import Request
 from vitral.training.scoring.diagnosis import merged
+
+
+def train_and_report(train: Callable[..., RunResult], request: Request, *, json: bool) -> None:
+    """Carry out a training command: train, write the report, and print the result.
+
+    Args:
+        train: `finetune_request` or `run_request`.
+        request: What the command was given.
+        json: Whether to print JSON for programs.
+    """
+    with ConsoleListener() as listener:
+        result = train(request, started=began(), listener=listener)
+        if not is_main():
+            return  # the main process of the job prints it for all
+        report = write_run_report(result, listener=listener)
+    announce(result, report, json=json)
 
 
 def write_run_report(result: RunResult, *, listener: Listener) -> Path:

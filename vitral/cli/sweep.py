@@ -5,8 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.cli.finetune import train
+from vitral.cli.reporting import train_and_report
 from vitral.cli.training_options import FinetuneOptions
+from vitral.studies.finetune import finetune_request
 
 
 def sweep(*, options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None, json: bool = False) -> None:
@@ -16,4 +17,5 @@ def sweep(*, options: Annotated[FinetuneOptions | None, Parameter(name="*")] = N
         options: The request.
         json: Print JSON for programs.
     """
-    train(replace((options or FinetuneOptions()).request(), sweep=True), json=json)
+    request = replace((options or FinetuneOptions()).request(), sweep=True)
+    train_and_report(finetune_request, request, json=json)
