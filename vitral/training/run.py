@@ -90,7 +90,8 @@ def execute(whole: Run) -> RunResult:
     _announce(whole)
     resumed = whole.session.plan is not None and not whole.request.data_changed
     run, scoring = within_time(whole, whole.plan.validation if resumed else None)
-    _check_possible(run, scoring)
+    continues = run.request.resume and bool(distributed.broadcast(states(run.folder, run.plan)))
+    _check_possible(run, scoring, continues=continues)
     further = open_further(
         run.recipe, run.data.class_names, skip_bad_images=run.request.skip_bad_images, listener=run.listener
     )
@@ -106,12 +107,12 @@ def execute(whole: Run) -> RunResult:
         listener=run.listener,
     )
     run = _written_down(whole, run, scoring, batches, further)
-    first, why_alone = _try_first(run, scoring)
+    first, why_alone = _try_first(run, scoring, continues=continues)
     if first is not None and why_alone:
         run.listener(Message(why_alone))
         return finish(first_outcome(run, first), scoring, None)
     baselines = run_baselines(run, run.listener, None if first is None else first.fitted)
-    if run.plan.several and first is None and not _has_trained(run):
+    if run.plan.several and first is None and not continues:
         run = _with_one_attempt(run)
     return finish(try_attempts(run, scoring, batches, first), scoring, baselines)
 
@@ -143,14 +144,19 @@ def _written_down(whole: Run, run: Run, scoring: Scoring, batches: TrainingBatch
     return replace(run, plan=replace(plan, reasons=run.plan.reasons))
 
 
-def _try_first(run: Run, scoring: Scoring) -> tuple[FirstClassifier | None, str]:
+def _try_first(run: Run, scoring: Scoring, *, continues: bool) -> tuple[FirstClassifier | None, str]:
     """Return the first classifier, and why nothing is trained after it; empty where the run goes on with training.
 
     Where the time is over before there is anything, a small one is made all the same: late is better than nothing.
+
+    Args:
+        run: The run.
+        scoring: What it validates and scores.
+        continues: Whether it goes on with a training that was stopped.
     """
     if run.why_no_first:
         return None, ""
-    alone = bool(_why_alone(run, scoring))
+    alone = not continues and bool(_why_alone(run, scoring))
     seconds, after = math.inf, 0
     if run.clock.seconds is not None:
         left = run.clock.left()
@@ -166,21 +172,15 @@ def _try_first(run: Run, scoring: Scoring) -> tuple[FirstClassifier | None, str]
     if first is None:
         listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
         return None, ""
+    if continues:
+        return first, ""  # what was trained may have taken its place
     why = _why_alone(run, scoring)
-    if not _has_trained(run):  # else what was trained may have taken its place
-        listener(Message(f"{first.sentence(run)}{'.' if why else '; going on.'}"))
+    listener(Message(f"{first.sentence(run)}{'.' if why else '; going on.'}"))
     return first, why
 
 
-def _has_trained(run: Run) -> bool:
-    """Tell whether a run continues training that it began."""
-    return run.request.resume and bool(distributed.broadcast(states(run.folder, run.plan)))
-
-
 def _why_alone(run: Run, scoring: Scoring) -> str:
-    """Return why nothing is trained after the first classifier; empty if something is."""
-    if _has_trained(run):
-        return ""
+    """Return why nothing is trained after the first classifier of a run that has trained nothing; empty if something is."""
     if run.request.quick:
         return f"Nothing else was asked for; {argument('resume', True)} goes on with training."
     if scoring.validating is None:
@@ -212,7 +212,7 @@ def _with_one_attempt(run: Run) -> Run:
     return run
 
 
-def _check_possible(run: Run, scoring: Scoring) -> None:
+def _check_possible(run: Run, scoring: Scoring, *, continues: bool) -> None:
     """Refuse a run that could not deliver what is requested, before anything of it is written.
 
     Raises:
@@ -222,7 +222,7 @@ def _check_possible(run: Run, scoring: Scoring) -> None:
     if run.request.quick:
         if why:
             raise TrainingError(f"{quick} stops after the first classifier, and this run has none: {why}.")
-        if _has_trained(run):
+        if continues:
             raise TrainingError(f"The run in '{run.folder}' is past its first classifier; continue it without {quick}.")
     if why and is_too_short(run, scoring):
         refuse(run, scoring)
