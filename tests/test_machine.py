@@ -41,3 +41,32 @@ def test_int8_is_there_only_where_its_sums_are_exact(instructions: str, exact: s
     settings = {**os.environ, "ONEDNN_MAX_CPU_ISA": instructions}
     found = subprocess.run([sys.executable, "-c", program], env=settings, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == exact
+
+
+def test_the_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
+    assert machine.free_bytes() > 1 << 20
+    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\n")
+    assert machine.free_bytes() == 400 * 1024
+    (tmp_path / "memory.current").write_text("1000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine.free_bytes() == 400 * 1024
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert machine.free_bytes() == 4000
+    (tmp_path / "memory.current").write_text("5000\n")
+    (tmp_path / "memory.stat").write_text("anon 800\nfile 4200\ninactive_file 3900\nactive_file 300\n")
+    assert machine.free_bytes() == 3900
+
+
+def test_all_memory_is_the_least_of_what_machine_and_container_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
+    assert machine.memory_bytes() is None
+    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine.memory_bytes() == 900 * 1024
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert machine.memory_bytes() == 5000

@@ -1,7 +1,9 @@
 """The properties of this machine that decide how to compute."""
 
+import contextlib
 import ctypes
 import functools
+import os
 import platform
 import sys
 import time
@@ -18,6 +20,8 @@ M_MMAP_THRESHOLD = -3
 BLOCK_LIMIT = 1 << 30  # bytes; the largest value of either threshold on every platform
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
+MEMORY_FILE = Path("/proc/meminfo")
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container, where Linux says it
 FORGET_PEAK = "5"  # written to CLEAR, it resets the peak (proc(5))
 PRODUCT_SIZE = 4096  # rows and columns of the products that measure a machine
 PROBED = 64  # rows and columns of a product that only shows whether the machine is able to
@@ -132,5 +136,38 @@ def peak_memory_of(act: Callable[[], Result]) -> tuple[Result, int | None]:
 
 def _resident(name: str) -> int:
     """Return a figure of this process's memory, bytes."""
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
-    return int(line.split()[1]) << 10
+    return _entry(STATUS, f"{name}:") << 10
+
+
+def memory_bytes() -> int | None:
+    """Return all memory that this machine has, or that the container may take; None where the system does not say."""
+    limits = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        limits.append(1024 * _entry(MEMORY_FILE, "MemTotal:"))
+    with contextlib.suppress(OSError, ValueError):  # "max" without a limit
+        limits.append(int((CONTROL_GROUP / "memory.max").read_text()))
+    return min(limits) if limits else None
+
+
+def free_bytes() -> int:
+    """Return the memory that this machine, or the container, has to give; half of all where the system does not say."""
+    free = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        free.append(1024 * _entry(MEMORY_FILE, "MemAvailable:"))
+    with contextlib.suppress(OSError, ValueError):  # "max" without a limit
+        most, used = (int((CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        free.append(max(most - used + _given_back(), 0))
+    return min(free) if free else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _given_back() -> int:
+    """Return the memory of the container that its kernel gives back when it is needed: files read a while ago, for the most."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        return _entry(CONTROL_GROUP / "memory.stat", "inactive_file")
+    return 0
+
+
+def _entry(path: Path, name: str) -> int:
+    """Return the number behind a name in a file of the system's."""
+    lines = (line.split() for line in path.read_text().splitlines())
+    return next(int(line[1]) for line in lines if line[0] == name)

@@ -225,7 +225,7 @@ def test_a_kept_image_cannot_be_written_to(photos: Path) -> None:
 
 
 def test_too_little_memory_is_said_in_a_line(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_cache, "_free_bytes", lambda: 60_000)
+    monkeypatch.setattr(image_cache, "free_bytes", lambda: 60_000)
     said: list[Event] = []
     recipe = Recipe(batch_size=4)
     made = training_batches(source(photos), recipe, image_size=SIZE, augmentation=KEPT, listener=said.append)
@@ -263,19 +263,3 @@ def test_an_image_that_cannot_be_read_is_named_when_it_is_learned_from(tmp_path:
     for _ in range(2):
         with pytest.raises(ImageError, match="zero"):
             images.image(0)
-
-
-def test_the_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_cache, "MEMORY", tmp_path / "meminfo")
-    monkeypatch.setattr(image_cache, "CONTROL_GROUP", tmp_path)
-    assert image_cache._free_bytes() > 1 << 20
-    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\n")
-    assert image_cache._free_bytes() == 400 * 1024
-    (tmp_path / "memory.current").write_text("1000\n")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert image_cache._free_bytes() == 400 * 1024
-    (tmp_path / "memory.max").write_text("5000\n")
-    assert image_cache._free_bytes() == 4000
-    (tmp_path / "memory.current").write_text("5000\n")
-    (tmp_path / "memory.stat").write_text("anon 800\nfile 4200\ninactive_file 3900\nactive_file 300\n")
-    assert image_cache._free_bytes() == 3900

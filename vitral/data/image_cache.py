@@ -4,7 +4,6 @@ import contextlib
 import mmap
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ from vitral.data.source import Source
 from vitral.errors import ImageError
 from vitral.images.augment import Augmentation, decoding_factor, kept_shape, shrunk
 from vitral.images.decode import Pixels, Shrink
+from vitral.machine import free_bytes
 
 SHARE = 0.25  # of the free memory that kept images may take
 PROBES = 16  # images that are decoded to find the size of the kept ones
 ROOM = 1.5  # room for an image, as a multiple of the largest probed one where they differ
 HEAD = 16  # bytes before an image, for its kept and its whole height and width
 ALIGNED = 16  # bytes that the room of an image is a multiple of
-MEMORY = Path("/proc/meminfo")
-CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 class CachedImages:
@@ -42,7 +40,7 @@ class CachedImages:
         self, source: Source, augmentation: Augmentation, size: tuple[int, int], *, limit: int | None = None
     ) -> None:
         self._source, self._augmentation, self._size = source, augmentation, size
-        self._limit = int(_free_bytes() * SHARE / distributed.world()) if limit is None else limit
+        self._limit = int(free_bytes() * SHARE / distributed.world()) if limit is None else limit
         self._slots, self._ready = np.zeros((0, 0), np.uint8), np.zeros(0, np.uint8)
         self._opened = False
 
@@ -120,26 +118,3 @@ class CachedImages:
 
 def _for_another_process(source: Source, augmentation: Augmentation, size: tuple[int, int], limit: int) -> CachedImages:
     return CachedImages(source, augmentation, size, limit=limit // (os.cpu_count() or 1))
-
-
-def _given_back() -> int:
-    """Return the memory of the container that its kernel gives back when it is needed: files read a while ago, for the most."""
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        return _entry(CONTROL_GROUP / "memory.stat", "inactive_file")
-    return 0
-
-
-def _entry(path: Path, name: str) -> int:
-    lines = (line.split() for line in path.read_text().splitlines())
-    return next(int(line[1]) for line in lines if line[0] == name)
-
-
-def _free_bytes() -> int:
-    """Return the memory that this machine, or the container, has to give; half of all where the system does not say."""
-    free = []
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        free.append(1024 * _entry(MEMORY, "MemAvailable:"))
-    with contextlib.suppress(OSError, ValueError):  # "max" without a limit
-        most, used = (int((CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-        free.append(max(most - used + _given_back(), 0))
-    return min(free) if free else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

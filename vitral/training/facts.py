@@ -5,7 +5,6 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from vitral.evaluation.evaluate import predict_probabilities
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels
 from vitral.images.detail import detail_side
+from vitral.machine import memory_bytes
 from vitral.models.cost import count_macs, count_parameters
 from vitral.tasks.task import Targets, Task
 from vitral.training.clock import MEASURING_SHARE, READING_SECONDS, TIMED_IMAGES_SHARE
@@ -39,8 +39,6 @@ SAMPLED_IMAGES = 16  # whose sizes are looked at
 # Of all memory, and not of what happens to be free: the number of parts decides the order of sums, and with it the last bits.
 HOST_SHARE = 0.5
 DEVICE_SHARE = 0.85
-CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")  # what a container may take, where Linux says it
-MEMORY = Path("/proc/meminfo")
 # Bytes a parameter: weight, gradient and two moments in float32, the average where there is one, and a bf16 copy.
 STATE_BYTES = 4 * 4 + 2
 WEIGHT_BYTES = 4 + 2  # of a parameter that does not learn
@@ -275,12 +273,8 @@ def usable_bytes(device: torch.device) -> int | None:
     """Return the bytes that a run may plan with on a device; None where the system does not say."""
     if device.type == "cuda":
         return int(DEVICE_SHARE * torch.cuda.get_device_properties(device).total_memory)
-    limits = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        limits.append(1024 * int(MEMORY.read_text().split()[1]))  # "MemTotal:  24590000 kB" is its first line
-    with contextlib.suppress(OSError, ValueError):
-        limits.append(int(CONTROL_GROUP.read_text()))  # "max" without a limit
-    return int(HOST_SHARE * min(limits)) if limits else None
+    most = memory_bytes()
+    return None if most is None else int(HOST_SHARE * most)
 
 
 def training_speed(device: torch.device) -> float:
@@ -289,18 +283,16 @@ def training_speed(device: torch.device) -> float:
     maps = torch.zeros(SPEED_IMAGES, SPEED_CHANNELS, SPEED_SIDE, SPEED_SIDE, device=device).to(
         memory_format=torch.channels_last
     )
-    seconds = min(_convolution_seconds(maps.requires_grad_(), weight.requires_grad_()) for _ in range(SPEED_ROUNDS))
+    maps.requires_grad_()
+    weight.requires_grad_()
+    seconds = min(timed(lambda: _convolve(maps, weight), device) for _ in range(SPEED_ROUNDS))
     return NETWORK_SHARE * SPEED_IMAGES * SPEED_SIDE**2 * SPEED_CHANNELS**2 * 9 / seconds
 
 
-def _convolution_seconds(maps: Tensor, weight: Tensor) -> float:
-    start = time.perf_counter()
+def _convolve(maps: Tensor, weight: Tensor) -> None:
     with autocast(maps.device, "auto"):
         result = functional.conv2d(maps, weight, padding=1)
     result.float().sum().backward()  # type: ignore[no-untyped-call]
-    if maps.device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def measure(
@@ -336,21 +328,17 @@ def measure(
 
 def time_images(classifier: Classifier, source: Source, seconds: float) -> float:
     """Return the seconds of one image read and put through the network: two are timed, and more where `seconds` allow."""
-    first = Subset(source, range(min(WARM_IMAGES, len(source))))
-    _predicting_seconds(classifier, first)
-    cost = _predicting_seconds(classifier, first) / len(first)
-    if (
-        distributed.broadcast(cost * MORE_IMAGES > seconds) or len(source) <= WARM_IMAGES
-    ):  # the processes share the images
-        return cost
-    some = Subset(source, range(min(WARM_IMAGES + MORE_IMAGES, len(source))))
-    return _predicting_seconds(classifier, some) / len(some)
 
+    def an_image(count: int) -> float:
+        images = Subset(source, range(min(count, len(source))))
+        start = time.perf_counter()
+        predict_probabilities(classifier, images)
+        return (time.perf_counter() - start) / len(images)
 
-def _predicting_seconds(classifier: Classifier, source: Source) -> float:
-    start = time.perf_counter()
-    predict_probabilities(classifier, source)
-    return time.perf_counter() - start
+    an_image(WARM_IMAGES)
+    cost = an_image(WARM_IMAGES)
+    enough = distributed.broadcast(cost * MORE_IMAGES > seconds)  # the processes share the images
+    return cost if enough or len(source) <= WARM_IMAGES else an_image(WARM_IMAGES + MORE_IMAGES)
 
 
 @contextlib.contextmanager
