@@ -1,7 +1,6 @@
 """`vitral quantize`: layers stay in fp32 until accuracy holds on real digits; the folder keeps it; no test image is seen."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,21 +30,6 @@ from vitral.inference.ranges import LayerFit, find_ranges
 from vitral.machine import has_int8
 
 pytestmark = pytest.mark.skipif(not has_int8(), reason="needs a CPU that multiplies 8-bit integers")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on the digits, long enough to be right most of the time."""
-    out = tmp_path_factory.mktemp("run") / "run"
-    network = ["model=vit-mu4", "depth=3"]
-    steps = ["steps=300", "batch_size=64", "optimizer.lr=0.003", "workers=0", "evaluation.every_steps=300"]
-    vitral.finetune("digits", recipe="scratch", out=out, overrides=[*network, *steps], baselines=False, listener=ignore)
-    return out
-
-
-@pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(trained, tmp_path / "run")
 
 
 @pytest.fixture(autouse=True)

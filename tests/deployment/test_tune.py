@@ -1,7 +1,6 @@
 """`vitral tune`: the most accurate setting within the limit on real digits; the folder keeps it and every command takes it."""
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,21 +31,6 @@ from vitral.models.create import create_model
 from vitral.report.speed_charts import TUNE_MARK, tuning_chart
 
 COSTS = {"fp32": 1.0, "bf16": 0.6, "int8": 0.5}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on the digits, long enough to be right most of the time."""
-    out = tmp_path_factory.mktemp("run") / "run"
-    network = ["model=vit-mu4", "depth=3"]
-    steps = ["steps=300", "batch_size=64", "optimizer.lr=0.003", "workers=0", "evaluation.every_steps=300"]
-    vitral.finetune("digits", recipe="scratch", out=out, overrides=[*network, *steps], baselines=False, listener=ignore)
-    return out
-
-
-@pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(trained, tmp_path / "run")
 
 
 def cost(predictor: Predictor) -> float:
