@@ -31,9 +31,8 @@ from vitral.owners import Owner, this_process
 LOCK_FILE = ".vitral-lock"
 RENEWED_SECONDS = 10.0  # between two signs of life
 DEAD_SECONDS = 60.0  # without a sign of life, after which another machine's process counts as dead
-SETTLING_SECONDS = (
-    0.5  # in which two processes that take the lock at once see each other, where the system has no locks
-)
+# In which two processes that take the lock at once see each other, where the system has no locks
+SETTLING_SECONDS = 0.5
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 _held: set[str] = set()  # folders of this process: the system's lock does not keep out its own threads

@@ -16,13 +16,8 @@ from vitral.training.settings.recipe import Recipe, load_recipe
 FINER_SIDE = 1.5  # times the side of the images, for which the network's patches are finer: 336 pixels in place of 224
 # Seconds of an update beside one of all weights.
 COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, ANEW: 1.2, FINER: FINER_SIDE**2}
-FIRST_TO_PAY = (
-    ANEW,
-    LORA,
-    LAST,
-    ALL,
-    FINER,
-)  # what is tried where there is time for one; the second, too, where for two
+# What is tried where there is time for a single attempt; the second, too, where there is time for two.
+FIRST_TO_PAY = (ANEW, LORA, LAST, ALL, FINER)
 LEARNING_SHARE = 1 / 3  # of the blocks, where the last ones learn
 # Weights, below which a start is worth little where there is time to learn them anew: ours have fewer, the published ones of
 # the catalog more (T2T-ViT-7 four million).

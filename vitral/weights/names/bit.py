@@ -12,9 +12,8 @@ from vitral.weights.layouts import CONVOLUTION, DENSE_KERNEL, POINTWISE, SAME, L
 from vitral.weights.names import transformers
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
 
-FINE_TUNED_SIZE = (
-    480  # pixels, for the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
-)
+# Pixels, for the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
+FINE_TUNED_SIZE = 480
 TORCH_EPS = 1e-8  # of timm and transformers
 TIMM_IMAGES = dataclasses.replace(
     ORIGINAL_PREPROCESSING,
