@@ -2,6 +2,8 @@
 
 import os
 import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress
 from vitral.images.preprocessing import PHOTOS
 from vitral.training.clock import TOLERANCE_SECONDS
+from vitral.training.records import checkpoints
 from vitral.training.records.checkpoints import load_newest
 
 
@@ -73,6 +76,20 @@ def test_a_stopped_run_resumes_to_the_same_bits_and_figures(
     assert run.bits() == other_run.bits()
     assert (resumed.best_step, resumed.best_accuracy) == (whole.best_step, whole.best_accuracy)
     assert resumed.history == whole.history
+
+
+def test_an_error_leaves_no_thread_that_still_writes_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(path: Path) -> None:
+        time.sleep(0.5)
+
+    def failing(event: Event) -> None:
+        if isinstance(event, Progress) and event.done == 11:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(checkpoints, "sync_file", slowly)
+    with pytest.raises(ZeroDivisionError):
+        run.train(listener=failing)
+    assert [path.name for path in checkpoints.checkpoints(run.folder / "checkpoints")] == ["step-00000010"]
 
 
 def test_signals_are_ours_only_while_training(run: Run) -> None:

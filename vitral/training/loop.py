@@ -216,6 +216,9 @@ class _Trainer:
                         if self.state.step >= self.state.total_steps or self.state.step != expected:
                             break  # the end, or a return to a checkpoint, after which other batches come
             self.writer.wait()
+        except BaseException:
+            self.writer.drain()  # who goes on with the run at once must not meet a thread that writes into its folder
+            raise
         finally:
             log.close()
         return self.result(_signal(request) if request.received() else None)

@@ -146,6 +146,14 @@ class Writer:
             error, self._error = self._error, None
             raise error
 
+    def drain(self) -> None:
+        """Let a checkpoint that is being written be finished, because an error ends the training; its own error is dropped.
+
+        A process that writes its own part of one does not wait, because the others may be lost.
+        """
+        if self._thread is not None and self.peers is None:
+            self._thread.join()
+
     def _write(self, state: State, tensors: dict[str, Piece]) -> None:
         try:
             save_checkpoint(
