@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from tests.cases import every_case
+from tests.images.sources import augment
 from vitral.data.digits import open_digits
 from vitral.data.loader import TrainingBatches, load_evaluation, load_training
 from vitral.data.sampling import batch_indices
 from vitral.data.splits import stratified
 from vitral.errors import ImageError
-from vitral.images.augment import Augmentation, augment, inception_box
+from vitral.images.augment import Augmentation, inception_box
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 

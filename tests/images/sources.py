@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageChops, ImageEnhance, ImageOps
 
+from vitral.images.augment import Augmentation, TrainingView, training_view
+
 Pixels = Any  # whole numbers, (height, width, 3)
 MEAN = (124, 116, 104)
 
@@ -18,6 +20,11 @@ def photo(height: int = 24, width: int = 22, seed: int = 0) -> Pixels:
     channels = [rows * 255 / height, columns * 255 / width, 127 + 90 * np.sin(rows / 2) * np.cos(columns / 3)]
     noise = rng.normal(0, 25, (height, width, 3))
     return np.clip(np.stack(channels, -1) + noise, 9, 240).astype(np.uint8)
+
+
+def augment(image: Pixels, how: Augmentation, **told: Any) -> TrainingView:  # noqa: ANN401
+    """Return a random view of an image that is decoded already."""
+    return training_view(lambda shrink: image, how, **told)
 
 
 def timm_operation(name: str, magnitude: float, sign: int, resample: Image.Resampling) -> Callable[[Pixels], Pixels]:

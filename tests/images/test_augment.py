@@ -12,7 +12,8 @@ from PIL import Image
 from torchvision import transforms
 
 from tests.cases import every_case
-from vitral.images.augment import Augmentation, _padded, augment, resized_box, training_view
+from tests.images.sources import augment
+from vitral.images.augment import Augmentation, _padded, resized_box, training_view
 from vitral.images.decode import Pixels, Shrink, read_image
 
 

@@ -10,7 +10,7 @@ import torch
 from torchvision.transforms import RandomResizedCrop
 
 from tests.cases import every_case
-from vitral.images import augment as module
+from tests.images.sources import augment
 from vitral.images.augment import Augmentation, inception_box, resized_box, training_view
 from vitral.images.decode import Pixels, Shrink
 
@@ -160,7 +160,7 @@ def maps(how: Augmentation, count: int, size: int = 60) -> np.ndarray:
     found = []
     for seed in range(count):
         rng = np.random.default_rng(seed)
-        view = pixels_of(module.augment(image.round().astype(np.uint8), how, size=(size, size), rng=rng))
+        view = pixels_of(augment(image.round().astype(np.uint8), how, size=(size, size), rng=rng))
         seen = (view[:2, 12:48, 12:48].reshape(2, -1).astype(float) - ramp.mean()) / step
         found.append(np.linalg.lstsq(known, seen.T, rcond=None)[0].T)
     return np.array(found)
@@ -204,13 +204,11 @@ def test_a_shift_is_a_share_of_each_side_and_the_edge_goes_on_beyond() -> None:
     image[:, :2] = 10
     for seed in range(20):
         view = pixels_of(
-            module.augment(image, Augmentation(**PLAIN, shift=1.0), size=(20, 60), rng=np.random.default_rng(seed))
+            augment(image, Augmentation(**PLAIN, shift=1.0), size=(20, 60), rng=np.random.default_rng(seed))
         )
         assert set(np.unique(view)) <= set(range(10, 91))  # nothing black comes in
     reach = [
-        pixels_of(
-            module.augment(image, Augmentation(**PLAIN, shift=0.5), size=(20, 60), rng=np.random.default_rng(seed))
-        )
+        pixels_of(augment(image, Augmentation(**PLAIN, shift=0.5), size=(20, 60), rng=np.random.default_rng(seed)))
         for seed in range(60)
     ]
     dark = [int((view[0, 10] < 50).sum()) for view in reach]
@@ -222,13 +220,13 @@ def test_what_is_not_asked_for_does_not_happen() -> None:
     image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
     how = Augmentation(**PLAIN)
     for seed in range(5):
-        view = pixels_of(module.augment(image, how, size=(16, 16), rng=np.random.default_rng(seed)))
+        view = pixels_of(augment(image, how, size=(16, 16), rng=np.random.default_rng(seed)))
         assert np.array_equal(view.transpose(1, 2, 0), image)
 
 
 def test_a_whole_factor_is_averaged_away_before_a_bilinear_resize() -> None:
     image = np.random.default_rng(0).integers(0, 256, (33, 47, 3), dtype=np.uint8)
-    view = pixels_of(module.augment(image, Augmentation(**PLAIN), size=(8, 11), rng=np.random.default_rng(0)))
+    view = pixels_of(augment(image, Augmentation(**PLAIN), size=(8, 11), rng=np.random.default_rng(0)))
     means = image[:32, :44].astype(float).reshape(8, 4, 11, 4, 3).mean(axis=(1, 3))
     assert np.abs(view.transpose(1, 2, 0) - means).max() <= 1
 

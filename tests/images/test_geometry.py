@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from tests.cases import every_case
+from tests.images.sources import augment
 from vitral.images import pillow_operations, tensorflow_operations
-from vitral.images.augment import Augmentation, augment, training_view
+from vitral.images.augment import Augmentation, training_view
 from vitral.images.decode import Pixels, Shrink, read_image
 from vitral.images.geometry import Affine, Crop, Flip, Geometry, Mask, Pad, Resize
 from vitral.images.pillow_operations import Canvas

@@ -12,7 +12,7 @@ from tests.cases import every_case
 from tests.images.sources import MEAN, big_vision_operation, photo, timm_operation
 from vitral.images import pillow_operations, tensorflow_operations
 from vitral.images.pillow_operations import Canvas
-from vitral.images.policies import AUTOAUGMENT, BIG_VISION, IMAGENET, TIMM, Settings, check_magnitude
+from vitral.images.policies import AUTOAUGMENT, BIG_VISION, IMAGENET, TIMM, Settings, check_policy
 
 BILINEAR, BICUBIC, NEAREST = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.NEAREST
 MAGNITUDES = (0.0, 1.0, 3.0, 5.5, 9.0, 10.0)
@@ -274,7 +274,7 @@ def test_values_at_autoaugments_strengths() -> None:
 )
 def test_magnitudes_beyond_the_source_are_refused(policy: Any, magnitude: float, spread: float, says: str) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match=says):
-        check_magnitude(policy, magnitude, spread)
+        check_policy(policy, magnitude, spread)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_magnitudes_beyond_the_source_are_refused(policy: Any, magnitude: float,
     ],
 )
 def test_magnitudes_that_a_source_defines_are_taken(policy: Any, magnitude: float, spread: float) -> None:  # noqa: ANN401
-    check_magnitude(policy, magnitude, spread)
+    check_policy(policy, magnitude, spread)
 
 
 def test_what_a_policy_is_told_by_default() -> None:

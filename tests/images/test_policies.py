@@ -13,11 +13,11 @@ from torchvision.transforms import functional as torchvision_functional
 from torchvision.transforms.autoaugment import AutoAugment, _apply_op
 
 from tests.cases import every_case
-from tests.images.sources import MEAN, Pixels, big_vision_operation, photo, timm_operation
+from tests.images.sources import MEAN, Pixels, augment, big_vision_operation, photo, timm_operation
 from vitral import plugins
 from vitral.errors import PluginError, RecipeError
 from vitral.images import pillow_operations
-from vitral.images.augment import Augmentation, augment
+from vitral.images.augment import Augmentation
 from vitral.images.policies import POLICIES, Policy, Settings, apply_policy, check_policy, jitter
 from vitral.training.settings.recipe import list_recipes, load_recipe
 
@@ -381,4 +381,4 @@ def test_a_magnitude_that_the_source_does_not_define_is_refused_in_one_line(
 
 def test_a_policy_that_there_is_not_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match=f"^there is no policy 'autoaugmnt'; there are {', '.join(POLICIES)}$"):
-        check_policy("autoaugmnt")
+        check_policy("autoaugmnt", 9.0, 0.0)

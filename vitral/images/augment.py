@@ -22,8 +22,8 @@ from vitral.images.policies import (
     Policy,
     Settings,
     apply_policy,
-    check_magnitude,
     check_policy,
+    drawn_interpolation,
     jitter,
 )
 
@@ -95,9 +95,8 @@ class Augmentation:
     repeats: Annotated[int, Ge(1), Le(100)] = 1
 
     def __post_init__(self) -> None:
-        """Refuse a magnitude that the policy's source does not define, by a `ValueError`."""
-        check_policy(self.policy)
-        check_magnitude(self.policy, self.magnitude, self.magnitude_std)
+        """Refuse an unknown policy, or a magnitude that its source does not define, by a `ValueError`."""
+        check_policy(self.policy, self.magnitude, self.magnitude_std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,59 +137,18 @@ def training_view(
     def shrink(height: int, width: int) -> int:
         box = _box((height, width), augmentation, rng) if boxed else (0, 0, height, width)
         drawn.append((box, (height, width)))
-        return _whole_factor(box, size) if augmentation.decode == "scaled" else 1
+        return decoding_factor(box[2:], size) if augmentation.decode == "scaled" else 1
 
     scaled = augmentation.decode == "kept" or (augmentation.decode == "scaled" and boxed)
     image = read(shrink if scaled else None)
-    if not drawn:  # the format ignores `shrink`
-        return augment(image, augmentation, size=size, rng=rng, fill=fill, mirrored=mirrored)
+    if not drawn:  # the image is decoded whole
+        shrink(image.shape[0], image.shape[1])
     box, original = drawn[0]
     decoded = () if image.shape[:2] == original else (Resize(*image.shape[:2]),)
     if boxed:
         image, cut = _cut(image, _scaled(box, image.shape[0] / original[0]))
     else:
         image, cut = _placed(image, augmentation, size, rng)
-    return _view(image, Geometry(original, (*decoded, *cut)), augmentation, size, rng, fill, mirrored)
-
-
-def augment(
-    image: Pixels,
-    augmentation: Augmentation,
-    *,
-    size: tuple[int, int],
-    rng: np.random.Generator,
-    fill: Colour = GREY,
-    mirrored: bool | None = None,
-) -> TrainingView:
-    """Return a random view of an image at `size` (height, width): a pure function of image, generator and `mirrored`."""
-    original = image.shape[:2]
-    if augmentation.crop in ("inception", "resized"):
-        image, steps = _cut(image, _box(original, augmentation, rng))
-    else:
-        image, steps = _placed(image, augmentation, size, rng)
-    return _view(image, Geometry(original, steps), augmentation, size, rng, fill, mirrored)
-
-
-def _view(
-    image: Pixels,
-    before: Geometry,
-    augmentation: Augmentation,
-    size: tuple[int, int],
-    rng: np.random.Generator,
-    fill: Colour,
-    mirrored: bool | None,
-) -> TrainingView:
-    """Return the view made from the crop of an image.
-
-    Args:
-        image: The crop.
-        before: The transforms that led to the crop.
-        augmentation: The augmentation that varies the view.
-        size: The view's height and width, pixels.
-        rng: The generator of every random choice.
-        fill: The colour that timm's RandAugment puts beyond the edge.
-        mirrored: Whether the view is mirrored; None to draw it.
-    """
     view, resized = _resize(image, size, augmentation, rng)
     turned: Steps = ()
     if augmentation.shift or augmentation.rotate or augmentation.scale:
@@ -203,8 +161,8 @@ def _view(
         view = jitter(view, augmentation.jitter, rng)
     planes = np.empty((3, *size), dtype=np.uint8)
     cv2.split(np.ascontiguousarray(view), list(planes))  # a transposed copy would take ten times as long
-    steps = (*before.steps, *resized, *turned, *flipped, *moved)
-    return TrainingView(torch.from_numpy(planes), Geometry(before.original, steps))
+    steps = (*decoded, *cut, *resized, *turned, *flipped, *moved)
+    return TrainingView(torch.from_numpy(planes), Geometry(original, steps))
 
 
 def _policy_settings(augmentation: Augmentation, fill: Colour) -> Settings:
@@ -271,18 +229,11 @@ def resized_box(shape: tuple[int, int], min_area: float, rng: np.random.Generato
     return (rows - height) // 2, (columns - width) // 2, height, width
 
 
-def _whole_factor(box: Box, size: tuple[int, int]) -> int:
-    """Return the largest factor by which the image may shrink with the box still as large as the view."""
-    room = min(box[2] / size[0], box[3] / size[1])
-    return next(factor for factor in (8, 4, 2, 1) if factor <= max(room, 1.0))
-
-
 def _scaled(box: Box, factor: float) -> Box:
     top, left, height, width = box
-    rows, columns = (
-        (round(start * factor), round((start + size) * factor)) for start, size in ((top, height), (left, width))
-    )
-    return rows[0], columns[0], max(1, rows[1] - rows[0]), max(1, columns[1] - columns[0])
+    bottom, right = round((top + height) * factor), round((left + width) * factor)
+    top, left = round(top * factor), round(left * factor)
+    return top, left, max(1, bottom - top), max(1, right - left)
 
 
 def _cut(image: Pixels, box: Box) -> Moved:
@@ -332,16 +283,10 @@ def _random_crop(image: Pixels, size: tuple[int, int], rng: np.random.Generator)
     return _cut(image, (top, left, *size))
 
 
-def _interpolation(augmentation: Augmentation, rng: np.random.Generator) -> str:
-    if augmentation.interpolation == "random":
-        return "bicubic" if rng.random() < 0.5 else "bilinear"
-    return augmentation.interpolation
-
-
 def _resize(image: Pixels, size: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator) -> Moved:
     if image.shape[:2] == size:
         return image, ()
-    interpolation = _interpolation(augmentation, rng)
+    interpolation = drawn_interpolation(augmentation.interpolation, rng)
     if interpolation == "bicubic" or augmentation.crop in ANTIALIASED:
         planes = torch.from_numpy(np.require(image, requirements=["W"])).permute(2, 0, 1)[None]
         resized = functional.interpolate(planes, size, mode=interpolation, align_corners=False, antialias=True)

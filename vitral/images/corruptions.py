@@ -17,6 +17,8 @@ from jaxtyping import Float32
 from vitral.images.decode import Pixels
 
 Image = Float32[np.ndarray, "height width 3"]  # 0 to 1
+Planes = Float32[np.ndarray, "height width channels"]
+Kernel = Float32[np.ndarray, "side side"]
 Corruption = Callable[[Image, int, np.random.Generator], Image]
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -106,7 +108,7 @@ def _snow(image: Image, level: int, rng: np.random.Generator) -> Image:
 def _frost(image: Image, level: int, rng: np.random.Generator) -> Image:
     opacity, crust = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[level]
     height, width = image.shape[:2]
-    rough = _plasma(max(height, width), 1.7, rng)[:height, :width, None]
+    rough = _plasma(image.shape, 1.7, rng)
     # Needles of ice grow from the seeds in six directions.
     seeds = (rng.random((height, width, 1)) < 0.01).astype(np.float32)
     needles = sum((_filtered(seeds, _streak(14, 7, degrees)) for degrees in range(0, 360, 60)), np.zeros_like(seeds))
@@ -116,9 +118,8 @@ def _frost(image: Image, level: int, rng: np.random.Generator) -> Image:
 
 def _fog(image: Image, level: int, rng: np.random.Generator) -> Image:
     strength, decay = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))[level]
-    height, width = image.shape[:2]
     most = image.max()
-    mist = _plasma(max(height, width), decay, rng)[:height, :width, None]
+    mist = _plasma(image.shape, decay, rng)
     return ((image + strength * mist) * most / (most + strength)).astype(np.float32)
 
 
@@ -208,14 +209,12 @@ def _gaussian(
     return np.asarray(cv2.GaussianBlur(image, (side, side), sigma, borderType=cv2.BORDER_REFLECT_101))
 
 
-def _filtered(
-    image: Float32[np.ndarray, "height width channels"], kernel: Float32[np.ndarray, "side side"]
-) -> Float32[np.ndarray, "height width channels"]:
+def _filtered(image: Planes, kernel: Kernel) -> Planes:
     filtered = np.asarray(cv2.filter2D(image, -1, kernel, borderType=cv2.BORDER_REFLECT_101))
     return filtered.reshape(image.shape)
 
 
-def _disk(radius: int, soft: float) -> Float32[np.ndarray, "side side"]:
+def _disk(radius: int, soft: float) -> Kernel:
     """Return the kernel of a lens out of focus: a disk with a softened rim."""
     reach = np.arange(-max(8, radius), max(8, radius) + 1)
     columns, rows = np.meshgrid(reach, reach)
@@ -225,7 +224,7 @@ def _disk(radius: int, soft: float) -> Float32[np.ndarray, "side side"]:
     return kernel / kernel.sum()
 
 
-def _streak(radius: int, sigma: float, degrees: float) -> Float32[np.ndarray, "side side"]:
+def _streak(radius: int, sigma: float, degrees: float) -> Kernel:
     """Return the kernel of a motion: a line that begins in the middle and fades like a Gaussian."""
     side = 2 * radius + 1
     kernel = np.zeros((side, side), dtype=np.float32)
@@ -236,9 +235,7 @@ def _streak(radius: int, sigma: float, degrees: float) -> Float32[np.ndarray, "s
     return kernel / kernel.sum()
 
 
-def _zoomed(
-    image: Float32[np.ndarray, "height width channels"], zoom: float
-) -> Float32[np.ndarray, "height width channels"]:
+def _zoomed(image: Planes, zoom: float) -> Planes:
     """Return the middle of an image, enlarged to its size."""
     height, width = image.shape[:2]
     rows, columns = math.ceil(height / zoom), math.ceil(width / zoom)
@@ -247,9 +244,10 @@ def _zoomed(
     return np.asarray(cv2.resize(part, (width, height), interpolation=cv2.INTER_LINEAR)).reshape(image.shape)
 
 
-def _plasma(least: int, decay: float, rng: np.random.Generator) -> Float32[np.ndarray, "side side"]:
-    """Return a fractal of values 0 to 1 by the diamond-square algorithm; its side is a power of two, at least `least`."""
-    side = 1 << max(1, (least - 1).bit_length())
+def _plasma(shape: tuple[int, ...], decay: float, rng: np.random.Generator) -> Planes:
+    """Return the corner of a fractal of values 0 to 1 by the diamond-square algorithm; its side is a power of two."""
+    height, width = shape[:2]
+    side = 1 << max(1, (max(height, width) - 1).bit_length())
     heights = np.zeros((side, side), dtype=np.float32)
     step, wobble = side, 100.0
     while step >= 2:
@@ -265,7 +263,7 @@ def _plasma(least: int, decay: float, rng: np.random.Generator) -> Float32[np.nd
         heights[half::step, ::step] = down / 4 + _drawn(rng, wobble, down.shape)
         step, wobble = half, wobble / decay
     heights -= heights.min()
-    return heights / max(float(heights.max()), 1e-6)
+    return (heights / max(float(heights.max()), 1e-6))[:height, :width, None]
 
 
 def _drawn(rng: np.random.Generator, wobble: float, shape: tuple[int, ...]) -> Float32[np.ndarray, "rows columns"]:

@@ -16,6 +16,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from vitral.errors import ImageError
 
 Pixels = UInt8[np.ndarray, "height width 3"]
+Encoded = str | Path | bytes | BinaryIO  # a path, the bytes, or an open file
 # Takes an image's upright height and width; returns the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
 Shrink = Callable[[int, int], int]
 
@@ -48,9 +49,7 @@ UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 SIDEWAYS = (5, 6, 7, 8)
 
 
-def read_image(
-    source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_PIXELS, shrink: Shrink | None = None
-) -> Pixels:
+def read_image(source: Encoded, *, max_pixels: int = MAX_PIXELS, shrink: Shrink | None = None) -> Pixels:
     """Read an image as RGB, the right way up.
 
     The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. EXIF rotation is applied, the first
@@ -94,7 +93,7 @@ def read_image(
         raise ImageError(f"{name} is damaged or cut short ({_reason(error)}); replace or remove it.") from error
 
 
-def _read_plain_jpeg(source: str | Path | bytes | BinaryIO, max_pixels: int, shrink: Shrink | None) -> Pixels | None:
+def _read_plain_jpeg(source: Encoded, max_pixels: int, shrink: Shrink | None) -> Pixels | None:
     """Decode a colour JPEG without Pillow, to the same pixels in two thirds of the time.
 
     Returns:
@@ -122,7 +121,7 @@ def _read_plain_jpeg(source: str | Path | bytes | BinaryIO, max_pixels: int, shr
     return np.ascontiguousarray(UPRIGHT[orientation](pixels)) if orientation in UPRIGHT else pixels
 
 
-def _jpeg_bytes(source: str | Path | bytes | BinaryIO) -> bytes | None:
+def _jpeg_bytes(source: Encoded) -> bytes | None:
     if isinstance(source, bytes):
         return source if source.startswith(JPEG_MAGIC) else None
     if not isinstance(source, str | Path) or not stat.S_ISREG(os.stat(source).st_mode):
@@ -154,13 +153,13 @@ def to_rgb(image: Image.Image) -> Pixels:
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-def _name(source: str | Path | bytes | BinaryIO) -> str:
+def _name(source: Encoded) -> str:
     if isinstance(source, str | Path):
         return f"'{source}'"
     return f"'{source.name}'" if isinstance(getattr(source, "name", None), str) else "The image"  # type: ignore[union-attr]
 
 
-def _open(source: str | Path | bytes | BinaryIO, name: str) -> str | BinaryIO:
+def _open(source: Encoded, name: str) -> str | BinaryIO:
     if isinstance(source, bytes):
         _refuse_empty(len(source), name)
         return io.BytesIO(source)

@@ -5,7 +5,7 @@ went: mirrored where the image was continued by its mirror image, filled where t
 original value at that very place, because steps are composed before the mask is read, so nothing is rounded twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -18,6 +18,14 @@ Mask = Shaped[np.ndarray, "height width"]
 Points = Float64[np.ndarray, "points 2"]  # x, y
 Boxes = Float64[np.ndarray, "boxes 4"]  # left, top, right, bottom
 Matrix = tuple[float, float, float, float, float, float]
+
+# The matrix of an operation that shears by a slope, or moves by pixels.
+MATRICES: Mapping[str, Callable[[float], Matrix]] = {
+    "ShearX": lambda slope: (1, slope, 0, 0, 1, 0),
+    "ShearY": lambda slope: (1, 0, 0, slope, 1, 0),
+    "TranslateX": lambda pixels: (1, 0, pixels, 0, 1, 0),
+    "TranslateY": lambda pixels: (1, 0, 0, 0, 1, pixels),
+}
 
 
 class Transform(Protocol):
@@ -231,17 +239,6 @@ class Geometry:
         height, width = self.size
         limits = np.array([width, height, width, height])
         return np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1).clip(0, limits)
-
-
-def shear_or_shift(name: str, value: float) -> Matrix | None:
-    """Return the matrix of a shear, by its slope, or a translation, by pixels; None for an operation that is neither."""
-    matrices: dict[str, Matrix] = {
-        "ShearX": (1, value, 0, 0, 1, 0),
-        "ShearY": (1, 0, 0, value, 1, 0),
-        "TranslateX": (1, 0, value, 0, 1, 0),
-        "TranslateY": (1, 0, 0, 0, 1, value),
-    }
-    return matrices.get(name)
 
 
 def _middles(size: Size) -> Points:

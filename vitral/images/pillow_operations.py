@@ -6,12 +6,13 @@ Every operation takes the image, a value in the operation's own unit and a `Canv
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
-from vitral.images.geometry import Affine, Steps, shear_or_shift
+from vitral.images.geometry import MATRICES, Affine, Steps
 
 Colour = tuple[int, int, int]
 HALF = 128  # brightness from which an image is solarised
@@ -31,22 +32,25 @@ class Canvas:
     resample: Image.Resampling
 
 
+Change = Callable[[Image.Image], Image.Image]
+Enhance = Callable[[Image.Image], ImageEnhance._Enhance]
 Operation = Callable[[Image.Image, float, Canvas], Image.Image]
 
 
-def autocontrast(image: Image.Image, value: float, canvas: Canvas) -> Image.Image:
-    """Stretch each channel over the whole range."""
-    return ImageOps.autocontrast(image)
+def _always(change: Change, image: Image.Image, value: float, canvas: Canvas) -> Image.Image:
+    """Change an image by what needs no value."""
+    return change(image)
 
 
-def equalize(image: Image.Image, value: float, canvas: Canvas) -> Image.Image:
-    """Make each channel's values equally frequent."""
-    return ImageOps.equalize(image)
+def _enhanced(kind: Enhance, image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
+    """Blend an image with its grey version, its mean grey, black or its smoothed version; a factor of 0 gives only that."""
+    return kind(image).enhance(factor)
 
 
-def invert(image: Image.Image, value: float, canvas: Canvas) -> Image.Image:
-    """Turn an image into its negative."""
-    return ImageOps.invert(image)
+def _moved(name: str, image: Image.Image, value: float, canvas: Canvas) -> Image.Image:
+    """Shear an image or move it; for a value above 0 rows go to the left, columns upwards."""
+    matrix = MATRICES[name](value)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, canvas.resample, fillcolor=canvas.fill)
 
 
 def rotate(image: Image.Image, degrees: float, canvas: Canvas) -> Image.Image:
@@ -70,46 +74,6 @@ def solarize_add(image: Image.Image, addition: float, canvas: Canvas) -> Image.I
     return image.point(table * 3)
 
 
-def color(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
-    """Blend an image with its grey version; a factor of 0 gives only that."""
-    return ImageEnhance.Color(image).enhance(factor)
-
-
-def contrast(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
-    """Blend an image with its mean grey; a factor of 0 gives only that."""
-    return ImageEnhance.Contrast(image).enhance(factor)
-
-
-def brightness(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
-    """Blend an image with black; a factor of 0 gives only that."""
-    return ImageEnhance.Brightness(image).enhance(factor)
-
-
-def sharpness(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
-    """Blend an image with its smoothed version; a factor of 0 gives only that."""
-    return ImageEnhance.Sharpness(image).enhance(factor)
-
-
-def shear_x(image: Image.Image, slope: float, canvas: Canvas) -> Image.Image:
-    """Move each row by `slope` times its index, to the left for a slope above 0."""
-    return _affine(image, (1, slope, 0, 0, 1, 0), canvas)
-
-
-def shear_y(image: Image.Image, slope: float, canvas: Canvas) -> Image.Image:
-    """Move each column by `slope` times its index, upwards for a slope above 0."""
-    return _affine(image, (1, 0, 0, slope, 1, 0), canvas)
-
-
-def translate_x(image: Image.Image, pixels: float, canvas: Canvas) -> Image.Image:
-    """Move an image to the left."""
-    return _affine(image, (1, 0, pixels, 0, 1, 0), canvas)
-
-
-def translate_y(image: Image.Image, pixels: float, canvas: Canvas) -> Image.Image:
-    """Move an image upwards."""
-    return _affine(image, (1, 0, 0, 0, 1, pixels), canvas)
-
-
 def steps_of(name: str, value: float, size: tuple[int, int]) -> Steps:
     """Return the steps by which a named operation moves the pixels of an image of (width, height); none if it moves none.
 
@@ -117,8 +81,7 @@ def steps_of(name: str, value: float, size: tuple[int, int]) -> Steps:
     """
     if name == "Rotate":
         return (_rotation(value, *size),)
-    matrix = shear_or_shift(name, value)
-    return () if matrix is None else (Affine(matrix),)
+    return (Affine(MATRICES[name](value)),) if name in MATRICES else ()
 
 
 def _rotation(degrees: float, width: int, height: int) -> Affine:
@@ -154,24 +117,17 @@ def gaussian_blur(image: Image.Image, sigma: float) -> Image.Image:
     return Image.fromarray(np.rint(blurred).astype(np.uint8))
 
 
-def _affine(image: Image.Image, matrix: tuple[float, ...], canvas: Canvas) -> Image.Image:
-    return image.transform(image.size, Image.Transform.AFFINE, matrix, canvas.resample, fillcolor=canvas.fill)
-
-
 OPERATIONS: Mapping[str, Operation] = {
-    "AutoContrast": autocontrast,
-    "Equalize": equalize,
-    "Invert": invert,
+    "AutoContrast": partial(_always, ImageOps.autocontrast),
+    "Equalize": partial(_always, ImageOps.equalize),
+    "Invert": partial(_always, ImageOps.invert),
     "Rotate": rotate,
     "Posterize": posterize,
     "Solarize": solarize,
     "SolarizeAdd": solarize_add,
-    "Color": color,
-    "Contrast": contrast,
-    "Brightness": brightness,
-    "Sharpness": sharpness,
-    "ShearX": shear_x,
-    "ShearY": shear_y,
-    "TranslateX": translate_x,
-    "TranslateY": translate_y,
+    "Color": partial(_enhanced, ImageEnhance.Color),
+    "Contrast": partial(_enhanced, ImageEnhance.Contrast),
+    "Brightness": partial(_enhanced, ImageEnhance.Brightness),
+    "Sharpness": partial(_enhanced, ImageEnhance.Sharpness),
+    **{name: partial(_moved, name) for name in MATRICES},
 }

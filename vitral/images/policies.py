@@ -39,7 +39,9 @@ SOLARISED = 0.2 * 0.5  # the source applies RandomSolarize to one in five, which
 JITTER = 0.8
 HUE = 0.2
 SIGMA = (0.1, 2.0)
+BLENDS = ("Color", "Contrast", "Brightness", "Sharpness")  # operations that blend an image with another
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+PLAIN = Canvas(GREY, RESAMPLING["bilinear"])  # for operations that move no pixel
 
 
 def _none(share: float, sign: int) -> float:
@@ -63,10 +65,9 @@ def _blended(share: float, sign: int) -> float:
     return share * 1.8 + 0.1
 
 
+UNVALUED = dict.fromkeys(("AutoContrast", "Equalize", "Invert"), _none)
 MOVES: Mapping[str, Value] = {
-    "AutoContrast": _none,
-    "Equalize": _none,
-    "Invert": _none,
+    **UNVALUED,
     "Rotate": _either_way(30),  # degrees
     "ShearX": _either_way(0.3),
     "ShearY": _either_way(0.3),
@@ -77,10 +78,7 @@ TIMM: Mapping[str, Value] = {
     "Posterize": lambda share, sign: 4 - int(share * 4),
     "Solarize": lambda share, sign: 256 - min(256, int(share * 256)),
     "SolarizeAdd": lambda share, sign: min(128, int(share * 110)),
-    "Color": _enhanced,
-    "Contrast": _enhanced,
-    "Brightness": _enhanced,
-    "Sharpness": _enhanced,
+    **dict.fromkeys(BLENDS, _enhanced),
     "TranslateX": _either_way(0.45),  # of the width
     "TranslateY": _either_way(0.45),  # of the height
 }
@@ -90,26 +88,19 @@ BIG_VISION: Mapping[str, Value] = {
     "Posterize": lambda share, sign: int(share * 4),
     "Solarize": lambda share, sign: int(share * 256),
     "SolarizeAdd": lambda share, sign: int(share * 110),
-    "Color": _blended,
-    "Contrast": _blended,
-    "Brightness": _blended,
-    "Sharpness": _blended,
+    **dict.fromkeys(BLENDS, _blended),
     "TranslateX": _either_way(TRANSLATE),
     "TranslateY": _either_way(TRANSLATE),
     "Cutout": lambda share, sign: int(share * CUTOUT),
 }
 # torchvision's, where the magnitudes of AutoAugment's paper run from 0 to 9.
 AUTOAUGMENT: Mapping[str, Value] = {
-    "AutoContrast": _none,
-    "Equalize": _none,
-    "Invert": _none,
+    **UNVALUED,
     "Rotate": _counted(30),
     "ShearX": _counted(0.3),
     "Posterize": lambda number, sign: BITS - round(number / 9 * 4),
     "Solarize": lambda number, sign: 255 - _counted(255)(number, 1),
-    "Color": lambda number, sign: 1 + _counted(0.9)(number, sign),
-    "Contrast": lambda number, sign: 1 + _counted(0.9)(number, sign),
-    "Sharpness": lambda number, sign: 1 + _counted(0.9)(number, sign),
+    **dict.fromkeys(("Color", "Contrast", "Sharpness"), lambda number, sign: 1 + _counted(0.9)(number, sign)),
 }
 # AutoAugment's policy for ImageNet (arXiv 1805.09501, Table 9): operation, probability, magnitude, twice.
 PolicyStep = tuple[str, float, int]
@@ -163,8 +154,8 @@ class Settings:
     fill: Colour = GREY
 
 
-def check_policy(policy: Policy) -> None:
-    """Refuse an unknown policy.
+def check_policy(policy: Policy, magnitude: float, magnitude_std: float) -> None:
+    """Refuse an unknown policy, and a magnitude that the policy's source does not define.
 
     Raises:
         ValueError: The reason, one line.
@@ -172,14 +163,6 @@ def check_policy(policy: Policy) -> None:
     known = (*POLICIES, *plugins.registered("augmentation"))
     if policy not in known:
         raise ValueError(f"there is no policy '{policy}'; there are {', '.join(known)}")
-
-
-def check_magnitude(policy: Policy, magnitude: float, magnitude_std: float) -> None:
-    """Refuse a magnitude that the policy's source does not define.
-
-    Raises:
-        ValueError: The reason, one line.
-    """
     largest = LARGEST.get(policy)
     if largest is not None and not 0 <= magnitude <= largest:
         raise ValueError(f"{policy} takes magnitudes from 0 to {largest}, not {magnitude:g}")
@@ -226,7 +209,7 @@ def jitter(image: Pixels, strength: float, rng: np.random.Generator) -> Pixels:
 def _enhance(image: Image.Image, number: int, factor: float) -> Image.Image:
     """Change brightness (0), contrast (1) or saturation (2) by a factor."""
     name = ("Brightness", "Contrast", "Color")[number]
-    return OPERATIONS[name](image, factor, Canvas(GREY, RESAMPLING["bilinear"]))
+    return OPERATIONS[name](image, factor, PLAIN)
 
 
 def _timm_randaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
@@ -242,7 +225,8 @@ def _timm_randaugment(image: Image.Image, settings: Settings, rng: np.random.Gen
         if name in ("TranslateX", "TranslateY"):
             value *= image.width if name == "TranslateX" else image.height
         steps = (*steps, *pillow_operations.steps_of(name, value, image.size))
-        image = OPERATIONS[name](image, value, Canvas(settings.fill, _resampling(settings, rng)))
+        canvas = Canvas(settings.fill, RESAMPLING[drawn_interpolation(settings.interpolation, rng)])
+        image = OPERATIONS[name](image, value, canvas)
     return image, steps
 
 
@@ -268,7 +252,8 @@ def _autoaugment(image: Image.Image, settings: Settings, rng: np.random.Generato
         if rng.random() < probability:
             value = AUTOAUGMENT[name](strength, _sign(rng))
             steps = (*steps, *pillow_operations.steps_of(name, value, image.size))
-            image = OPERATIONS[name](image, value, Canvas(GREY, _resampling(settings, rng)))
+            canvas = Canvas(GREY, RESAMPLING[drawn_interpolation(settings.interpolation, rng)])
+            image = OPERATIONS[name](image, value, canvas)
     return image, steps
 
 
@@ -278,7 +263,7 @@ def _three_augment(image: Image.Image, settings: Settings, rng: np.random.Genera
     if choice == 0:
         return pillow_operations.grey(image), ()
     if choice == 1:
-        return OPERATIONS["Solarize"](image, pillow_operations.HALF, Canvas(GREY, RESAMPLING["bilinear"])), ()
+        return OPERATIONS["Solarize"](image, pillow_operations.HALF, PLAIN), ()
     return pillow_operations.blur(image, rng.uniform(*BLUR_RADIUS)), ()
 
 
@@ -296,7 +281,7 @@ def _multi_view(image: Image.Image, settings: Settings, rng: np.random.Generator
     if rng.random() < BLURRED:
         image = pillow_operations.gaussian_blur(image, rng.uniform(*SIGMA))
     if rng.random() < SOLARISED:
-        image = OPERATIONS["Solarize"](image, pillow_operations.HALF, Canvas(GREY, RESAMPLING["bilinear"]))
+        image = OPERATIONS["Solarize"](image, pillow_operations.HALF, PLAIN)
     return image, ()
 
 
@@ -304,7 +289,8 @@ def _sign(rng: np.random.Generator) -> int:
     return 1 if rng.random() < 0.5 else -1
 
 
-def _resampling(settings: Settings, rng: np.random.Generator) -> Image.Resampling:
-    if settings.interpolation == "random":
-        return RESAMPLING["bicubic" if rng.random() < 0.5 else "bilinear"]
-    return RESAMPLING[settings.interpolation]
+def drawn_interpolation(interpolation: Interpolation, rng: np.random.Generator) -> str:
+    """Return the interpolation itself; for "random" one of the two, drawn."""
+    if interpolation == "random":
+        return "bicubic" if rng.random() < 0.5 else "bilinear"
+    return interpolation

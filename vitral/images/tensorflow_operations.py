@@ -6,6 +6,7 @@ Every operation takes pixels (height, width, 3) and a value in the operation's o
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import cv2
 import numpy as np
@@ -13,7 +14,7 @@ from jaxtyping import Float32
 from PIL import Image, ImageOps
 
 from vitral.images.decode import Pixels
-from vitral.images.geometry import Affine, Steps, shear_or_shift
+from vitral.images.geometry import MATRICES, Affine, Steps
 
 Operation = Callable[[Pixels, float], Pixels]
 Number = float | np.float32
@@ -104,24 +105,10 @@ def sharpness(image: Pixels, factor: float) -> Pixels:
     return _blend(smooth, image, factor)
 
 
-def shear_x(image: Pixels, slope: float) -> Pixels:
-    """Move each row by `slope` times its number, to the left for a slope above 0."""
-    return _transform(image, (1, slope, 0), (0, 1, 0))
-
-
-def shear_y(image: Pixels, slope: float) -> Pixels:
-    """Move each column by `slope` times its number, upwards for a slope above 0."""
-    return _transform(image, (1, 0, 0), (slope, 1, 0))
-
-
-def translate_x(image: Pixels, pixels: float) -> Pixels:
-    """Move an image to the left."""
-    return _transform(image, (1, 0, pixels), (0, 1, 0))
-
-
-def translate_y(image: Pixels, pixels: float) -> Pixels:
-    """Move an image upwards."""
-    return _transform(image, (1, 0, 0), (0, 1, pixels))
+def _moved(name: str, image: Pixels, value: float) -> Pixels:
+    """Shear an image or move it; for a value above 0 rows go to the left, columns upwards."""
+    matrix = MATRICES[name](value)
+    return _transform(image, matrix[:3], matrix[3:])
 
 
 def steps_of(name: str, value: float, size: tuple[int, int]) -> Steps:
@@ -129,8 +116,7 @@ def steps_of(name: str, value: float, size: tuple[int, int]) -> Steps:
     if name == "Rotate":
         column, row = _rotation(value, size)
         return (Affine.of_indices([*map(float, column), *map(float, row)]),)
-    matrix = shear_or_shift(name, value)
-    return () if matrix is None else (Affine.of_indices(matrix),)
+    return (Affine.of_indices(MATRICES[name](value)),) if name in MATRICES else ()
 
 
 def cutout(image: Pixels, half: int, row: int, column: int) -> Pixels:
@@ -198,8 +184,5 @@ OPERATIONS: Mapping[str, Operation] = {
     "Contrast": contrast,
     "Brightness": brightness,
     "Sharpness": sharpness,
-    "ShearX": shear_x,
-    "ShearY": shear_y,
-    "TranslateX": translate_x,
-    "TranslateY": translate_y,
+    **{name: partial(_moved, name) for name in MATRICES},
 }
