@@ -9,6 +9,7 @@ import bz2
 import gzip
 import lzma
 import shutil
+import stat
 import struct
 import tarfile
 import tempfile
@@ -36,16 +37,8 @@ MAX_MEMBER = 1 << 30  # bytes
 MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
 # What readers raise for a damaged archive.
 UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
+    *(OSError, EOFError, ValueError, RuntimeError),
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
 )
 
 
@@ -84,11 +77,7 @@ class ZipImages:
 class TarImages:
     """Images in an uncompressed tar file, read by their offsets.
 
-    Args:
-        title: The archive as the user knows it.
-        path: The uncompressed file.
-        members: The files in the archive.
-        handles: Open files that are shared with other tars; None for its own.
+    The title is the archive as the user knows it. Open files may be shared with other tars.
     """
 
     def __init__(self, title: Path, path: Path, members: Sequence[Member], handles: Handles | None = None) -> None:
@@ -144,11 +133,7 @@ def list_archive(path: Path, how: Opening) -> Listing:
 
 
 def archive_images(path: Path) -> tuple[Store, list[int]]:
-    """Return an archive's files and the indices of the images among them, in whatever folder.
-
-    Raises:
-        DataError: it is not an archive, damaged, or a bomb.
-    """
+    """Return an archive's files, see `open_archive`, and the indices of the images among them, in whatever folder."""
     members, store = open_archive(path)
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
@@ -177,12 +162,9 @@ def open_archive(path: Path, *, nested: bool = False) -> tuple[Sequence[Member],
 
 
 def open_tars(paths: Sequence[Path]) -> list[tuple[Sequence[Member], TarImages]]:
-    """Return the regular files of many uncompressed tars, and what reads them.
+    """Return the regular files of many uncompressed tars, see `tar_members`, and what reads them.
 
     They share a few open files: a process may not hold as many as ImageNet has classes.
-
-    Raises:
-        DataError: one is not a tar file, damaged, or cut short.
     """
     handles = Handles(open_binary)
     listed = [(path, tar_members(path, path)) for path in paths]
@@ -269,18 +251,13 @@ def _zip_members(path: Path) -> list[Member]:
             raise DataError(
                 f"'{path}' holds '{info.filename}' of {info.file_size:,} bytes unpacked: no image is so large."
             )
-    regular = [
-        info for info in members if (info.external_attr >> 16) & 0o170000 in (0, 0o100000)
-    ]  # no links or devices
-    return [Member(info.filename, info.file_size) for info in regular]
+    # Links and devices are left out.
+    plain = [info for info in members if stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)]
+    return [Member(info.filename, info.file_size) for info in plain]
 
 
 def _plain_tar(path: Path) -> Path:
-    """Return an uncompressed tar: the file itself, or a copy that is deleted when this process ends.
-
-    Raises:
-        DataError: it is damaged, or a bomb.
-    """
+    """Return an uncompressed tar: the file itself, or a copy that is deleted when this process ends."""
     suffix = path.suffix.lower()
     if suffix == ".tar":
         return path
@@ -301,11 +278,7 @@ def _plain_tar(path: Path) -> Path:
 
 
 def tar_members(title: Path, plain: Path) -> list[Member]:
-    """Return a tar's regular files.
-
-    Raises:
-        DataError: it is not a tar file, damaged, or cut short.
-    """
+    """Return a tar's regular files, or raise DataError if it is no tar file, damaged, or cut short."""
     try:
         with open(plain, "rb") as file:
             members = [Member(info.name, info.size, info.offset_data) for info in headers(file) if regular(info)]

@@ -10,9 +10,11 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.errors import ImageError
+from vitral.errors import ImageError, one_line
 from vitral.images.decode import Pixels, Shrink, read_image
 from vitral.tasks.task import Label, classes_of
+
+MOST_OPEN = 16  # files that a thread keeps open at once
 
 
 class Store(Protocol):
@@ -31,6 +33,17 @@ class Store(Protocol):
         ...
 
 
+def content_at(store: Store, index: int) -> bytes:
+    """Return an image's encoded bytes, wherever they are.
+
+    Raises:
+        ImageError: they cannot be read.
+        OSError: the file that holds them cannot be read.
+    """
+    content = store.read(index)
+    return content if isinstance(content, bytes) else content.read_bytes()
+
+
 def named(error: ImageError, name: str) -> ImageError:
     """Return an error about an image of which only the bytes were known, with its name."""
     return ImageError(str(error).replace("The image", f"'{name}'", 1))
@@ -46,29 +59,20 @@ class Entry(NamedTuple):
 
 
 def located(ends: Int64[np.ndarray, " lists"], index: int) -> tuple[int, int]:
-    """Return in which of several lists an item of all of them is, and its index there.
-
-    Args:
-        ends: The number of items up to the end of each list.
-        index: The item's index in all of them.
-    """
+    """Return in which of several lists an item of all of them is, by the lists' ends, and its index there."""
     number = int(np.searchsorted(ends, index, side="right"))
     return number, index - (0 if number == 0 else int(ends[number - 1]))
 
 
 class JoinedStores:
-    """Several stores as one: the images of each after those of the one before.
-
-    Args:
-        stores: The stores, each with the number of its images.
-    """
+    """Several stores as one, each with the number of its images: its images come after those of the one before."""
 
     def __init__(self, stores: Sequence[tuple[Store, int]]) -> None:
         self._stores = [store for store, _ in stores]
         self._ends = np.cumsum([count for _, count in stores], dtype=np.int64)
 
     def read(self, index: int) -> bytes | Path:
-        """Return an image's encoded bytes, or the path of the file that holds them."""
+        """Return an image's bytes, or its path. See `Store`."""
         store, own = self._find(index)
         return store.read(own)
 
@@ -82,6 +86,28 @@ class JoinedStores:
         return self._stores[number], own
 
 
+class ConvertedImages:
+    """Images whose encoded bytes are converted as they are read, by what can be sent to worker processes."""
+
+    def __init__(self, images: Store, convert: Callable[[bytes], bytes]) -> None:
+        self._images, self._convert = images, convert
+
+    def read(self, index: int) -> bytes:
+        """Return the encoded bytes of a converted image. See `Store`."""
+        try:
+            content = content_at(self._images, index)
+        except OSError as error:
+            raise ImageError(f"'{self.name(index)}' cannot be read ({one_line(error)}).") from error
+        try:
+            return self._convert(content)
+        except ImageError as error:
+            raise named(error, self.name(index)) from error
+
+    def name(self, index: int) -> str:
+        """Return the name of the image that is stored."""
+        return self._images.name(index)
+
+
 class Strings:
     """Many strings in one buffer.
 
@@ -92,9 +118,6 @@ class Strings:
         encoded = [string.encode(errors="surrogateescape") for string in strings]
         self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
         self._ends = np.cumsum([len(string) for string in encoded], dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self._ends)
 
     def __getitem__(self, index: int) -> str:
         start = 0 if index == 0 else self._ends[index - 1]
@@ -109,13 +132,11 @@ def open_binary(path: str) -> BinaryIO:
 class Handles:
     """Open files by name, separately for each thread and process, since a file has only one position.
 
-    Args:
-        opener: Opens a name for reading; a module-level function, so that it can be sent to another process.
-        most: The number of files that a thread keeps open at once.
+    What opens a name for reading is a module-level function, so that it can be sent to another process.
     """
 
-    def __init__(self, opener: Callable[[str], Any], most: int = 16) -> None:
-        self._opener, self._most = opener, most
+    def __init__(self, opener: Callable[[str], Any]) -> None:
+        self._opener = opener
         self._open: dict[tuple[int, int], dict[str, Any]] = {}
         weakref.finalize(self, _close, self._open)
 
@@ -123,7 +144,7 @@ class Handles:
         """Return the open file of that name."""
         opened = self._open.setdefault((os.getpid(), threading.get_ident()), {})
         if name not in opened:
-            if len(opened) >= self._most:
+            if len(opened) >= MOST_OPEN:
                 opened.pop(next(iter(opened))).close()
             opened[name] = self._opener(name)
         return opened[name]
@@ -134,7 +155,7 @@ class Handles:
         return data if len(data) == size else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Handles, (self._opener, self._most)  # open files are not sent
+        return Handles, (self._opener,)  # open files are not sent
 
 
 def _close(files: dict[tuple[int, int], dict[str, Any]]) -> None:
@@ -144,14 +165,7 @@ def _close(files: dict[tuple[int, int], dict[str, Any]]) -> None:
 
 
 class StoredImages:
-    """A split: images of a store, with their labels.
-
-    Args:
-        store: The store that holds the images.
-        indices: The indices of the images in the store, in order.
-        labels: The label of each image: its class, its classes, or None.
-        shards: The ends of the shards, see `Source`.
-    """
+    """A split: images of a store by their indices there, in order, each with its label; see `Source`."""
 
     endless = False
 
@@ -174,19 +188,11 @@ class StoredImages:
         return self._store.read(int(self._indices[index]))
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels, the right way up.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
+        """Return an image as RGB pixels, the right way up, or raise ImageError if it cannot be read."""
         return self.decoded(index, self.encoded(index), shrink)
 
     def decoded(self, index: int, content: bytes | Path, shrink: Shrink | None = None) -> Pixels:
-        """Return as RGB pixels what `encoded` gave.
-
-        Raises:
-            ImageError: it is not a readable image; the message names it.
-        """
+        """Return as RGB pixels what `encoded` gave, or raise ImageError that names the image."""
         try:
             return read_image(content, shrink=shrink)
         except ImageError as error:

@@ -12,8 +12,8 @@ import numpy as np
 
 from vitral.data.archive import Member, TarImages
 from vitral.data.listing import Listing
-from vitral.data.published.tree import Tree, counted
-from vitral.data.stored import Entry, JoinedStores, Store
+from vitral.data.published.tree import Tree
+from vitral.data.stored import ConvertedImages, Entry, JoinedStores, Store
 from vitral.errors import DataError
 
 SIDE = 32
@@ -75,25 +75,9 @@ HEADER = struct.pack("<2sIHHI", b"BM", 54 + PIXELS, 0, 0, 54) + struct.pack(
 )
 
 
-class Bitmaps:
-    """Images that are stored as planes of red, green and blue, given as bitmaps, which loses nothing.
-
-    Args:
-        planes: The stored bytes.
-    """
-
-    def __init__(self, planes: Store) -> None:
-        self._planes = planes
-
-    def read(self, index: int) -> bytes:
-        """Return an image as a bitmap. See `Store`."""
-        planes = self._planes.read(index)
-        assert isinstance(planes, bytes)
-        return HEADER + np.frombuffer(planes, dtype=np.uint8).reshape(3, -1)[::-1].T.tobytes()
-
-    def name(self, index: int) -> str:
-        """Return the file with the image's index in it, such as "test_batch.bin[17]" after the folder."""
-        return self._planes.name(index)
+def _bitmap(planes: bytes) -> bytes:
+    """Return an image that is stored as planes of red, green and blue as a bitmap, which loses nothing."""
+    return HEADER + np.frombuffer(planes, dtype=np.uint8).reshape(3, -1)[::-1].T.tobytes()
 
 
 def list_cifar(form: CifarForm, path: Path) -> Listing:
@@ -120,15 +104,8 @@ def list_cifar(form: CifarForm, path: Path) -> Listing:
         )
         files.append((store, len(labels)))
         first += len(labels)
-    return Listing(
-        title=str(path),
-        name=form.title.lower().replace("-", ""),
-        store=Bitmaps(JoinedStores(files)),
-        entries=entries,
-        class_names=names,
-        notes=counted(entries, PUBLISHED, form.title),
-        held_out=HELD_OUT,
-    )
+    listing = tree.listing(form.title.lower().replace("-", ""), entries, names, PUBLISHED)
+    return replace(listing, store=ConvertedImages(JoinedStores(files), _bitmap), held_out=HELD_OUT)
 
 
 def _one(tree: Tree, form: CifarForm, file: str) -> int:

@@ -13,7 +13,7 @@ from jaxtyping import Int64
 from vitral.data.listing import Listing
 from vitral.data.names import some
 from vitral.data.published.matlab import read_matlab, whole_numbers
-from vitral.data.published.tree import Tree, counted
+from vitral.data.published.tree import Tree
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 
@@ -43,14 +43,7 @@ def list_flowers(path: Path) -> Listing:
     if wrong := sorted(set(labels.tolist()) - set(range(1, CLASSES + 1))):
         raise DataError(f"'imagelabels.mat' in '{path}' has the label {wrong[0]}; the classes are 1 to {CLASSES}.")
     entries = {split: _entries(tree, images, labels, name) for split, name in SPLITS.items()}
-    return Listing(
-        title=str(path),
-        name="flowers102",
-        store=tree.store,
-        entries=entries,
-        class_names=tuple(str(number) for number in range(1, CLASSES + 1)),
-        notes=counted(entries, PUBLISHED, TITLE),
-    )
+    return tree.listing("flowers102", entries, tuple(str(number) for number in range(1, CLASSES + 1)), PUBLISHED)
 
 
 def _numbers(tree: Tree, file: str, variable: str) -> Int64[np.ndarray, " numbers"]:
@@ -68,9 +61,4 @@ def _entries(tree: Tree, images: dict[int, int], labels: Int64[np.ndarray, " ima
     numbers = _numbers(tree, "setid.mat", variable).tolist()
     if missing := [f"jpg/image_{number:05d}.jpg" for number in numbers if number not in images or number > len(labels)]:
         raise tree.incomplete(f"{some(missing)}, named in setid.mat", "unpack 102flowers.tgz there")
-    return [
-        Entry(
-            images[number], f"jpg/image_{number:05d}.jpg", (str(labels[number - 1]),), tree.files[images[number]].size
-        )
-        for number in numbers
-    ]
+    return [tree.entry(images[number], f"jpg/image_{number:05d}.jpg", str(labels[number - 1])) for number in numbers]

@@ -15,6 +15,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -92,15 +93,7 @@ def list_imagenet(path: Path, how: Opening) -> Listing:
     entries = {"train": train} if train else {}
     if validation:
         entries["test"] = _labelled(tree, validation, names)
-    return Listing(
-        title=str(path),
-        name="imagenet",
-        store=tree.store,
-        entries=entries,
-        class_names=tuple(names.values()),
-        notes=counted(entries, PUBLISHED, TITLE),
-        held_out=HELD_OUT,
-    )
+    return replace(tree.listing("imagenet", entries, tuple(names.values()), PUBLISHED), held_out=HELD_OUT)
 
 
 def list_imagenet_real(path: Path, how: Opening) -> Listing:
@@ -118,7 +111,7 @@ def list_imagenet_real(path: Path, how: Opening) -> Listing:
     labels = _real_labels(tree.content(index), f"'{REAL}' in '{path}'")
     _same_length(len(labels), len(images), REAL, path)
     entries = [
-        Entry(image, _short(tree, image), tuple(names[label] for label in right), tree.files[image].size)
+        tree.entry(image, _short(tree, image), *(names[label] for label in right))
         for image, right in zip(images, labels, strict=True)
         if right
     ]
@@ -155,18 +148,15 @@ def list_imagenet_v2(path: Path, how: Opening) -> Listing:
         raise DataError(f"'{path}' has a folder {wrong[0]}/, but {V2_TITLE}'s classes are 0 to {COUNT - 1}.")
     entries = {
         "test": [
-            Entry(index, "/".join(tree.files[index].path.split("/")[-2:]), (names[label],), tree.files[index].size)
+            tree.entry(index, _with_folder(tree, index), names[label])
             for index, label in sorted(images, key=lambda pair: (pair[1], tree.files[pair[0]].path))
         ]
     }
-    return Listing(
-        title=str(path),
-        name="imagenet-v2",
-        store=tree.store,
-        entries=entries,
-        class_names=names,
-        notes=counted(entries, V2_PUBLISHED, V2_TITLE),
-    )
+    return tree.listing("imagenet-v2", entries, names, V2_PUBLISHED)
+
+
+def _with_folder(tree: Tree, index: int) -> str:
+    return "/".join(tree.files[index].path.split("/")[-2:])
 
 
 def _short(tree: Tree, index: int) -> str:
@@ -185,10 +175,8 @@ def _training(tree: Tree, names: dict[str, str]) -> list[Entry]:
     classes = {index: own for index, file in enumerate(tree.files) if (own := _class_of(file.path, TRAINING))}
     if unknown := set(classes.values()) - set(names):
         raise DataError(f"'{tree.title}' has a folder {min(unknown)}/, which is none of {TITLE}'s {COUNT:,} classes.")
-    images = tree.once((("/".join(tree.files[index].path.split("/")[-2:]), index) for index in classes), "an image")
-    return [
-        Entry(index, name, (names[classes[index]],), tree.files[index].size) for name, index in sorted(images.items())
-    ]
+    images = tree.once(((_with_folder(tree, index), index) for index in classes), "an image")
+    return [tree.entry(index, name, names[classes[index]]) for name, index in sorted(images.items())]
 
 
 def _labelled(tree: Tree, images: dict[int, tuple[int, str | None]], names: dict[str, str]) -> list[Entry]:
@@ -202,10 +190,7 @@ def _labelled(tree: Tree, images: dict[int, tuple[int, str | None]], names: dict
         raise DataError(
             f"'{tree.title}' has validation images of {wrong[0]}, which is none of {TITLE}'s {COUNT:,} classes."
         )
-    return [
-        Entry(index, _short(tree, index), (names[classes[number]],), tree.files[index].size)
-        for number, (index, _) in images.items()
-    ]
+    return [tree.entry(index, _short(tree, index), names[classes[number]]) for number, (index, _) in images.items()]
 
 
 def _same_length(labels: int, images: int, file: str, path: Path) -> None:

@@ -12,15 +12,7 @@ MOST = 1 << 31  # larger than any number of an image or a class
 
 
 def read_matlab(content: BytesIO, where: str) -> dict[str, Any]:
-    """Return the variables of a .mat file; nothing in it is run.
-
-    Args:
-        content: The bytes of the file.
-        where: The file's name in messages.
-
-    Raises:
-        DataError: it is not such a file, or damaged.
-    """
+    """Return the variables of a .mat file, or raise DataError if it is none, or damaged; nothing in it is run."""
     from scipy.io import loadmat  # half a second of start-up, for these files alone
 
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vitral.data.listing import Listing
 from vitral.data.names import some
-from vitral.data.published.tree import Tree, counted
+from vitral.data.published.tree import Tree
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 
@@ -36,20 +36,12 @@ def list_pets(path: Path) -> Listing:
         for line in tree.lines(file):
             image, breed = _listed(line, breeds, f"'annotations/{name}.txt' in '{path}'")
             if image in images:
-                found = tree.files[images[image]]
-                entries[split].append(Entry(images[image], f"images/{image}.jpg", (breed,), found.size))
+                entries[split].append(tree.entry(images[image], f"images/{image}.jpg", breed))
             else:
                 missing.append(f"images/{image}.jpg")
     if missing:
         raise tree.incomplete(f"{some(missing)}, named in annotations/", ADVICE)
-    return Listing(
-        title=str(path),
-        name="pets",
-        store=tree.store,
-        entries=entries,
-        class_names=tuple(breeds[number] for number in sorted(breeds)),
-        notes=counted(entries, PUBLISHED, TITLE),
-    )
+    return tree.listing("pets", entries, tuple(breeds[number] for number in sorted(breeds)), PUBLISHED)
 
 
 def _listed(line: str, breeds: dict[int, str], where: str) -> tuple[str, str]:

@@ -7,15 +7,15 @@ from typing import TypeVar
 
 from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, Member, TarImages, is_archive, open_archive, open_tars
 from vitral.data.folder import Files, ours_error
-from vitral.data.stored import JoinedStores, Store
+from vitral.data.listing import Listing
+from vitral.data.stored import Entry, JoinedStores, Store, content_at
 from vitral.errors import DataError, ImageError
 from vitral.paths import FoundFile, is_folder, look_at, refuse_endless, walk
 
 MOST_TEXT = 1 << 26  # bytes of a list or of a file of labels
 Key = TypeVar("Key", bound=Hashable)
-Unpacked = (
-    str | Callable[[str], bool]
-)  # the end of a path that an archive unpacks to, as a pattern, or what tells of a path
+# The end of a path that an archive unpacks to, as a pattern, or what tells of a path whether it is such a one.
+Unpacked = str | Callable[[str], bool]
 
 
 class Tree:
@@ -53,11 +53,12 @@ class Tree:
         refuse_endless(path, DataError)
         if not is_folder(path) and not is_archive(path):
             raise DataError(f"'{path}' is neither a folder nor a .tar, .tar.gz or .zip file; name where {dataset} is.")
-        parts = [_folder(path)] if is_folder(path) else []
-        packed = _packed(path, parts[0][0], archives) if parts else [path]
-        parts += [_archive(archive, "" if archive == path else _parent(archive, path)) for archive in packed]
         if is_folder(path):
-            parts += _tars(path, tars(parts[0][0]))
+            files, store = _folder(path)
+            packed = [_archive(path / name, name[: name.rfind("/") + 1]) for name in _packed(files, archives)]
+            parts = [(files, store), *packed, *_tars(path, tars(files))]
+        else:
+            parts = [_archive(path, "")]
         self.files = [file for listed, _ in parts for file in listed]
         self.store: Store = JoinedStores([(store, len(listed)) for listed, store in parts])
         self._parts = parts
@@ -124,8 +125,7 @@ class Tree:
         if size > MOST_TEXT:
             raise DataError(f"'{self.store.name(index)}' has {size:,} bytes, too many for a list of {self.dataset}.")
         try:
-            read = self.store.read(index)
-            return read if isinstance(read, bytes) else read.read_bytes()
+            return content_at(self.store, index)
         except (OSError, ImageError) as error:
             raise DataError(f"'{name}' in '{self.title}' cannot be read ({error}).") from error
 
@@ -140,6 +140,19 @@ class Tree:
         except UnicodeDecodeError as error:
             raise DataError(f"'{self.store.name(index)}' is not a text in UTF-8 ({error}).") from error
         return [line.strip() for line in text.splitlines() if line.strip()]
+
+    def entry(self, index: int, name: str, *classes: str) -> Entry:
+        """Return an image of the dataset, under a name of its own."""
+        return Entry(index, name, classes, self.files[index].size)
+
+    def listing(
+        self, name: str, entries: Mapping[str, list[Entry]], class_names: tuple[str, ...], published: Mapping[str, int]
+    ) -> Listing:
+        """Return the dataset's images, with a note for each split that has not as many as the published one."""
+        notes = counted(entries, published, self.dataset)
+        return Listing(
+            title=str(self.title), name=name, store=self.store, entries=entries, class_names=class_names, notes=notes
+        )
 
     def location(self, index: int) -> tuple[Path, int]:
         """Return the plain file in which a file's bytes are, and their offset there.
@@ -174,16 +187,16 @@ def _folder(path: Path) -> tuple[list[FoundFile], Store]:
     return walked.files, Files(path, [file.path for file in walked.files])
 
 
-def _packed(path: Path, files: list[FoundFile], archives: Mapping[str, Unpacked]) -> list[Path]:
+def _packed(files: list[FoundFile], archives: Mapping[str, Unpacked]) -> list[str]:
     """Return the authors' archives in a folder that are not unpacked there."""
     packed = []
+    suffixes = "|".join(re.escape(suffix) for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES))
     for stem, unpacked in archives.items():
         there = _ends_with(unpacked) if isinstance(unpacked, str) else unpacked
         if any(there(file.path) for file in files):
             continue
-        suffixes = "|".join(re.escape(suffix) for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES))
         name = re.compile(f"(?:.*/)?(?:{stem})(?:{suffixes})")
-        packed += [path / file.path for file in files if name.fullmatch(file.path)]
+        packed += [file.path for file in files if name.fullmatch(file.path)]
     return packed
 
 
@@ -194,21 +207,13 @@ def _ends_with(pattern: str) -> Callable[[str], bool]:
 
 def _archive(path: Path, parent: str) -> tuple[list[FoundFile], Store]:
     members, store = open_archive(path, nested=True)
-    return [FoundFile(_below(parent, member), member.size) for member in members], store
+    return _below(parent, members), store
 
 
 def _tars(path: Path, tars: Sequence[str]) -> list[tuple[list[FoundFile], Store]]:
     opened = zip(tars, open_tars([path / tar for tar in tars]), strict=True)
-    return [
-        ([FoundFile(_below(f"{tar.rpartition('.')[0]}/", member), member.size) for member in members], store)
-        for tar, (members, store) in opened
-    ]
+    return [(_below(f"{tar.rpartition('.')[0]}/", members), store) for tar, (members, store) in opened]
 
 
-def _below(parent: str, member: Member) -> str:
-    return f"{parent}{member.name.removeprefix('./').lstrip('/')}"
-
-
-def _parent(archive: Path, root: Path) -> str:
-    folder = archive.parent.relative_to(root).as_posix()
-    return "" if folder == "." else f"{folder}/"
+def _below(parent: str, members: Sequence[Member]) -> list[FoundFile]:
+    return [FoundFile(f"{parent}{member.name.removeprefix('./').lstrip('/')}", member.size) for member in members]

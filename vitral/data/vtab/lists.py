@@ -45,14 +45,9 @@ def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None)
 
 
 def _status(folder: Path, image: str, name: str) -> os.stat_result:
-    """Return what a list's image is.
-
-    Raises:
-        DataError: it is not a file below the task's folder.
-    """
-    status = (
-        None if ".." in PurePosixPath(image).parts or PurePosixPath(image).is_absolute() else look_at(folder / image)
-    )
+    """Return what a list's image is, which must be a file below the task's folder."""
+    path = PurePosixPath(image)
+    status = None if ".." in path.parts or path.is_absolute() else look_at(folder / image)
     if status is None or not stat.S_ISREG(status.st_mode):
         raise DataError(f"'{image}', an image of '{folder / name}', is no file below '{folder}'; unpack vtab-1k again.")
     return status

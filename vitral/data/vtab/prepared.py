@@ -35,13 +35,11 @@ class PreparedDataset:
     Attributes:
         folder: The folder of the version.
         version: The number of the version.
-        paths: The files that were opened so far.
-        files: The records of those files.
+        files: The files that were opened so far.
     """
 
     folder: Path
     version: str
-    paths: list[Path] = field(default_factory=list)
     files: list[Records] = field(default_factory=list)
 
     def is_of(self, major: int) -> bool:
@@ -64,16 +62,16 @@ class PreparedDataset:
             begin = int(ends[number]) - lengths[number]
             if begin >= last:
                 break
-            file = self._open(paths[number], lengths[number])
+            file = self._open(paths[number])
+            if (count := len(self.files[file])) != lengths[number]:
+                raise DataError(
+                    f"'{paths[number]}' has {count:,} records and should have {lengths[number]:,}; prepare it again."
+                )
             located += [(file, index - begin) for index in range(max(first, begin), min(last, int(ends[number])))]
         return located
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the classes, in order; none where the dataset has no list of them.
-
-        Raises:
-            DataError: two are the same.
-        """
+        """Return the names of the classes, in order, or raise DataError if two are the same; none without a list of them."""
         try:
             names = [line for line in text_of(self.folder / NAMES).split("\n") if line.strip()]
         except (OSError, UnicodeDecodeError):
@@ -106,27 +104,20 @@ class PreparedDataset:
         lengths = _recorded_lengths(self.folder).get(split)
         if lengths is not None and len(lengths) == len(paths):
             return lengths
-        return [len(self.files[self._open(path, None)]) for path in paths]
+        return [len(self.files[self._open(path)]) for path in paths]
 
-    def _open(self, path: Path, expected: int | None) -> int:
-        if path not in self.paths:
-            records = KINDS[_kind(path)](path)
-            if expected is not None and len(records) != expected:
-                raise DataError(
-                    f"'{path}' has {len(records):,} records and should have {expected:,}; prepare it again."
-                )
-            self.paths.append(path)
-            self.files.append(records)
-        return self.paths.index(path)
+    def _open(self, path: Path) -> int:
+        """Return the number of a file among those that are open."""
+        opened = [records.path for records in self.files]
+        if path in opened:
+            return opened.index(path)
+        kind = path.name.rpartition(".")[2].partition("-")[0]
+        self.files.append(KINDS[kind](path))
+        return len(opened)
 
 
 def bounds(part: str, total: int, folder: Path) -> tuple[int, int]:
-    """Return the first index of a part of a split, such as "train[:800]", and the one after the last.
-
-    Args:
-        part: A part of a split, in TFDS's words.
-        total: The number of images of the split.
-        folder: The folder of the images, for messages.
+    """Return the first index of a part of a split of so many images, such as "train[:800]", and the one after the last.
 
     Raises:
         DataError: the split has fewer images.
@@ -152,12 +143,6 @@ def find(root: Path, dataset: str, version: int) -> PreparedDataset | None:
         return None
     newest = max(wanted or versions)
     return PreparedDataset(versions[newest], ".".join(map(str, newest)))
-
-
-def _kind(path: Path) -> str:
-    match = FILE.fullmatch(path.name)
-    assert match is not None
-    return match["kind"]
 
 
 def _position(text: str | None, total: int, default: int) -> int:

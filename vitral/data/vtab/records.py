@@ -27,17 +27,10 @@ CHECKSUM = 4  # bytes
 
 
 class TFRecords:
-    """The records of a TFRecord file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: it cannot be read, or is cut short.
-    """
+    """The records of a TFRecord file; a DataError says that it cannot be read, or is cut short."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._offsets, self._lengths = _index(path)
         self._handles = Handles(open_binary)
 
@@ -47,28 +40,27 @@ class TFRecords:
     def read(self, index: int) -> bytes:
         """Return a record, or raise ImageError if it cannot be read."""
         try:
-            data = self._handles.bytes_at(self._path, int(self._offsets[index]), int(self._lengths[index]))
+            data = self._handles.bytes_at(self.path, int(self._offsets[index]), int(self._lengths[index]))
         except OSError as error:
-            raise ImageError(f"'{self._path}', record {index}, cannot be read ({one_line(error)}).") from error
+            raise ImageError(f"'{self.path}', record {index}, cannot be read ({one_line(error)}).") from error
         if data is None:
-            raise ImageError(f"'{self._path}', record {index}, is cut short; prepare the dataset again.")
+            raise ImageError(f"'{self.path}', record {index}, is cut short; prepare the dataset again.")
         return data
 
 
 class ArrayRecords:
-    """The records of an ArrayRecord file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: it cannot be read, or the library is not installed.
-    """
+    """The records of an ArrayRecord file; a DataError says that it cannot be read, or that the library is not installed."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._handles = Handles(_open_array)
-        self._count = _count(path)
+        reader = _open_array(str(path))
+        try:
+            self._count = int(reader.num_records())
+        except Exception as error:  # the library raises several types
+            raise DataError(f"'{path}' is cut short or no ArrayRecord file; prepare the dataset again.") from error
+        finally:
+            reader.close()
 
     def __len__(self) -> int:
         return self._count
@@ -76,9 +68,9 @@ class ArrayRecords:
     def read(self, index: int) -> bytes:
         """Return a record, or raise ImageError if it cannot be read."""
         try:
-            (data,) = self._handles.get(str(self._path)).read([index])
+            (data,) = self._handles.get(str(self.path)).read([index])
         except Exception as error:  # the library raises several types
-            raise ImageError(f"'{self._path}', record {index}, cannot be read ({one_line(error)}).") from error
+            raise ImageError(f"'{self.path}', record {index}, cannot be read ({one_line(error)}).") from error
         return bytes(data)
 
 
@@ -118,16 +110,6 @@ def _open_array(path: str) -> Any:  # noqa: ANN401
     return ArrayRecordReader(path)
 
 
-def _count(path: Path) -> int:
-    reader = _open_array(str(path))
-    try:
-        return int(reader.num_records())
-    except Exception as error:  # the library raises several types
-        raise DataError(f"'{path}' is cut short or no ArrayRecord file; prepare the dataset again.") from error
-    finally:
-        reader.close()
-
-
 def _message() -> Any:  # noqa: ANN401  # a class that is made at run time
     """Return the message's class, from a description of the parts that are read."""
     file = descriptor_pb2.FileDescriptorProto(name=f"{PACKAGE}.proto", package=PACKAGE, syntax="proto3")
@@ -135,13 +117,7 @@ def _message() -> Any:  # noqa: ANN401  # a class that is made at run time
     for number, (name, kind) in enumerate(LISTS.items(), 1):
         values = file.message_type.add(name=name)
         values.field.add(name="value", number=1, type=kind, label=Field.LABEL_REPEATED)
-        feature.field.add(
-            name=name,
-            number=number,
-            type=Field.TYPE_MESSAGE,
-            label=Field.LABEL_OPTIONAL,
-            type_name=f".{PACKAGE}.{name}",
-        )
+        _add(feature, name, number, name, Field.LABEL_OPTIONAL)
     file.message_type.append(feature)
     entry = file.message_type.add(name="Entry")  # on the wire a map is a list of these
     entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
@@ -161,11 +137,7 @@ MESSAGE = _message()
 
 
 def parse(data: bytes) -> Example:
-    """Return the features of an example by name.
-
-    Raises:
-        DataError: the bytes are not of an example.
-    """
+    """Return the features of an example by name, or raise DataError if the bytes are not of one."""
     try:
         entries = MESSAGE.FromString(data).features.feature
     except DecodeError as error:

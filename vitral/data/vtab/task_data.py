@@ -54,11 +54,7 @@ class Spec:
 
 
 def task_named(name: str) -> VtabTask:
-    """Return a task.
-
-    Raises:
-        DataError: there is none of that name.
-    """
+    """Return the task of that name, or raise DataError if there is none."""
     tasks = {task.name: task for task in TASKS}
     if name not in tasks:
         raise DataError(f"VTAB has no task '{name}'; its tasks are {', '.join(tasks)}.{did_you_mean(name, tasks)}")

@@ -84,18 +84,12 @@ class VtabTask:
         return Listing(title=self.name, name=self.name, store=store, entries=entries, class_names=names, notes=notes)
 
     def size_notes(self, scored: int) -> tuple[str, ...]:
-        """Return a note where there are fewer or more images to score than the task has.
-
-        Raises:
-            DataError: there are none.
-        """
+        """Return a note where there are more or fewer images to score than the task has; raise DataError if there are none."""
         if not scored:
             raise DataError(f"There are no images to score VTAB's {self.name} on; it has {self.scored:,}.")
-        return (
-            ()
-            if scored == self.scored
-            else (f"VTAB scores {self.name} on {self.scored:,} images; here are {scored:,}.",)
-        )
+        if scored == self.scored:
+            return ()
+        return (f"VTAB scores {self.name} on {self.scored:,} images; here are {scored:,}.",)
 
     def class_of(self, features: Callable[[], Example], image: str, *, advice: str) -> int:
         """Return an image's class.
@@ -157,12 +151,7 @@ OF_OBJECTS: dict[str, Label] = {
 
 
 def label_named(name: str, width: float | None = None) -> Label:
-    """Return a label by its name: one that is made of objects, or else a stored feature.
-
-    Args:
-        name: The label or the feature.
-        width: The number of stored values, counted from 0, that are one class; None where each is one.
-    """
+    """Return a label by its name: one that is made of objects, or else a stored feature, `width` values of it a class."""
     if name in OF_OBJECTS:
         return OF_OBJECTS[name]
     return partial(_stored, name) if width is None else partial(_binned, name, width)

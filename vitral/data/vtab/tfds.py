@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from vitral.data.listing import Listing, Opening
 from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
 from vitral.data.vtab.prepared import PreparedDataset, RecordPlace, find
+from vitral.data.vtab.raw.arrays import encoded
 from vitral.data.vtab.records import Records, parse
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, ImageError
@@ -22,19 +22,10 @@ SHOWN = 100  # records between two lines of progress
 
 
 class ExampleImages:
-    """The images of examples.
+    """The images of examples, from a record each, their pixel values multiplied by a factor."""
 
-    Args:
-        paths: The files' paths.
-        files: The records of those files.
-        located: The record of each image.
-        scale: The factor by which pixel values are multiplied.
-    """
-
-    def __init__(
-        self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[RecordPlace], *, scale: int = 1
-    ) -> None:
-        self._paths, self._files = [path.name for path in paths], list(files)
+    def __init__(self, files: Sequence[Records], located: Sequence[RecordPlace], *, scale: int = 1) -> None:
+        self._files = list(files)
         self._located = np.array(located, dtype=np.int64)
         self._scale = scale
 
@@ -52,18 +43,12 @@ class ExampleImages:
     def name(self, index: int) -> str:
         """Return file and record, such as "clevr-train.tfrecord-00000-of-00128[17]"."""
         file, record = self._located[index].tolist()
-        return f"{self._paths[file]}[{record}]"
+        return f"{self._files[file].path.name}[{record}]"
 
 
 def scaled(image: bytes, factor: int) -> bytes:
-    """Return an image with its values multiplied, as a PNG file.
-
-    Raises:
-        ImageError: it cannot be decoded.
-    """
-    pixels = np.minimum(read_image(image).astype(np.int64) * factor, 255).astype(np.uint8)
-    _, encoded = cv2.imencode(".png", pixels[:, :, ::-1])  # OpenCV has blue first
-    return encoded.tobytes()
+    """Return an image with its values multiplied, as a PNG file, or raise ImageError if it cannot be decoded."""
+    return encoded(np.minimum(read_image(image).astype(np.int64) * factor, 255).astype(np.uint8))
 
 
 def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
@@ -82,16 +67,15 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     if len(names) != task.classes:
         raise DataError(f"'{prepared.folder}' names {len(names)} classes; VTAB's {task.name} has {task.classes}.")
     everything = [place for places in located.values() for place in places]
-    store = ExampleImages(prepared.paths, prepared.files, everything, scale=task.scale)
+    store = ExampleImages(prepared.files, everything, scale=task.scale)
     entries: dict[str, list[Entry]] = {}
     index = 0
     for split, places in located.items():
         for file, place in places:
             name = store.name(index)
             record = prepared.files[file].read(place)
-            label = task.class_of(
-                partial(parse, record), str(prepared.folder / name), advice="prepare the dataset again"
-            )
+            where = str(prepared.folder / name)
+            label = task.class_of(partial(parse, record), where, advice="prepare the dataset again")
             entries.setdefault(split, []).append(Entry(index, name, (names[label],), len(record)))
             index += 1
             if index % SHOWN == 0 or index == len(everything):

@@ -32,12 +32,7 @@ class _NumberedImages:
 
 
 class ArrayImages(_NumberedImages):
-    """Images in memory.
-
-    Args:
-        path: The file that they were read from.
-        pixels: RGB values.
-    """
+    """Images in memory, which were read from a file."""
 
     def __init__(self, path: Path, pixels: UInt8[np.ndarray, "images height width 3"]) -> None:
         super().__init__(path)
@@ -49,14 +44,7 @@ class ArrayImages(_NumberedImages):
 
 
 class MatrixImages(_NumberedImages):
-    """Grey images in a file, one after the other, with a fixed step between.
-
-    Args:
-        path: The file.
-        offset: The offset of the first image, in bytes.
-        step: The distance from one image to the next, in bytes.
-        shape: The height and width of an image.
-    """
+    """Grey images of a height and width in a file, the first at an offset and each a step after the one before, in bytes."""
 
     def __init__(self, path: Path, *, offset: int, step: int, shape: tuple[int, int]) -> None:
         super().__init__(path)
@@ -73,12 +61,7 @@ class MatrixImages(_NumberedImages):
 
 
 class Hdf5Images(_NumberedImages):
-    """Images in an HDF5 file.
-
-    Args:
-        path: The file.
-        variable: The array in it, of images x height x width, with or without three colours.
-    """
+    """Images in an HDF5 file, whose variable is an array of images x height x width, with or without three colours."""
 
     def __init__(self, path: Path, variable: str) -> None:
         super().__init__(path)
@@ -94,11 +77,7 @@ class Hdf5Images(_NumberedImages):
 
 
 def open_hdf5(path: str) -> Any:  # noqa: ANN401  # the library is not typed
-    """Open an HDF5 file.
-
-    Raises:
-        DataError: it cannot be read, or the library is not installed.
-    """
+    """Open an HDF5 file, or raise DataError if it cannot be read or the library is not installed."""
     try:
         import h5py  # only for files of this kind
     except ImportError as error:

@@ -12,9 +12,9 @@ from jaxtyping import Shaped
 
 from vitral.data.listing import Listing
 from vitral.data.published.tree import Tree
-from vitral.data.stored import Entry, JoinedStores, Store, named
+from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.data.vtab.records import Example
-from vitral.errors import DataError, ImageError, one_line
+from vitral.errors import DataError, one_line
 
 Key = str | bytes | int  # TFDS orders the images of a split by their keys
 
@@ -49,13 +49,18 @@ class RawDataset:
     names: tuple[str, ...] = ()
 
 
-def labelled(keys: Sequence[Key], indices: Sequence[int], labels: Sequence[Any]) -> RawSplit:
-    """Return a split whose labels are classes, as they are stored."""
+def columns(**values: Sequence[Any] | Shaped[np.ndarray, " images"]) -> Callable[[int], Example]:
+    """Return what gives an image's features from all images' values of each."""
 
     def features(index: int) -> Example:
-        return {"label": [labels[index]]}
+        return {name: [of_all[index]] for name, of_all in values.items()}
 
-    return RawSplit(keys=keys, indices=indices, features=features)
+    return features
+
+
+def labelled(keys: Sequence[Key], indices: Sequence[int], labels: Sequence[Any]) -> RawSplit:
+    """Return a split whose labels are classes, as they are stored."""
+    return RawSplit(keys=keys, indices=indices, features=columns(label=labels))
 
 
 def by_class(keys: Sequence[Key], indices: Sequence[int], classes: Sequence[str], names: Sequence[str]) -> RawSplit:
@@ -65,12 +70,7 @@ def by_class(keys: Sequence[Key], indices: Sequence[int], classes: Sequence[str]
 
 
 def of_listing(listing: Listing, key: Callable[[int, Entry], Key]) -> RawDataset:
-    """Return a dataset that is also read by its name.
-
-    Args:
-        listing: The images of its splits.
-        key: Returns an image's key from its number in its split and its entry.
-    """
+    """Return a dataset that is also read by its name; `key` gives an image's key from its number in its split and its entry."""
     names = listing.class_names or ()
     splits = {
         split: by_class(
@@ -84,34 +84,18 @@ def of_listing(listing: Listing, key: Callable[[int, Entry], Key]) -> RawDataset
     return RawDataset(store=listing.store, splits=splits, names=names)
 
 
-def joined(
-    parts: Mapping[str, tuple[Store, Sequence[Key], Callable[[int], Example]]], names: tuple[str, ...] = ()
-) -> RawDataset:
-    """Return a dataset of which each split has a store of its own.
-
-    Args:
-        parts: The store of each split, with the keys and the features of the images in it.
-        names: The names of the classes.
-    """
+def joined(parts: Mapping[str, tuple[Store, Sequence[Key], Callable[[int], Example]]]) -> RawDataset:
+    """Return a dataset of which each split has a store of its own, with the keys and the features of the images in it."""
     splits, first = {}, 0
     for split, (_, keys, features) in parts.items():
         splits[split] = RawSplit(keys=keys, indices=range(first, first + len(keys)), features=features)
         first += len(keys)
     store = JoinedStores([(store, len(keys)) for store, keys, _ in parts.values()])
-    return RawDataset(store=store, splits=splits, names=names)
+    return RawDataset(store=store, splits=splits)
 
 
 def plain(tree: Tree, name: str, advice: str) -> Path:
-    """Return the path of a file that must be there, unpacked.
-
-    Args:
-        tree: The files of a folder, without archives.
-        name: The file's name.
-        advice: The step to take where it is missing.
-
-    Raises:
-        DataError: it is missing, there several times, or cannot be opened.
-    """
+    """Return the path of an unpacked file, or raise DataError if it is missing, there several times, or cannot be opened."""
     path = tree.store.read(tree.file(name, advice))
     assert isinstance(path, Path)
     try:
@@ -121,31 +105,6 @@ def plain(tree: Tree, name: str, advice: str) -> Path:
     return path
 
 
-class ConvertedImages:
-    """Images that are converted as they are read.
-
-    Args:
-        images: The images as the authors give them out.
-        convert: Returns the encoded bytes of the converted image from those of an image; it can be sent to worker
-            processes.
-    """
-
-    def __init__(self, images: Store, convert: Callable[[bytes], bytes]) -> None:
-        self._images, self._convert = images, convert
-
-    def read(self, index: int) -> bytes:
-        """Return the encoded bytes of a converted image. See `Store`."""
-        content = _content_of(self._images, index)
-        try:
-            return self._convert(content)
-        except ImageError as error:
-            raise named(error, self.name(index)) from error
-
-    def name(self, index: int) -> str:
-        """Return the name of the image that is given out."""
-        return self._images.name(index)
-
-
 def decoded(content: bytes) -> Shaped[np.ndarray, "height width 3"] | None:
     """Return an image's pixels, blue first, as TFDS decodes it by OpenCV; None where that cannot."""
     if not content:
@@ -153,27 +112,10 @@ def decoded(content: bytes) -> Shaped[np.ndarray, "height width 3"] | None:
     return cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
 
 
-def _content_of(store: Store, index: int) -> bytes:
-    """Return an image's encoded bytes, wherever they are.
-
-    Raises:
-        ImageError: they cannot be read.
-    """
-    content = store.read(index)
-    try:
-        return content if isinstance(content, bytes) else content.read_bytes()
-    except OSError as error:
-        raise ImageError(f"'{store.name(index)}' cannot be read ({one_line(error)}).") from error
-
-
 def in_order(split: str, keys: Sequence[Key]) -> list[int]:
     """Return the indices of a split's images in TFDS's order: by the md5 of the split's name and the image's key.
 
     The rule is that of tensorflow/datasets, core/hashing.py. No subset that TFDS itself made was compared with it here.
-
-    Args:
-        split: The name under which TFDS generates it, such as "validation".
-        keys: The keys of the images.
     """
     salt = hashlib.md5(split.encode(), usedforsecurity=False)
 

@@ -13,12 +13,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def read_dmlab(folder: Path) -> RawDataset:
-    """Return DMLab; keys are the file names that the records tell.
-
-    Raises:
-        DataError: files are missing, damaged or of another form.
-    """
-    paths: list[Path] = []
+    """Return DMLab; keys are the file names that the records tell."""
     files: list[TFRecords] = []
     located: list[RecordPlace] = []
     splits: dict[str, RawSplit] = {}
@@ -32,7 +27,6 @@ def read_dmlab(folder: Path) -> RawDataset:
         keys: list[bytes] = []
         labels: list[Any] = []
         for path in mine:
-            paths.append(path)
             files.append(TFRecords(path))
             for index in range(len(files[-1])):
                 key, label = _key_and_label(path, files[-1], index)
@@ -40,7 +34,7 @@ def read_dmlab(folder: Path) -> RawDataset:
                 labels.append(label)
                 located.append((len(files) - 1, index))
         splits[split] = labelled(keys, range(first, len(located)), labels)
-    return RawDataset(store=ExampleImages(paths, files, located), splits=splits)
+    return RawDataset(store=ExampleImages(files, located), splits=splits)
 
 
 def _key_and_label(path: Path, file: TFRecords, index: int) -> tuple[bytes, Any]:

@@ -9,8 +9,8 @@ from vitral.data.names import some
 from vitral.data.published.flowers import list_flowers
 from vitral.data.published.pets import list_pets
 from vitral.data.published.tree import Tree
-from vitral.data.stored import Entry
-from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, RawSplit, by_class, decoded, of_listing
+from vitral.data.stored import ConvertedImages, Entry
+from vitral.data.vtab.raw.dataset import RawDataset, RawSplit, by_class, decoded, of_listing
 from vitral.images.decode import read_image
 
 DTD_LISTS = {"train": "train1", "validation": "val1", "test": "test1"}  # the first of ten folds
@@ -19,20 +19,12 @@ SUN_PIXELS = 120_000  # the largest image
 
 
 def read_flowers(folder: Path) -> RawDataset:
-    """Return Oxford Flowers 102; keys are file names.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
+    """Return Oxford Flowers 102; keys are file names."""
     return of_listing(list_flowers(folder), _file_name)
 
 
 def read_pets(folder: Path) -> RawDataset:
-    """Return Oxford-IIIT Pet; keys are file names. Its few damaged JPEG files, which TFDS encodes again, are as they are.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
+    """Return Oxford-IIIT Pet; keys are file names. Its few damaged JPEG files, which TFDS encodes again, are as they are."""
     return of_listing(list_pets(folder), _file_name)
 
 
@@ -41,11 +33,7 @@ def _file_name(number: int, image: Entry) -> str:
 
 
 def read_dtd(folder: Path) -> RawDataset:
-    """Return DTD's first fold; keys are paths below images/.
-
-    Raises:
-        DataError: a list or an image of one is missing.
-    """
+    """Return DTD's first fold; keys are paths below images/."""
     tree = Tree(folder, "DTD", {r"dtd-r1\.0\.1": r"labels/train1\.txt"})
     advice = "unpack dtd-r1.0.1.tar.gz there"
     listed = {split: tree.lines(tree.file(f"labels/{name}.txt", advice)) for split, name in DTD_LISTS.items()}
@@ -54,11 +42,7 @@ def read_dtd(folder: Path) -> RawDataset:
 
 
 def read_sun397(folder: Path) -> RawDataset:
-    """Return SUN397 in TFDS's partition, of at most 120,000 pixels an image; keys are paths below SUN397/.
-
-    Raises:
-        DataError: a list or an image of one is missing.
-    """
+    """Return SUN397 in TFDS's partition, of at most 120,000 pixels an image; keys are paths below SUN397/."""
     tree = Tree(folder, "SUN397", {"SUN397": r"SUN397/[a-z]/.+\.jpg"})
     advice = "copy it from TFDS's repository, tensorflow_datasets/image_classification"
     listed = {split: tree.lines(tree.file(name, advice)) for split, name in SUN_LISTS.items()}
@@ -84,20 +68,12 @@ def _folder(key: str) -> str:
 
 
 def read_eurosat(folder: Path) -> RawDataset:
-    """Return EuroSAT's colour images; keys are class and file name, joined by '_'.
-
-    Raises:
-        DataError: there are no images.
-    """
+    """Return EuroSAT's colour images; keys are class and file name, joined by '_'."""
     return _in_folders(Tree(folder, "EuroSAT", {"EuroSAT": r"2750/.+\.jpg"}), "2750", "unpack EuroSAT.zip there")
 
 
 def read_resisc45(folder: Path) -> RawDataset:
-    """Return NWPU-RESISC45; keys are class and file name, joined by '_'.
-
-    Raises:
-        DataError: there are no images.
-    """
+    """Return NWPU-RESISC45; keys are class and file name, joined by '_'."""
     return _in_folders(Tree(folder, "NWPU-RESISC45", {}), "NWPU-RESISC45", "unpack NWPU-RESISC45.rar there")
 
 
@@ -114,11 +90,7 @@ def _in_folders(tree: Tree, above: str, advice: str) -> RawDataset:
 
 
 def smaller(content: bytes) -> bytes:
-    """Return an image as a JPEG file of at most 120,000 pixels, as TFDS makes it.
-
-    Raises:
-        ImageError: it cannot be decoded.
-    """
+    """Return an image as a JPEG file of at most 120,000 pixels, as TFDS does, or raise ImageError if it is none."""
     pixels = decoded(content)
     if pixels is None or content.startswith(b"GIF"):
         pixels = read_image(content)  # as TFDS does: such an image is stored with red and blue exchanged

@@ -10,9 +10,9 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.published import cifar, flowers, pets
 from vitral.data.published.tree import counted
 from vitral.data.sampling import evenly
-from vitral.data.stored import Entry, Store
+from vitral.data.stored import ConvertedImages, Entry, Store
 from vitral.data.vtab.prepared import bounds
-from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, in_order
+from vitral.data.vtab.raw.dataset import RawDataset, in_order
 from vitral.data.vtab.raw.dmlab import read_dmlab
 from vitral.data.vtab.raw.folders import read_dtd, read_eurosat, read_flowers, read_pets, read_resisc45, read_sun397
 from vitral.data.vtab.raw.matrices import read_camelyon, read_cifar100, read_dsprites, read_smallnorb, read_svhn
@@ -31,7 +31,8 @@ class RawForm:
 
     Attributes:
         title: The dataset's name for people.
-        read: The dataset's reader.
+        read: Reads the dataset's folder; a DataError says what is missing, damaged or does not match, or which package it
+            needs.
         marks: Patterns of paths below its folder; one of them at least is there.
         published: The number of images of each split.
     """
@@ -102,16 +103,7 @@ def why_not(root: Path, task: VtabTask) -> str:
 
 
 def whole_split(data: RawDataset, split: str, folder: Path) -> list[int]:
-    """Return the numbers of all images of a split, in TFDS's order.
-
-    Args:
-        data: The dataset as its reader returns it.
-        split: TFDS's name of the split.
-        folder: The dataset's folder, for messages.
-
-    Raises:
-        DataError: two images have the same key.
-    """
+    """Return the numbers of all images of a split, in TFDS's order, or raise DataError if two have the same key."""
     keys = data.splits[split].keys
     if len(set(keys)) != len(keys):
         twice = next(key for key, count in Counter(keys).items() if count > 1)

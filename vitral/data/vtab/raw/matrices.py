@@ -2,7 +2,7 @@
 
 import io
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,13 @@ from vitral.data.published.cifar import CIFAR100, list_cifar
 from vitral.data.published.matlab import read_matlab
 from vitral.data.published.tree import Tree
 from vitral.data.vtab.raw.arrays import ArrayImages, Hdf5Images, MatrixImages, open_hdf5
-from vitral.data.vtab.raw.dataset import RawDataset, joined, of_listing, plain
-from vitral.data.vtab.records import Example
+from vitral.data.vtab.raw.dataset import RawDataset, columns, joined, of_listing, plain
 from vitral.errors import DataError
 
 SVHN = "fetch train_32x32.mat and test_32x32.mat"
 NORB = {"train": "smallnorb-5x46789x9x18x6x2x96x96-training", "test": "smallnorb-5x01235x9x18x6x2x96x96-testing"}
-NORB_KINDS: dict[int, np.dtype[Any]] = {
-    507333717: np.dtype("<u1"),
-    507333716: np.dtype("<i4"),
-}  # by the number at the beginning of a file
+# By the number at the beginning of a file.
+NORB_KINDS: dict[int, np.dtype[Any]] = {507333717: np.dtype("<u1"), 507333716: np.dtype("<i4")}
 ELEVATION = 1  # the column of the labels
 AZIMUTH = 2
 DSPRITES = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.hdf5"
@@ -32,20 +29,12 @@ CAMELYON = {"train": "train", "validation": "valid", "test": "test"}
 
 
 def read_cifar100(folder: Path) -> RawDataset:
-    """Return CIFAR-100 from its binary form; keys are indices in a file.
-
-    Raises:
-        DataError: a file is missing or damaged.
-    """
+    """Return CIFAR-100 from its binary form; keys are indices in a file."""
     return of_listing(list_cifar(CIFAR100, folder), lambda number, image: number)
 
 
 def read_svhn(folder: Path) -> RawDataset:
-    """Return SVHN's cropped digits; a zero, which the files call 10, is class 0.
-
-    Raises:
-        DataError: a file is missing or damaged, or has not as many labels as images.
-    """
+    """Return SVHN's cropped digits; a zero, which the files call 10, is class 0."""
     tree = Tree(folder, "SVHN", {})
     parts = {}
     for split in ("train", "test"):
@@ -58,16 +47,12 @@ def read_svhn(folder: Path) -> RawDataset:
         if labels.min() < 1 or labels.max() > 10:
             raise DataError(f"'{path}' has labels outside of 1 to 10; {SVHN} again.")
         store = ArrayImages(path, np.moveaxis(images, -1, 0))
-        parts[split] = (store, range(len(labels)), _columns({"label": labels.astype(np.int64) % 10}))
+        parts[split] = (store, range(len(labels)), columns(label=labels.astype(np.int64) % 10))
     return joined(parts)
 
 
 def read_smallnorb(folder: Path) -> RawDataset:
-    """Return smallNORB, of each pair of images the first camera's.
-
-    Raises:
-        DataError: a file is missing or damaged, or there are not as many labels as images.
-    """
+    """Return smallNORB, of each pair of images the first camera's."""
     tree = Tree(folder, "smallNORB", {})
     parts = {}
     for split, name in NORB.items():
@@ -81,8 +66,8 @@ def read_smallnorb(folder: Path) -> RawDataset:
         store = MatrixImages(images, offset=offset, step=step, shape=(shape[2], shape[3]))
         info = _table(labels)
         _same_length(labels, len(info), shape[0])
-        columns = {"label_elevation": info[:, ELEVATION], "label_azimuth": info[:, AZIMUTH] // 2}
-        parts[split] = (store, range(shape[0]), _columns(columns))
+        features = columns(label_elevation=info[:, ELEVATION], label_azimuth=info[:, AZIMUTH] // 2)
+        parts[split] = (store, range(shape[0]), features)
     return joined(parts)
 
 
@@ -114,26 +99,18 @@ def _matrix(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
 
 
 def read_dsprites(folder: Path) -> RawDataset:
-    """Return dSprites, whose pixels are 0 and 1.
-
-    Raises:
-        DataError: the file is missing or damaged, or h5py is not installed.
-    """
+    """Return dSprites, whose pixels are 0 and 1."""
     path = plain(Tree(folder, "dSprites", {}), DSPRITES, f"put {DSPRITES} there")
     classes = _values(path, "latents/classes")
     if classes.ndim != 2 or classes.shape[1] <= X_POSITION:
         raise DataError(f"'{path}' has no six latent classes an image; fetch it again.")
     _same_length(path, len(classes), _shape(path, "imgs")[0])
-    columns = {"label_orientation": classes[:, ORIENTATION], "label_x_position": classes[:, X_POSITION]}
-    return joined({"train": (Hdf5Images(path, "imgs"), range(len(classes)), _columns(columns))})
+    features = columns(label_orientation=classes[:, ORIENTATION], label_x_position=classes[:, X_POSITION])
+    return joined({"train": (Hdf5Images(path, "imgs"), range(len(classes)), features)})
 
 
 def read_camelyon(folder: Path) -> RawDataset:
-    """Return PatchCamelyon.
-
-    Raises:
-        DataError: a file is missing or damaged, has not as many labels as images, or h5py is not installed.
-    """
+    """Return PatchCamelyon."""
     tree = Tree(folder, "PatchCamelyon", {})
     parts = {}
     for split, name in CAMELYON.items():
@@ -142,15 +119,8 @@ def read_camelyon(folder: Path) -> RawDataset:
         values = _values(labels, "y").reshape(-1)
         _same_length(labels, len(values), _shape(images, "x")[0])
         keys = [f"{name}_{index}" for index in range(len(values))]
-        parts[split] = (Hdf5Images(images, "x"), keys, _columns({"label": values}))
+        parts[split] = (Hdf5Images(images, "x"), keys, columns(label=values))
     return joined(parts)
-
-
-def _columns(columns: dict[str, Shaped[np.ndarray, " images"]]) -> Callable[[int], Example]:
-    def features(index: int) -> Example:
-        return {name: [int(values[index])] for name, values in columns.items()}
-
-    return features
 
 
 def _values(path: Path, variable: str) -> Shaped[np.ndarray, "..."]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from vitral.data.names import some
 from vitral.data.published.tree import Tree
-from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, decoded, labelled
+from vitral.data.stored import ConvertedImages
+from vitral.data.vtab.raw.dataset import RawDataset, decoded, labelled
 from vitral.errors import DataError, ImageError
 
 RADIUS = 300  # pixels, of an eye
@@ -23,11 +24,7 @@ SPLITS = {
 
 
 def read_retinopathy(folder: Path) -> RawDataset:
-    """Return the images of eyes; keys are their names, such as "4_left".
-
-    Raises:
-        DataError: a list or an image of one is missing, or a list is damaged.
-    """
+    """Return the images of eyes; keys are their names, such as "4_left"."""
     tree = Tree(folder, "Diabetic Retinopathy Detection", {})
     images = {(match[1], match[2]): index for index, match in tree.matching(r"(train|test)/([^/]+)\.jpeg")}
     splits = {}

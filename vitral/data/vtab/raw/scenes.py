@@ -8,6 +8,7 @@ import numpy as np
 
 from vitral.data.names import some
 from vitral.data.published.tree import Tree
+from vitral.data.stored import content_at
 from vitral.data.vtab.raw.dataset import RawDataset, RawSplit
 from vitral.data.vtab.records import Example
 from vitral.errors import DataError, ImageError, one_line
@@ -22,11 +23,7 @@ HELD_OUT = 10  # percent of the videos for the test, and as many for validation
 
 
 def read_clevr(folder: Path) -> RawDataset:
-    """Return CLEVR; keys are file names.
-
-    Raises:
-        DataError: images or scenes are missing, or there are not as many of both.
-    """
+    """Return CLEVR; keys are file names."""
     tree = Tree(folder, "CLEVR", {r"CLEVR_v1\.0": r"images/train/CLEVR_train_\d+\.png"})
     return RawDataset(store=tree.store, splits={split: _clevr(tree, name) for split, name in CLEVR_SPLITS.items()})
 
@@ -55,8 +52,7 @@ def _clevr(tree: Tree, name: str) -> RawSplit:
 def _scenes(tree: Tree, file: int) -> list[tuple[str | None, list[float]]]:
     """Return of each scene its image and the coordinates of its objects, three each."""
     try:
-        content = tree.store.read(file)
-        parsed: Any = json.loads(content if isinstance(content, bytes) else content.read_bytes())
+        parsed: Any = json.loads(content_at(tree.store, file))
         return [
             (
                 scene.get("image_filename"),
@@ -76,11 +72,7 @@ def _single(values: list[Any]) -> list[float]:
 
 
 def read_kitti(folder: Path) -> RawDataset:
-    """Return KITTI's training images, shared out by video as TFDS does; keys are file names.
-
-    Raises:
-        DataError: images, labels or the development kit are missing or damaged.
-    """
+    """Return KITTI's training images, shared out by video as TFDS does; keys are file names."""
     archives = {
         "data_object_image_2": r"training/image_2/\w+\.png",
         "data_object_label_2": r"training/label_2/\w+\.txt",
