@@ -34,7 +34,7 @@ def address_errors(address: str) -> Iterator[None]:
     except ImportError as error:
         protocol = address.partition("://")[0]
         package = PACKAGES.get(protocol)
-        what = f"{package}: pip install '{EXTRA}'" if package else " ".join(str(error).split())[:200]
+        what = f"{package}: pip install '{EXTRA}'" if package else one_line(error)
         raise DataError(f"'{address}' needs a package for {protocol}:// that is not installed, {what}.") from error
     except Exception as error:
         raise DataError(f"'{address}' cannot be reached ({one_line(error)}).") from error
@@ -49,14 +49,13 @@ def find(root: str, pattern: str) -> tuple[list[str], str]:
     with address_errors(root):
         filesystem, path = fsspec.url_to_fs(root)
         path = path.rstrip("/")
-        return [filesystem.unstrip_protocol(file) for file in sorted(filesystem.glob(f"{path}/{pattern}"))], (
-            filesystem.unstrip_protocol(path)
-        )
+        files = sorted(filesystem.glob(f"{path}/{pattern}"))
+        return [filesystem.unstrip_protocol(file) for file in files], filesystem.unstrip_protocol(path)
 
 
-def open_address(address: str, block_size: int = BLOCK) -> Any:  # noqa: ANN401  # fsspec's own file
+def open_address(address: str) -> Any:  # noqa: ANN401  # fsspec's own file
     """Return the file at an address, open for reading."""
-    return fsspec.open(address, "rb", block_size=block_size).open()
+    return fsspec.open(address, "rb", block_size=BLOCK).open()
 
 
 def open_anywhere(path: str) -> Any:  # noqa: ANN401  # fsspec's own file

@@ -1,6 +1,6 @@
 """What else a dataset says of its images: a further column of a table, or the folders that they lie in."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from vitral.data.open import tables_in
@@ -46,12 +46,8 @@ def _folders(data: str, names: Sequence[str], by: str) -> tuple[str, ...]:
             f"'{data}' is no table with columns, so its images are told apart by {FOLDER}, {FOLDER}:2 and so on, not by "
             f"'{by}'."
         )
-    return tuple(_parents(names, int(level or 1), data))
-
-
-def _parents(names: Sequence[str], level: int, data: str) -> Iterator[str]:
-    for name in names:
-        parents = PurePath(name).parts[:-1]
-        if len(parents) < level:
-            raise DataError(f"'{name}' of {data} does not lie in {level} folders.")
-        yield parents[-level]
+    depth = int(level or 1)
+    parents = {name: PurePath(name).parts[:-1] for name in names}
+    if outside := [name for name in names if len(parents[name]) < depth]:
+        raise DataError(f"'{outside[0]}' of {data} does not lie in {depth} folders.")
+    return tuple(parents[name][-depth] for name in names)

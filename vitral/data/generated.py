@@ -107,6 +107,7 @@ class Atom:
     ellipse: tuple[float, float]
 
 
+@functools.lru_cache(maxsize=32_768)
 def atom(ranges: Ranges, seed: int, index: int) -> Atom:
     """Return the parameters of class `index`, a pure function of the arguments."""
     rng = generator(seed, "visualatom/class", index)
@@ -148,7 +149,7 @@ def contours(
 
 def render(ranges: Ranges, seed: int, class_index: int, instance: int, canvas: int) -> UInt8[np.ndarray, "side side"]:
     """Return a grey image, `canvas` pixels a side: lines one pixel wide on black, later orbits over earlier ones."""
-    shape = _cached_atom(ranges, seed, class_index)
+    shape = atom(ranges, seed, class_index)
     rng = generator(seed, "visualatom/picture", class_index, instance)  # codespell:ignore picture
     margin = CANVAS * (1 - ranges.centre) / 2
     centre = tuple(rng.uniform(margin, CANVAS - margin, 2).tolist())
@@ -161,11 +162,6 @@ def render(ranges: Ranges, seed: int, class_index: int, instance: int, canvas: i
     for corner, grey in zip(corners, greys.tolist(), strict=True):
         cv2.polylines(drawn, [corner], isClosed=True, color=grey)
     return drawn
-
-
-@functools.lru_cache(maxsize=32_768)
-def _cached_atom(ranges: Ranges, seed: int, index: int) -> Atom:
-    return atom(ranges, seed, index)
 
 
 @functools.cache
@@ -212,8 +208,7 @@ class GeneratedImages(PixelSource):
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return an image as three equal channels."""
-        instance = self.first_instance + index // self.preset.num_classes
-        grey = render(self.preset.ranges, self.seed, self.label(index), instance, self.preset.canvas)
+        grey = render(self.preset.ranges, self.seed, self.label(index), self._instance(index), self.preset.canvas)
         return np.repeat(grey[:, :, None], 3, axis=2)
 
     def label(self, index: int) -> int:
@@ -226,8 +221,10 @@ class GeneratedImages(PixelSource):
 
     def describe(self, index: int) -> str:
         """Return class and instance, such as "visualatom[class 12, instance 7]"."""
-        instance = self.first_instance + index // self.preset.num_classes
-        return f"{self.name}[class {self.label(index)}, instance {instance}]"
+        return f"{self.name}[class {self.label(index)}, instance {self._instance(index)}]"
+
+    def _instance(self, index: int) -> int:
+        return self.first_instance + index // self.preset.num_classes
 
 
 def open_generated(name: str, *, seed: int = 0) -> DataSet:

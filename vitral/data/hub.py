@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 # HTTPError is that of the client's HTTP library, whichever it is: a failed connection, not an answer.
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
@@ -15,7 +13,7 @@ from vitral.data.address import find
 from vitral.data.columns import CLASSES, IMAGES, UNREAD
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, split_named
-from vitral.data.stored import Entry, located
+from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.data.tables import class_names, content_of, list_tables, split_of_file
 from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
@@ -27,22 +25,19 @@ SAVED = ("dataset_info.json", "dataset_dict.json")
 
 
 class HubImages:
-    """Images in the rows of `datasets.Dataset` objects, which read them from memory-mapped files."""
+    """Images in the rows of a `datasets.Dataset`, which reads them from memory-mapped files."""
 
-    def __init__(self, title: str, parts: list[Any], column: str) -> None:
-        self._title, self._parts, self._column = title, parts, column
-        self._ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    def __init__(self, title: str, rows: Any, column: str) -> None:  # noqa: ANN401  # `datasets` is imported late
+        self._title, self._rows, self._column = title, rows, column
 
     def read(self, index: int) -> bytes | Path:
         """Return an image's bytes, or its path. See `Store`."""
-        part, row = located(self._ends, index)
-        content = content_of(self._parts[part][row][self._column], self.name(index))
+        content = content_of(self._rows[index][self._column], self.name(index))
         return content if isinstance(content, bytes) else Path(content)
 
     def name(self, index: int) -> str:
         """Return the dataset with split and row, such as "hf:owner/name train[17]"."""
-        part, row = located(self._ends, index)
-        return f"{self._title} {self._parts[part].split or 'rows'}[{row}]"
+        return f"{self._title} {self._rows.split or 'rows'}[{index}]"
 
 
 def is_saved(folder: Path) -> bool:
@@ -134,11 +129,10 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
     import datasets
 
     splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
-    parts: list[Any] = []
+    stores: list[tuple[Store, int]] = []
     entries: dict[str, list[Entry]] = {}
     declared: tuple[str, ...] | None = None
     several = False
-    column = ""
     first = 0
     for split, rows in splits.items():
         column, classes = _columns(title, rows.features, labelled=labelled)
@@ -146,8 +140,8 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         several = several or isinstance(feature, datasets.Sequence | datasets.List | datasets.LargeList | list)
         inner = getattr(feature, "feature", feature)
         declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else declared
-        part = rows.cast_column(column, datasets.Image(decode=False))
-        parts.append(part)
+        undecoded = rows.cast_column(column, datasets.Image(decode=False))
+        stores.append((HubImages(title, undecoded, column), len(rows)))
         listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
         for row in range(len(rows) if classes is None else 0):
             listed.append(Entry(first + row, f"{split}[{row}]", UNREAD, 0))
@@ -162,7 +156,7 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
     return Listing(
         title=title,
         name=name,
-        store=HubImages(title, parts, column),
+        store=JoinedStores(stores),
         entries=known,
         class_names=declared,
         task=task_of(several=several),

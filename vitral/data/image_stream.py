@@ -30,34 +30,15 @@ def list_unlabelled(spec: str, listener: Listener = ignore) -> list[LazyImage]:
         DataError: a dataset that cannot be read, or is endless.
         ImageError: a folder or archive without images.
     """
-    return list(_stream(spec, listener, sorted))
+    return list(stream_unlabelled(spec, listener, sorted))
 
 
-def stream_unlabelled(spec: str, listener: Listener = ignore) -> Iterator[LazyImage]:
+def stream_unlabelled(spec: str, listener: Listener = ignore, arrange: Arrange = iter) -> Iterator[LazyImage]:
     """Give the images that a user names one by one; of a folder, only the names of one folder in it are in memory.
 
     The order is always the same; in a folder, files come before what is in further folders. Arguments and errors are those of
-    `list_unlabelled`.
+    `list_unlabelled`, and `arrange` that of `files_in`.
     """
-    return _stream(spec, listener, iter)
-
-
-def check_named(spec: str) -> None:
-    """Refuse a name that stands for nothing, such as a mistyped path.
-
-    Raises:
-        ImageError: it is neither a file nor a folder nor the name of data.
-    """
-    with contextlib.suppress(OSError, ValueError):  # a name that no path may have
-        if Path(spec).exists():
-            return
-    if not is_data_name(spec):
-        raise ImageError(
-            f"'{spec}' is not there: no file, folder, archive or dataset has this name; check its spelling."
-        )
-
-
-def _stream(spec: str, listener: Listener, arrange: Arrange) -> Iterator[LazyImage]:
     path = Path(spec)
     if is_folder(path):
         yield from require(_of_folder(path, listener, arrange), path)
@@ -68,6 +49,17 @@ def _stream(spec: str, listener: Listener, arrange: Arrange) -> Iterator[LazyIma
         yield from _of_data(spec, listener)
     else:
         yield of_file(path, spec)
+
+
+def check_named(spec: str) -> None:
+    """Refuse, by an ImageError, a name that is neither a file nor a folder nor the name of data, such as a mistyped path."""
+    with contextlib.suppress(OSError, ValueError):  # a name that no path may have
+        if Path(spec).exists():
+            return
+    if not is_data_name(spec):
+        raise ImageError(
+            f"'{spec}' is not there: no file, folder, archive or dataset has this name; check its spelling."
+        )
 
 
 def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[LazyImage]:

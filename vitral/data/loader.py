@@ -107,10 +107,7 @@ class TrainingBatches:
     def __post_init__(self) -> None:
         if self.batch_size % self.world:
             raise DataError(f"A batch of {self.batch_size} images cannot be shared by {self.world} processes evenly.")
-        self._images = self._read()
-
-    def _read(self) -> list[Source | CachedImages]:
-        return [
+        self._images: list[Source | CachedImages] = [
             CachedImages(self.source, how, self.image_size) if how.decode == "kept" else self.source
             for how in (self.augmentation, *self.more)
         ]
@@ -150,11 +147,7 @@ class TrainingBatches:
         )
 
     def batch(self, step: int) -> Batch:
-        """Return this process's part of the batch at `step`, counted from 0.
-
-        Raises:
-            ImageError: an image cannot be read.
-        """
+        """Return this process's part of the batch at `step`, counted from 0, or raise ImageError if an image cannot be read."""
         indices = self.indices(step)
         size = self.batch_size // self.world
         first = self.rank * size

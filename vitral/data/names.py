@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from vitral.errors import DataError
+from vitral.errors import DataError, one_line
 from vitral.paths import is_regular, refuse_endless
 
 NAMED = 5  # names that a message lists
@@ -68,17 +68,13 @@ def side_by_side(known: Collection[str], named: Collection[str]) -> str:
 def unread_classes(named: Collection[str], read: Collection[str]) -> list[str]:
     """Return a note on the classes without a readable image; none where every class has one."""
     missing = set(named) - set(read)
-    return (
-        [f"No readable image of {len(missing)} of the {len(set(named))} classes: {some(missing)}."] if missing else []
-    )
+    if not missing:
+        return []
+    return [f"No readable image of {len(missing)} of the {len(set(named))} classes: {some(missing)}."]
 
 
 def names_in(path: Path) -> tuple[str, ...] | None:
-    """Return the class names that a text file lists, one per line; None if there is no such file.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Return the class names in a text file, one per line, or raise DataError if it cannot be read; None if there is none."""
     refuse_endless(path, DataError)
     if not is_regular(path):
         return None
@@ -87,7 +83,7 @@ def names_in(path: Path) -> tuple[str, ...] | None:
             return listed_names(file.read(NAMES_LIMIT))
     except (OSError, ValueError) as error:
         raise DataError(
-            f"'{path}' cannot be read as class names, one per line in UTF-8 ({' '.join(str(error).split())[:200]})."
+            f"'{path}' cannot be read as class names, one per line in UTF-8 ({one_line(error)})."
         ) from error
 
 

@@ -138,13 +138,8 @@ def is_opened_whole(spec: str) -> bool:
 def _built_in(name: str) -> DataSet:
     if name in BUILT_IN:
         return BUILT_IN[name]()
-    own = plugins.registered("data").get(name.partition(":")[0])
-    assert own is not None, f"{name} is not built in"
-    return _of_plugin(own, name)
-
-
-def _of_plugin(own: Callable[[str], object], name: str) -> DataSet:
-    data = own(name.partition(":")[2])
+    plugin, _, text = name.partition(":")
+    data = plugins.registered("data")[plugin](text)
     if not isinstance(data, DataSet):
         raise PluginError(f"The data source '{name}' returns a {type(data).__name__}; it must return a DataSet.")
     return data
@@ -240,11 +235,7 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
 
 
 def tables_in(spec: str) -> list[str]:
-    """Return the paths of the tables that local data are read from; none where folders or anything else are read.
-
-    Args:
-        spec: The data's name, see `open_data`.
-    """
+    """Return the paths of the tables that local data are read from; none where folders or anything else are read."""
     while (prefix := prefix_of(spec)) is not None:
         if not prefix.around:
             return []
@@ -313,11 +304,7 @@ def _list_address(spec: str, how: Opening) -> Listing:
 
 
 def _expand(spec: str) -> list[str]:
-    """Return the shards of "train-{000..099}.tar", their numbers padded as written.
-
-    Raises:
-        DataError: a range counts down, or the shards would be too many.
-    """
+    """Return the shards of "train-{000..099}.tar", their numbers padded as written."""
     count = 1
     for match in RANGE.finditer(spec):
         first, last = match[1], match[2]

@@ -45,24 +45,14 @@ class _Selection:
 
 
 class Subset(_Selection):
-    """Some images of a finite source, in a given order.
-
-    Args:
-        source: The whole source.
-        indices: The images to use, by their indices in the source.
-    """
+    """Some images of a finite source, by their indices in it, in a given order."""
 
     def __init__(self, source: Source, indices: Sequence[int] | Int64[np.ndarray, " examples"]) -> None:
         self._source = source
         self._indices = np.asarray(indices, dtype=np.int64)
-        self.shards = self._shards()
-
-    def _shards(self) -> tuple[int, ...]:
-        """Return the shards' ends where the subset keeps the order; empty shards are dropped."""
-        if not self._source.shards or bool((np.diff(self._indices) < 0).any()):
-            return ()
-        ends = np.searchsorted(self._indices, self._source.shards)
-        return tuple(int(end) for end in np.unique(ends) if end)
+        if (np.diff(self._indices) >= 0).all():  # the shards' ends, where the order is kept; empty shards are dropped
+            ends = np.searchsorted(self._indices, source.shards)
+            self.shards = tuple(int(end) for end in np.unique(ends) if end)
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -125,12 +115,7 @@ class _Changed(_Selection):
 
 
 class Renumbered(_Changed):
-    """A source whose classes have other numbers.
-
-    Args:
-        source: Images and labels.
-        numbers: The new number of each class.
-    """
+    """A source whose classes have other numbers: of each class its new one."""
 
     def __init__(self, source: Source, numbers: Int64[np.ndarray, " classes"]) -> None:
         super().__init__(source)
@@ -150,12 +135,7 @@ class Renumbered(_Changed):
 
 
 class Relabelled(_Changed):
-    """A source whose images have other labels.
-
-    Args:
-        source: The images.
-        labels: The class of each image, in order.
-    """
+    """A source whose images have other labels: the class of each image, in order."""
 
     def __init__(self, source: Source, labels: Int64[np.ndarray, " examples"]) -> None:
         super().__init__(source)
@@ -171,12 +151,7 @@ class Relabelled(_Changed):
 
 
 class Redrawn(_Changed):
-    """A source whose images are changed, and nothing else.
-
-    Args:
-        source: Images and labels.
-        draw: Returns the changed image from an image and its index; it can be sent to worker processes.
-    """
+    """A source whose images are changed, each with its index, by what can be sent to worker processes; nothing else is."""
 
     def __init__(self, source: Source, draw: Callable[[Pixels, int], Pixels]) -> None:
         super().__init__(source)

@@ -3,9 +3,10 @@
 `vitral.data.columns` tells which column is which. Several classes of one image are a list.
 """
 
+import contextlib
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,6 +28,8 @@ IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
 MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those of a window of shards, and two more
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+# Arrow's types of columns whose cells are lists.
+LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 LIST_DEPTH = 2  # folder levels that are searched for lists of images
 
 
@@ -52,12 +55,7 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, la
 class ParquetImages:
     """Images in row groups of Parquet files, bytes or paths, the last few groups kept in memory.
 
-    Args:
-        files: Paths or addresses.
-        groups: The index of each row group's file, its index in the file, and the index of its first image.
-        column: The images' column.
-        most_groups: The number of row groups that stay in memory.
-        names: The names of all images.
+    Of each group are given the index of its file, its index in the file, and the index of its first image.
     """
 
     def __init__(
@@ -106,11 +104,7 @@ class ParquetImages:
 
 
 def content_of(cell: Any, name: str) -> bytes | str:  # noqa: ANN401  # any cell
-    """Return the bytes of an image, or its path, from its cell in a table.
-
-    Raises:
-        ImageError: there is neither; the message gives the image's name.
-    """
+    """Return the bytes of an image, or its path, from its cell in a table; raise ImageError with its name for neither."""
     value = cell.get("bytes") or cell.get("path") if isinstance(cell, dict) else cell
     if isinstance(value, bytes | str) and value:
         return value
@@ -128,13 +122,12 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     several, size = False, 0
     for split, paths in files.items():
         for path in paths:
-            with _parquet(path) as opened:
-                table = pq.ParquetFile(opened)
+            with _parquet(path) as table:
                 columns = find_columns(path, table.schema_arrow.names, labelled=labelled)
                 declared_here = _declared_names(table.schema_arrow, columns.classes)
                 declared = declared or declared_here
                 if columns.classes is not None:
-                    several = several or _is_list(table.schema_arrow.field(columns.classes).type)
+                    several = several or isinstance(table.schema_arrow.field(columns.classes).type, LISTS)
                 first = len(names)
                 for group in range(table.num_row_groups):
                     rows = _group_rows(table, group, columns, path, declared_here)
@@ -173,8 +166,7 @@ def column_of(path: str, column: str) -> list[tuple[str, str]]:
     if path.lower().endswith(TEXT_SUFFIXES):
         return text_column(Path(path), column)
     cells: list[tuple[str, str]] = []
-    with _parquet(path) as opened:
-        table = pq.ParquetFile(opened)
+    with _parquet(path) as table:
         names = table.schema_arrow.names
         check_column(path, column, names)
         columns = find_columns(path, names)
@@ -193,47 +185,29 @@ def _row_name(own: str | None, path: str, row: int) -> str:
     return own or f"{path}:{row}"
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    """Tell whether a column's cells are lists, of any of Arrow's types."""
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_list,
-            pa.types.is_large_list,
-            pa.types.is_fixed_size_list,
-            pa.types.is_list_view,
-            pa.types.is_large_list_view,
-        )
-    )
-
-
-def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
-    opened = None
-    try:
-        opened = open_anywhere(path)
-        pq.ParquetFile(opened)
-    except DataError:
-        raise
-    except Exception as error:  # file systems and damaged files raise many types
-        if opened is not None:
-            opened.close()
-        raise DataError(f"'{path}' cannot be read as a Parquet file ({one_line(error)}).") from error
-    opened.seek(0)
-    return opened
+@contextlib.contextmanager
+def _parquet(path: str) -> Iterator[pq.ParquetFile]:
+    with contextlib.ExitStack() as stack:
+        try:
+            table = pq.ParquetFile(stack.enter_context(open_anywhere(path)))
+        except DataError:
+            raise
+        except Exception as error:  # file systems and damaged files raise many types
+            raise DataError(f"'{path}' cannot be read as a Parquet file ({one_line(error)}).") from error
+        yield table
 
 
 def _group_rows(
     table: pq.ParquetFile, group: int, columns: Columns, path: str, declared: tuple[str, ...] | None
 ) -> list[tuple[str | None, tuple[str, ...], str | None]]:
     """Return each row's own image name, classes and split, "" for a split not filled in, without reading the images' bytes."""
-    field = table.schema_arrow.field(columns.image)
-    own = (
-        f"{columns.image}.path" if pa.types.is_struct(field.type) and field.type.get_field_index("path") >= 0 else None
-    )
-    wanted = [column for column in (columns.classes, columns.split, own) if column is not None]
-    if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-        wanted.append(columns.image)
+    kind = table.schema_arrow.field(columns.image).type
+    own = None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         own = columns.image
+    elif pa.types.is_struct(kind) and kind.get_field_index("path") >= 0:
+        own = f"{columns.image}.path"
+    wanted = [column for column in (columns.classes, columns.split, own) if column is not None]
     try:
         rows, count = table.read_row_group(group, columns=wanted), table.metadata.row_group(group).num_rows
         classes = rows.column(columns.classes).to_pylist() if columns.classes else [None] * count

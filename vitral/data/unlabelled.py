@@ -29,20 +29,6 @@ def is_unlabelled(spec: str) -> bool:
     return spec.startswith(PREFIX) and look_at(spec) is None
 
 
-def source_in(spec: str) -> str:
-    """Return what the images are of, in unlabelled:SOURCE.
-
-    Raises:
-        DataError: it does not say.
-    """
-    source = spec.removeprefix(PREFIX)
-    if not source.strip():
-        raise DataError(
-            f"'{spec:.200}' does not say which images; write {PREFIX}FOLDER, or {PREFIX} and any other data."
-        )
-    return os.path.expanduser(source)
-
-
 def list_without_labels(spec: str, how: Opening, list_labelled: List) -> Listing:
     """Return the images of unlabelled:SOURCE; see `Prefix.select`.
 
@@ -53,7 +39,11 @@ def list_without_labels(spec: str, how: Opening, list_labelled: List) -> Listing
         raise DataError(
             f"'{spec:.200}' has no labels, so nothing can be scored on it; name the data without '{PREFIX}'."
         )
-    source = source_in(spec)
+    source = os.path.expanduser(spec.removeprefix(PREFIX))
+    if not source.strip():
+        raise DataError(
+            f"'{spec:.200}' does not say which images; write {PREFIX}FOLDER, or {PREFIX} and any other data."
+        )
     listing = _scattered(Path(source))
     if listing is None or not listing.entries[ALL]:
         listing = list_labelled(source, replace(how, labelled=False))
