@@ -104,9 +104,8 @@ def _own_order(listing: Listing, entries: Mapping[str, list[Entry]], names: Sequ
     """Return the classes in the data's own order: images are shared out alike, whatever else a classifier knows."""
     there = _named(entries)
     own = sorted(there, key=natural_key) if listing.class_names is None else list(listing.class_names)
-    return list(
-        dict.fromkeys([*own, *names] if there <= set(own) else names)
-    )  # otherwise the names are the classifier's
+    # Where the data's own classes do not hold, their names are the classifier's.
+    return list(dict.fromkeys([*own, *names] if there <= set(own) else names))
 
 
 def _named(entries: Mapping[str, list[Entry]]) -> set[str]:
@@ -202,9 +201,8 @@ def _class_names(
             f"The class '{broken[0]}' of '{title}' has a name that is not UTF-8, which a classifier cannot store; rename it."
         )
     classes = {split: {name for entry in images for name in entry.classes} for split, images in entries.items()}
-    everything = set().union(*classes.values()) if classes else set()
     if wanted is not None:
-        return _wanted_names(title, everything, wanted, notes)
+        return _wanted_names(title, _named(entries), wanted, notes)
     base = classes.get("train", classes.get(ALL, set()))
     if "train" not in classes and ALL not in classes and classes:
         raise DataError(f"'{title}' has no training images, only {' and '.join(classes)}: it is for scoring.")

@@ -39,12 +39,7 @@ def known_column(names: Sequence[str], known: Sequence[str]) -> str | None:
 
 
 def find_columns(title: str, names: Sequence[str], *, labelled: bool = True) -> Columns:
-    """Return which columns contain what.
-
-    Args:
-        title: The table's name in messages.
-        names: The names of its columns.
-        labelled: Whether the classes are read.
+    """Return which columns of a table contain what, of the classes only if they are read.
 
     Raises:
         DataError: there is no column of images, or of classes that are to be read.
@@ -59,11 +54,7 @@ def find_columns(title: str, names: Sequence[str], *, labelled: bool = True) -> 
 
 
 def check_column(title: str, column: str, names: Sequence[str]) -> None:
-    """Refuse a column that a table does not have.
-
-    Raises:
-        DataError: it does not.
-    """
+    """Refuse a column that a table does not have, by a `DataError`."""
     if column not in names:
         raise DataError(f"'{title}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
 

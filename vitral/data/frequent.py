@@ -23,11 +23,7 @@ List = Callable[[str, Opening], Listing]
 
 
 def _read(spec: str) -> tuple[int, str]:
-    """Return the count and the source of frequent:COUNT:SOURCE.
-
-    Raises:
-        DataError: it is not of that form, or the count is below 10.
-    """
+    """Return the count and the source of frequent:COUNT:SOURCE."""
     match = NAME.fullmatch(spec)
     if match is None or not match[2].strip() or int(match[1]) < TENTH:
         raise DataError(

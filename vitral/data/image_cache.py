@@ -78,11 +78,7 @@ class CachedImages:
                 yield self._decoded(index)[0]
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as it is kept, read-only; `shrink` is called with the whole image's height and width.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
+        """Return an image as it is kept, read-only; `shrink` is called with the whole image's height and width."""
         self.open()
         pixels, whole = self._from_memory(index) if index < len(self) else self._decoded(index)
         if shrink is not None:

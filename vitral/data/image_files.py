@@ -53,11 +53,7 @@ def plain_images(spec: str) -> list[LazyImage] | None:
 
 
 def require(images: Iterator[LazyImage], path: Path) -> Iterator[LazyImage]:
-    """Give images, of which there must be one.
-
-    Raises:
-        ImageError: there is none; the message names the path.
-    """
+    """Give images, or raise ImageError that names the path if there is none."""
     first = next(images, None)
     if first is None:
         raise ImageError(f"'{path}' holds no images; their names end in {', '.join(EXTENSIONS)}.")

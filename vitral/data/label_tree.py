@@ -55,12 +55,7 @@ def read_tree(path: str | Path) -> dict[str, str | None]:
 
 
 def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: str) -> Levels:
-    """Return the levels of a tree that some classes have a part in.
-
-    Args:
-        above: The label above each label.
-        class_names: The classes of the data, in order.
-        title: The tree's name in messages.
+    """Return the levels of a tree that some classes have a part in, from the label above each label.
 
     Raises:
         DataError: a class is not in the tree, labels stand above each other, or there is no level with two labels.

@@ -54,12 +54,7 @@ class Example:
 
 
 class ShardImages:
-    """Images in tar files, read by offset; each process has its own file handles.
-
-    Args:
-        shards: Paths or addresses.
-        examples: The examples of each shard.
-    """
+    """Images in tar files at paths or addresses, read by offset; each process has its own file handles."""
 
     def __init__(self, shards: Sequence[str], examples: Sequence[Sequence[Example]]) -> None:
         self._shards = list(shards)
@@ -92,13 +87,7 @@ class ShardImages:
 
 
 def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labelled: bool = True) -> Listing:
-    """Return the images of shards, by the split that each shard's name begins with.
-
-    Args:
-        title: The data's name in messages.
-        shards: Paths or addresses.
-        listener: Receives the progress of reading.
-        labelled: Whether the examples' classes are read.
+    """Return the images of shards at paths or addresses, by the split that each shard's name begins with.
 
     Raises:
         DataError: a shard cannot be read, or an example has no class that is to be read.
