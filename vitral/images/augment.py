@@ -131,21 +131,21 @@ def training_view(
         fill: The colour that timm's RandAugment puts beyond the edge: red, green, blue, 0 to 255.
         mirrored: Whether the view is mirrored, where the augmentation's flips alternate; None to draw it.
     """
-    boxed = augmentation.crop in ("inception", "resized")
+    draw = {"inception": inception_box, "resized": resized_box}.get(augmentation.crop)
     drawn: list[tuple[Box, tuple[int, int]]] = []
 
     def shrink(height: int, width: int) -> int:
-        box = _box((height, width), augmentation, rng) if boxed else (0, 0, height, width)
+        box = draw((height, width), augmentation.min_area, rng) if draw else (0, 0, height, width)
         drawn.append((box, (height, width)))
         return decoding_factor(box[2:], size) if augmentation.decode == "scaled" else 1
 
-    scaled = augmentation.decode == "kept" or (augmentation.decode == "scaled" and boxed)
+    scaled = augmentation.decode == "kept" or (augmentation.decode == "scaled" and draw is not None)
     image = read(shrink if scaled else None)
     if not drawn:  # the image is decoded whole
         shrink(image.shape[0], image.shape[1])
     box, original = drawn[0]
     decoded = () if image.shape[:2] == original else (Resize(*image.shape[:2]),)
-    if boxed:
+    if draw:
         image, cut = _cut(image, _scaled(box, image.shape[0] / original[0]))
     else:
         image, cut = _placed(image, augmentation, size, rng)
@@ -174,11 +174,6 @@ def _policy_settings(augmentation: Augmentation, fill: Colour) -> Settings:
         interpolation=augmentation.interpolation,
         fill=fill,
     )
-
-
-def _box(shape: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator) -> Box:
-    draw = inception_box if augmentation.crop == "inception" else resized_box
-    return draw(shape, augmentation.min_area, rng)
 
 
 def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Generator) -> Box:
