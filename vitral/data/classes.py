@@ -44,11 +44,7 @@ class Arranged:
 
 
 def check_reading(reading: str | None) -> Reading | None:
-    """Return the reading of that name.
-
-    Raises:
-        DataError: there is no such reading.
-    """
+    """Return the reading of that name, or raise DataError if there is none."""
     if reading is None:
         return None
     known = next((name for name in READINGS if name == reading), None)
@@ -96,10 +92,12 @@ def arrange(
             by_split.setdefault(split, []).append((index, class_of(folder[inner:], used)))
     for members in by_split.values():
         members.sort(key=lambda member: (natural_key(member[1]), natural_key("/".join(images[member[0]]))))
+    level = {folder for folder in every if len(folder) == inner + 1 and _split_of(folder, skip, splits) is not None}
+    empty = level - {folder[: inner + 1] for folder in parents}
     return Arranged(
         images=by_split,
         outside=outside,
-        empty=_empty(every, {folder[: inner + 1] for folder in parents}, skip, splits),
+        empty=sorted(map("/".join, empty), key=natural_key),
         notes=(*(() if reading else _notes(inside, used)), *_beside(set(parents), skip, splits)),
         reading=used if any(len(folder) > 1 for folder in inside) else None,
     )
@@ -168,11 +166,7 @@ def _split_folders(parents: set[Folder], every: set[Folder], skip: int) -> dict[
 def _spoken_of(splits: Mapping[str, str], inside: Mapping[str, set[str]]) -> dict[str, str]:
     """Return the further folders with a split in their names, such as seg_test/, and sub-folders like the training images'.
 
-    Where a folder of another name has them, too, all are classes.
-
-    Args:
-        splits: The folders that are named like splits.
-        inside: The names of the sub-folders with images, by folder.
+    Where a folder of another name has them, too, all are classes. `inside` has each folder's sub-folders with images.
     """
     spoken = {
         name: split
@@ -245,9 +239,3 @@ def _notes(folders: set[Folder], used: Reading) -> tuple[str, ...]:
         f"The folders are nested: the {len(classes)} classes are the {DESCRIBED[used]} ({some(classes)}). "
         f"{argument('classes')} leaf, top or path chooses another reading{': ' + others if others else ''}.",
     )
-
-
-def _empty(every: set[Folder], used: set[Folder], skip: int, splits: Mapping[str, str]) -> list[str]:
-    inner = skip + bool(splits)
-    level = {folder for folder in every if len(folder) == inner + 1 and _split_of(folder, skip, splits) is not None}
-    return sorted(("/".join(folder) for folder in level - used), key=natural_key)
