@@ -113,12 +113,9 @@ class VtabTask:
         return label
 
 
-def _stored(name: str, example: Example) -> int:
-    return int(_of(example, name)[0])
-
-
-def _binned(name: str, width: float, example: Example) -> int:
-    return int(_stored(name, example) // width)
+def _stored(name: str, width: float, example: Example) -> int:
+    """Return the class of a stored feature: so many values, counted from 0, are one class."""
+    return int(int(_of(example, name)[0]) // width)
 
 
 def clevr_count(example: Example) -> int:
@@ -150,13 +147,6 @@ OF_OBJECTS: dict[str, Label] = {
 }
 
 
-def label_named(name: str, width: float | None = None) -> Label:
-    """Return a label by its name: one that is made of objects, or else a stored feature, `width` values of it a class."""
-    if name in OF_OBJECTS:
-        return OF_OBJECTS[name]
-    return partial(_stored, name) if width is None else partial(_binned, name, width)
-
-
 def _of(example: Example, name: str) -> list[float]:
     values = example.get(name)
     if values is not None and not values:
@@ -173,7 +163,8 @@ def _read_tasks() -> tuple[VtabTask, ...]:
 
 def _task(group: Group, row: dict[str, Any]) -> VtabTask:
     usual = {"validation": "validation[:200]", "folder": row["dataset"].partition("/")[0], "shards": row["name"]}
-    label = label_named(row.pop("label", "label"), row.pop("bin", None))
+    name, width = row.pop("label", "label"), row.pop("bin", 1)
+    label = OF_OBJECTS.get(name) or partial(_stored, name, width)
     return VtabTask(group=group, label=label, **{**usual, **row, "names": tuple(row.get("names", ()))})
 
 
