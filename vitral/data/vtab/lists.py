@@ -18,11 +18,7 @@ COUNTS = {"train": 800, "validation": 200}
 
 
 def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
-    """Return the images of a task's lists; None where there are no lists.
-
-    Raises:
-        DataError: a list is missing, damaged or of another length, or an image of it does not exist.
-    """
+    """Return the images of a task's lists; None where there are no lists."""
     folder = root / task.folder
     if not any((folder / name).is_file() for name in LISTS.values()):
         return None

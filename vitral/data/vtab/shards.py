@@ -22,11 +22,7 @@ NAMES = "classnames.txt"
 
 
 def list_wds(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
-    """Return the images of a task in its shards: 1,000 drawn from those to train on; None where there are no shards.
-
-    Raises:
-        DataError: a split has no shards or too few images, or a class has no name.
-    """
+    """Return the images of a task in its shards: 1,000 drawn from those to train on; None where there are no shards."""
     folder = shards_of(root, task)
     if folder is None:
         return None

@@ -26,6 +26,7 @@ from vitral.paths import from_home, is_folder
 
 PREFIX = "vtab:"
 BOTH = "train800val200"  # stands after the task: 1,000 images to train on, and none to validate
+# A reader finds its files, or returns None; where they are incomplete, damaged or do not match, it raises a DataError.
 READERS: tuple[Callable[[Path, VtabTask, Opening, int | None], Listing | None], ...] = (
     list_prepared,
     list_folder,

@@ -52,11 +52,7 @@ def scaled(image: bytes, factor: int) -> bytes:
 
 
 def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
-    """Return the images of a task in a dataset that TFDS prepared; None where there is no such dataset.
-
-    Raises:
-        DataError: it is incomplete or damaged, or of another version with other features.
-    """
+    """Return the images of a task in a dataset that TFDS prepared; None where there is no such dataset."""
     prepared = find(root, task.dataset, task.version)
     if prepared is None:
         return None

@@ -117,11 +117,7 @@ def images_of(data: RawDataset, task: VtabTask) -> Store:
 
 
 def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
-    """Return the images of a task in the authors' files; None where there are none.
-
-    Raises:
-        DataError: the files are incomplete or damaged.
-    """
+    """Return the images of a task in the authors' files; None where there are none."""
     folder = raw_folder(root, task)
     if folder is None:
         return None
