@@ -4,7 +4,7 @@ from pathlib import Path
 
 from vitral.classifier.load import load
 from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
 from vitral.cli.options import Count, Positive
 from vitral.deployment.bench import BATCH_SIZES, ROUNDS
 from vitral.deployment.bench import bench as measure
@@ -54,14 +54,13 @@ def bench(
     if json:
         print_json(found.to_json())
     else:
-        for line in found.lines():
-            print_line(line)
+        print_lines(*found.lines())
         headers, rows = found.table()
         print_table(headers, rows, texts=("dtype",))
     if plot is not None:  # last: a full disk must not cost the figures
         write_chart(speed_chart(found), plot, BENCH_MARK)
         if not json:
-            print_line(f"Plot  {plot}")
+            print_lines(f"Plot  {plot}")
 
 
 def _sizes(text: str) -> list[int]:

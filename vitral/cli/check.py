@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitral.checks.check_data import check_data
 from vitral.checks.check_resume import check_resume
 from vitral.checks.duplicates import NEAR
 from vitral.checks.findings import DataCheck
-from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
+from vitral.cli.options import Start
 from vitral.data.classes import Reading
 from vitral.data.open import path_in
 from vitral.errors import DataError, VitralError
@@ -27,7 +25,7 @@ def check(
     /,
     *,
     data: str = "digits",
-    source: Annotated[str | None, Parameter(("--from", "--source"))] = None,
+    source: Start = None,
     classifier: str | None = None,
     classes: Reading | None = None,
     report: Path | None = None,
@@ -83,13 +81,10 @@ def show(found: DataCheck, report: Path | None) -> None:
     """Print a data check."""
     splits = list(found.counts)
     total = sum(sum(counts.values()) for counts in found.counts.values())
-    print_line(f"{found.name}: {total:,} images, {len(found.class_names)} classes")
-    for note in found.notes:
-        print_line(note)
+    print_lines(f"{found.name}: {total:,} images, {len(found.class_names)} classes", *found.notes)
     rows = [[name, *(f"{found.counts[split][name]:,}" for split in splits)] for name in found.class_names]
     print_table(["class", *splits], rows)
-    for name, value in facts(found):
-        print_line(f"{name}: {value}")
+    print_lines(*(f"{name}: {value}" for name, value in facts(found)))
     _print_first(
         f"{group.kind} duplicates{' across splits' if group.leaks else ''}: {', '.join(group.names)}"
         for group in found.duplicates
@@ -101,18 +96,17 @@ def show(found: DataCheck, report: Path | None) -> None:
         for suspect in found.suspects
     )
     problems = found.problems()
-    print_line("To fix: " + "; ".join(problems) + "." if problems else "Nothing to fix.")
+    print_lines("To fix: " + "; ".join(problems) + "." if problems else "Nothing to fix.")
     if report is not None:
-        print_line(f"Report  {report}")
+        print_lines(f"Report  {report}")
 
 
 def _print_first(lines: Iterable[str]) -> None:
     """Print the first lines of many, and how many more there are."""
     every = list(lines)
-    for line in every[:SHOWN]:
-        print_line(line)
+    print_lines(*every[:SHOWN])
     if len(every) > SHOWN:
-        print_line(f"... and {len(every) - SHOWN:,} more")
+        print_lines(f"... and {len(every) - SHOWN:,} more")
 
 
 def _resume(data: str, source: str | None, *, json: bool) -> None:
@@ -121,9 +115,8 @@ def _resume(data: str, source: str | None, *, json: bool) -> None:
     if json:
         print_json(outcome.to_json())
     else:
-        for name, equal in outcome.files.items():
-            print_line(f"{'equal ' if equal else 'DIFFERENT'}  {name}")
-        print_line(f"{len(outcome.kills)} kills in a run of {outcome.steps} steps, {outcome.seconds:.0f} s in all")
+        print_lines(*(f"{'equal ' if equal else 'DIFFERENT'}  {name}" for name, equal in outcome.files.items()))
+        print_lines(f"{len(outcome.kills)} kills in a run of {outcome.steps} steps, {outcome.seconds:.0f} s in all")
     if not outcome.equal:
         raise VitralError(
             f"The killed run ended differently from the uninterrupted one; both are in '{outcome.folder}'. Please report it."

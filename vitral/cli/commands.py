@@ -1,23 +1,19 @@
 """The list of commands: what each does, in one line, and its examples; importing this imports none of them."""
 
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
 class Command:
     """A command as the help shows it.
 
-    Attributes:
+    Args:
         line: What it does; the first line of its function's docstring is the same.
-        examples: Commands to type, each with its purpose.
+        examples: Commands to type, each with its purpose after a #.
         more: Text below the line in its own help.
         alone: Whether it does not share its work out, so that several processes would compute and write the same.
     """
 
-    line: str
-    examples: tuple[tuple[str, str], ...]
-    more: str = ""
-    alone: bool = False
+    def __init__(self, line: str, *examples: str, more: str = "", alone: bool = False) -> None:
+        self.line, self.more, self.alone = line, more, alone
+        self.examples = [tuple(example.split("  # ")) for example in examples]
 
     def help(self) -> str:
         """Return the beginning of the command's help."""
@@ -28,20 +24,14 @@ class Command:
         return "Examples:\n" + "\n".join(f"  {command}\n      {purpose}" for command, purpose in self.examples) + "\n"
 
 
-def _command(line: str, *examples: str, more: str = "", alone: bool = False) -> Command:
-    """Return a command; each example has its purpose after a #."""
-    pairs = (example.split("  # ") for example in examples)
-    return Command(line, tuple((command, purpose) for command, purpose in pairs), more, alone)
-
-
 # In the order of first use, which is also the order in the help.
 COMMANDS = {
-    "demo": _command(
+    "demo": Command(
         "Run the whole pipeline on real data in minutes: pre-train, fine-tune, compare.",
         "vitral demo  # generated images, then handwritten digits; ends in a report",
         "vitral demo --out runs/first-demo --json  # in another folder, the figures as JSON",
     ),
-    "check": _command(
+    "check": Command(
         "Check every image of a dataset, or prove that a killed run resumes to the same bits.",
         "vitral check photos/  # damage, duplicates, leaks between splits",
         "vitral check photos/ --classifier runs/photos --report check.html  # doubtful labels too, as a page",
@@ -49,7 +39,7 @@ COMMANDS = {
         "vitral check resume  # kill a run, resume it, compare every bit",
         more="With --strict it exits with status 1 if it finds something to fix; 'resume' does so at any difference.",
     ),
-    "finetune": _command(
+    "finetune": Command(
         "Fine-tune a model on labelled images: classifier, scores and report in one run folder.",
         "vitral finetune --data photos/  # one sub-folder per class",
         "vitral finetune --data photos/ --from vit-s14@dinov2 --time 30m  # published weights, half an hour in total",
@@ -57,23 +47,23 @@ COMMANDS = {
         "vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=0.01  # other settings",
         "vitral finetune --data photos/ --out runs/photos --resume  # continue after Ctrl-C or a crash",
     ),
-    "plan": _command(
+    "plan": Command(
         "Say what a fine-tuning would do, why, how long it takes and where the time goes; nothing is written.",
         "vitral plan --data photos/ --time 10m  # the network, its settings and the schedule",
         "vitral plan --data photos/ --from ViT-B_16.npz --json  # for programs",
     ),
-    "starts": _command(
+    "starts": Command(
         "Compare starts by linear probes on the data, which is best for these images; nothing is trained.",
         "vitral starts --data photos/  # those that are here or worth a download",
         "vitral starts vit-s14@dinov2,vit-s16@dino --data photos/ --out runs/starts  # these two, the table in a folder",
         alone=True,
     ),
-    "sweep": _command(
+    "sweep": Command(
         "Try the paper's learning rates on the validation split, and train with the best on all but the test split.",
         "vitral sweep --data photos/ --from ViT-B_16.npz  # a run for each rate, and one with the best",
         "vitral sweep --data photos/ --out runs/photos --resume  # continue after Ctrl-C or a crash",
     ),
-    "evaluate": _command(
+    "evaluate": Command(
         "Score a classifier on labelled images: accuracy, every class, confusion, calibration.",
         "vitral evaluate --data photos/  # the newest run, on the images that its training left out",
         "vitral evaluate --data new/ --classifier runs/photos --report scores.html  # as a page",
@@ -83,58 +73,58 @@ COMMANDS = {
         "scored, as long as the data are the same; of changed data without a test split all are, also those that were "
         "learned.",
     ),
-    "compare": _command(
+    "compare": Command(
         "Decide between two classifiers on the same images: better, worse or not decided.",
         "vitral compare runs/photos-2 runs/photos --data photos/  # is the new one better?",
         "vitral compare runs/a runs/b --data new/ --json  # for programs, class by class",
         more="By McNemar's exact test on the images that only one of them gets right; classes are matched by name.",
     ),
-    "calibrate": _command(
+    "calibrate": Command(
         "Fit a classifier's probabilities on validation images, and from where on it is sure.",
         "vitral calibrate --data photos/  # what a temperature would change; nothing is written",
         "vitral calibrate --data photos/ --accuracy 0.95 --write  # 'predict' says what is not sure",
         more="Fitted on validation images only; test images, where there are any, show the effect.",
     ),
-    "quantize": _command(
+    "quantize": Command(
         "Find how a classifier computes in 8-bit integers on a CPU, losing no more accuracy than it may.",
         "vitral quantize --data photos/  # what int8 costs and gains; nothing is written",
         "vitral quantize --data photos/ --loss 0.01 --write  # 'predict --precision int8' computes so",
         more="Ranges from training images, layers chosen on validation images; refused where int8 would be slower.",
         alone=True,
     ),
-    "tune": _command(
+    "tune": Command(
         "Find the most accurate setting of a classifier that answers within a time on this machine.",
         "vitral tune runs/photos --latency 10ms --data photos/  # the folder keeps it; 'predict' computes so",
         "vitral tune --latency 10ms --data photos/ --no-write --plot curve.svg  # only the curve",
         more="Over image size, precision, merged tokens and runtime; timed one image at once, scored on validation images.",
         alone=True,
     ),
-    "aspects": _command(
+    "aspects": Command(
         "Compare squashing, cropping, padding and the native aspect ratio on validation images.",
         "vitral aspects --data photos/  # how should photos be brought to the network?",
         "vitral aspects --data photos/ --classifier runs/photos --json  # for programs",
         more="Each way is compared with the classifier's own by McNemar's exact test; nothing is changed.",
     ),
-    "robustness": _command(
+    "robustness": Command(
         "Score a classifier on images with noise, blur, weather and compression.",
         "vitral robustness --data photos/  # 15 corruptions at 5 severities, the worst first",
         "vitral robustness --data photos/ --split validation --images 100  # fewer, sooner",
         more="The corruptions of ImageNet-C, written anew: compare its figures with each other, not with published ones.",
     ),
-    "table": _command(
+    "table": Command(
         "Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.",
         "vitral table runs/b16-0 runs/b16-1 runs/b16-2  # three seeds of one recipe",
         "vitral table runs/* --format latex  # for a paper; or markdown, html",
         more="Where model and dataset are the paper's, its published figures stand beside ours.",
     ),
-    "vtab": _command(
+    "vtab": Command(
         "Score a network on VTAB-1k's 19 tasks, beside the paper's numbers.",
         "vitral vtab vit-b16@augreg-in21k --data tensorflow_datasets/  # linear probes, minutes on a CPU",
         "vitral vtab ViT-L_16.npz --data vtab-1k/ --tasks pets,clevr-count  # two of them",
         "vitral vtab ViT-L_16.npz --data tensorflow_datasets/ --protocol paper --runs 3  # as Table 9, for a GPU",
         more="TensorFlow is not needed; tasks whose datasets are missing are named, and what was interrupted goes on.",
     ),
-    "study": _command(
+    "study": Command(
         "Repeat an experiment of the paper on your data; the paper's figure and yours on one page.",
         "vitral study  # the experiments, and what each asks",
         "vitral study position --data photos/ --plan  # its arms, and what it costs here and on a GPU",
@@ -142,7 +132,7 @@ COMMANDS = {
         "vitral study shapes --data photos/ --transfer pets:pets/  # scored as in the paper: five images a class",
         more="Every arm has several seeds; a study that was interrupted goes on, and several processes may share its folder.",
     ),
-    "predict": _command(
+    "predict": Command(
         "Say what is in images, with probabilities.",
         "vitral predict holiday.jpg  # by the newest run, which is named",
         "vitral predict photos/ album.zip more.csv --classifier runs/photos  # folders, archives, tables",
@@ -151,7 +141,7 @@ COMMANDS = {
         "vitral predict photos/ --out exact.csv --precision fp32  # exactly, if slower",
         more="With --out it computes as fast as it can, in bf16 where that pays, and says so; otherwise in fp32.",
     ),
-    "bench": _command(
+    "bench": Command(
         "Measure how fast a classifier's network computes here, beside every peer that is installed.",
         "vitral bench runs/photos  # images/s, latency, memory, share of the machine's limit",
         "vitral bench runs/photos --batch-sizes 1,8,32 --plot speeds.svg  # and a drawing of them",
@@ -160,7 +150,7 @@ COMMANDS = {
         "run.",
         alone=True,
     ),
-    "explain": _command(
+    "explain": Command(
         "Show where the model looked in an image, or what its network has learned.",
         "vitral explain holiday.jpg  # by the newest run; draws holiday-explained.jpg",
         "vitral explain holiday.jpg --classifier runs/photos --out explained.png  # a given run and file",
@@ -173,19 +163,19 @@ COMMANDS = {
         " deletion and insertion (0 to 1) say how faithful the map is: low deletion and high insertion are best.",
         alone=True,
     ),
-    "pretrain": _command(
+    "pretrain": Command(
         "Pre-train a model from random weights, on generated images or a large labelled dataset.",
         "vitral pretrain --model vit-ti16 --time 8h  # on generated images, overnight",
         "vitral pretrain --data imagenet/ --recipe vit-b16-imagenet  # a published recipe",
     ),
-    "distill": _command(
+    "distill": Command(
         "Train a small network to answer as a large classifier does, on images that need no labels.",
         "vitral distill runs/photos --data more-photos/  # into a ViT-Ti/16, and both side by side",
         "vitral distill ViT-B_16.npz --data photos/ --student vit-s32 --time 8h  # a file's network, overnight",
         more="Ends in a table of accuracy, latency and size beside the teacher; of images without labels, how often both "
         "agree.",
     ),
-    "convert": _command(
+    "convert": Command(
         "Write a classifier in another library's format, or read one from it.",
         "vitral convert runs/photos for-transformers/ --format transformers  # a folder that transformers can open",
         "vitral convert runs/photos photos.safetensors --format timm  # and the Python line that opens it",
@@ -193,7 +183,7 @@ COMMANDS = {
         more="The source's format and architecture are recognised automatically.",
         alone=True,
     ),
-    "export": _command(
+    "export": Command(
         "Write a classifier as one file that takes decoded images, and check its answers.",
         "vitral export runs/photos  # photos-onnx/model.onnx, with a README that shows its use",
         "vitral export runs/photos --data photos/ --verbose  # checked on your images, layer by layer",
@@ -202,14 +192,14 @@ COMMANDS = {
         "is 1.",
         alone=True,
     ),
-    "push": _command(
+    "push": Command(
         "Upload a classifier to the Hugging Face Hub.",
         "vitral push runs/photos my-name/my-photos  # after 'hf auth login'",
         "vitral push runs/photos my-name/my-photos --format transformers --private  # for transformers, private",
         more="Log in first: 'hf auth login'.",
         alone=True,
     ),
-    "models": _command(
+    "models": Command(
         "List the models: size, cost, formats of published weights.",
         "vitral models  # all of them",
         "vitral models deit  # those with the word in their name or family",
@@ -218,7 +208,7 @@ COMMANDS = {
         "trained weights are published, which 'vitral convert' and --from can read; --weights lists those weights by "
         "name.",
     ),
-    "recipes": _command(
+    "recipes": Command(
         "List the training recipes: what each does, what to expect, its command.",
         "vitral recipes  # all of them",
         "vitral recipes cifar  # those that mention it",

@@ -105,9 +105,8 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
     Raises:
         ValueError: A number in it is not finite.
     """
-    if not is_main():
-        return
-    print(printable_json(dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
+    if is_main():
+        print(printable_json(dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def print_table(
@@ -133,10 +132,11 @@ def print_table(
     console.print(table)
 
 
-def print_line(text: str) -> None:
-    """Print one line to standard output."""
+def print_lines(*lines: str) -> None:
+    """Print lines to standard output."""
     if is_main():
-        print(printable(text))
+        for line in lines:
+            print(printable(line))
 
 
 def print_result(result: CommandResult, *, json: bool, below: Iterable[str] = ()) -> None:
@@ -150,18 +150,11 @@ def print_result(result: CommandResult, *, json: bool, below: Iterable[str] = ()
     if json:
         print_json(result.to_json())
         return
-    for line in result.lines():
-        print_line(line)
+    print_lines(*result.lines())
     for table in result.tables():
-        _print_shown(table)
-    for line in below:
-        print_line(line)
-
-
-def _print_shown(table: Table) -> None:
-    """Print a table with its title and its note."""
-    print_line(table.title)
-    rows = [[cell.replace(THIN_SPACE, "") for cell in row] for row in table.rows]
-    print_table([column.lower() for column in table.columns], rows)
-    if table.note:
-        print_line(table.note)
+        print_lines(table.title)
+        rows = [[cell.replace(THIN_SPACE, "") for cell in row] for row in table.rows]
+        print_table([column.lower() for column in table.columns], rows)
+        if table.note:
+            print_lines(table.note)
+    print_lines(*below)

@@ -1,14 +1,11 @@
 """`vitral convert`: the same classifier in another library's files."""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from vitral.classifier.convert import convert as write
 from vitral.classifier.convert import settings
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
+from vitral.cli.options import Positive, Settings
 
 
 def convert(
@@ -17,8 +14,8 @@ def convert(
     /,
     *,
     format: str,  # shadows the built-in: other tools use this name
-    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
-    overrides: Annotated[tuple[str, ...], Parameter("--set")] = (),
+    image_size: Positive | None = None,
+    overrides: Settings = (),
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -46,7 +43,5 @@ def convert(
     if json:
         print_json({"path": str(written.path), "open": written.how, "notes": list(written.notes)})
         return
-    print_line(f"Wrote {written.path}")
-    print_line(f"Open it with  {written.how}")
-    for note in written.notes:
-        print_line(f"Note: {note}")
+    notes = (f"Note: {note}" for note in written.notes)
+    print_lines(f"Wrote {written.path}", f"Open it with  {written.how}", *notes)

@@ -3,15 +3,11 @@
 from pathlib import Path
 
 from vitral.cli.command_line import COMMANDS
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.studies.demo import demo as run_demo
 
 
-def demo(
-    *,
-    out: Path = Path("runs/demo"),
-    json: bool = False,
-) -> None:
+def demo(*, out: Path = Path("runs/demo"), json: bool = False) -> None:
     """Run the whole pipeline on real data in minutes: pre-train, fine-tune, compare.
 
     Args:
@@ -23,9 +19,12 @@ def demo(
     if json:
         print_json(result.to_json())
         return
+    headline = result.study.headline
     for arm in result.arms:
-        mean, deviation = (f"{figure(result.study.headline.name):.2%}" for figure in (arm.mean, arm.deviation))
-        print_line(f"{arm.name:32} {mean} ± {deviation}   ({len(arm.runs)} seeds)")
-    print_line(f"Report      {result.report}")
-    print_line(f"Classifier  {result.classifier}")
-    print_line(f"Try         vitral explain IMAGE --classifier {result.classifier}")
+        mean, deviation = arm.mean(headline.name), arm.deviation(headline.name)
+        print_lines(f"{arm.name:32} {mean:.2%} ± {deviation:.2%}   ({len(arm.runs)} seeds)")
+    print_lines(
+        f"Report      {result.report}",
+        f"Classifier  {result.classifier}",
+        f"Try         vitral explain IMAGE --classifier {result.classifier}",
+    )

@@ -1,12 +1,9 @@
 """`vitral distill`: a small network that answers as a large one does."""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json, print_result
+from vitral.cli.options import Count, Positive, Settings
 from vitral.cli.reporting import announce, result_json, write_run_report
 from vitral.cli.started import began
 from vitral.data.classes import Reading
@@ -22,10 +19,10 @@ def distill(
     student: str | None = None,
     out: Path | None = None,
     recipe: str | None = None,
-    overrides: Annotated[tuple[str, ...], Parameter("--set")] = (),
-    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    overrides: Settings = (),
+    image_size: Positive | None = None,
     time: str | None = None,
-    seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    seed: Count | None = None,
     classes: Reading | None = None,
     skip_bad_images: bool = False,
     resume: bool = False,

@@ -7,7 +7,7 @@ from pathlib import Path
 from cyclopts import CycloptsError
 
 from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.wording import flag
 from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import list_unlabelled
@@ -135,12 +135,12 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
     scores = explanation.faithfulness
     faithful = "" if scores is None else f", deletion {scores.deletion:.3f}, insertion {scores.insertion:.3f},"
     if explanation.nearest:
-        print_line(f"Nearest {explanation.nearest_of}:")
+        print_lines(f"Nearest {explanation.nearest_of}:")
     for neighbour in explanation.nearest:
-        print_line(f"{neighbour.similarity:.3f} alike: {neighbour.label}, {neighbour.name}")
-    print_line(f"{image}: {explanation.headline}; {explanation.described}{because}{faithful} in {target}")
+        print_lines(f"{neighbour.similarity:.3f} alike: {neighbour.label}, {neighbour.name}")
+    print_lines(f"{image}: {explanation.headline}; {explanation.described}{because}{faithful} in {target}")
     if explanation.unscored:
-        print_line(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
+        print_lines(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
 
 
 def _exhibit(
@@ -171,7 +171,7 @@ def _exhibit(
     if scores is not None and gallery.num_scored < len(gallery.entries):
         faithful += f" of the {gallery.num_scored:,} maps of more than one value,"
     count = f"{len(gallery.entries):,} of {gallery.num_images:,} images"
-    print_line(f"{folder}: {count}; {gallery.entries[0].explanation.described}{faithful} in {target}")
+    print_lines(f"{folder}: {count}; {gallery.entries[0].explanation.described}{faithful} in {target}")
 
 
 def _analyze(places: Places) -> None:
@@ -185,11 +185,10 @@ def _analyze(places: Places) -> None:
     if places.json:
         print_json({"folder": str(target), **analysis.to_json()})
         return
-    for reason in analysis.missing:
-        print_line(reason)
     distance = analysis.attention_distance
     reached = "" if distance is None else f": {reach(distance)}, averaged over {distance.num_images:,} images"
-    print_line(f"{analysis.network}{reached}; page, drawings and arrays in {target}")
+    summary = f"{analysis.network}{reached}; page, drawings and arrays in {target}"
+    print_lines(*analysis.missing, summary)
 
 
 def _own_name(target: Path, mark: bytes) -> Path:

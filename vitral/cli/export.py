@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.options import Count, Positive
 from vitral.errors import ModelError
 from vitral.exporting.export import WrittenPrecision
@@ -56,8 +56,7 @@ def export(
     if json:
         print_json(written.to_json())
     else:
-        for line in written.lines():
-            print_line(line)
+        print_lines(*written.lines())
     if not written.holds:
         raise ModelError(written.failure())
 

@@ -1,11 +1,8 @@
 """`vitral finetune`: from a folder of images to a classifier."""
 
 from dataclasses import replace
-from typing import Annotated
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
-
+from vitral.cli.options import Positive
 from vitral.cli.plan import print_plan
 from vitral.cli.repeated import repeat_runs
 from vitral.cli.reporting import train_and_report
@@ -16,10 +13,10 @@ from vitral.studies.finetune import finetune_request
 
 def finetune(
     *,
-    options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None,
+    options: FinetuneOptions | None = None,
     starts: str | None = None,
     sweep: bool = False,
-    runs: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    runs: Positive | None = None,
     plan: bool = False,
     json: bool = False,
 ) -> None:

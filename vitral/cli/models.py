@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from vitral.cli.console import print_json, print_line, print_table
+from vitral.cli.console import print_json, print_lines, print_table
 from vitral.errors import ModelError, WeightsError
 from vitral.models.catalog import instead_of, list_models, variant
 from vitral.models.cost import count_macs, count_parameters
@@ -30,13 +30,7 @@ PUBLISHERS = {
 }
 
 
-def models(
-    filter: str | None = None,
-    /,
-    *,
-    weights: bool = False,
-    json: bool = False,
-) -> None:
+def models(filter: str | None = None, /, *, weights: bool = False, json: bool = False) -> None:
     """List the models: size, cost, formats of published weights.
 
     Args:
@@ -98,8 +92,7 @@ def _list_weights(filter: str, *, json: bool) -> None:
         return
     columns = ["weights", "trained on", "licence", "MB", "px", "ImageNet %", "from"]
     print_table(columns, list(map(_cells, listed)), texts=set(columns) - {"MB", "px"}, least_width=WIDTH)
-    for line in LEGEND:
-        print_line(line)
+    print_lines(*LEGEND)
 
 
 def _cells(row: PublishedWeights) -> list[str]:

@@ -10,6 +10,8 @@ from vitral.data.classes import Reading
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Count = Annotated[int, Parameter(validator=Number(gte=0))]
+Settings = Annotated[tuple[str, ...], Parameter("--set")]
+Start = Annotated[str | None, Parameter(("--from", "--source"))]
 
 
 @Parameter(name="*")

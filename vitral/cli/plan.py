@@ -1,17 +1,13 @@
 """`vitral plan`: what a fine-tuning would do, with every reason and the cost."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.started import began
 from vitral.cli.training_options import FinetuneOptions
 from vitral.training.preview import plan_request
 from vitral.training.request import Request
 
 
-def plan(*, options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None, json: bool = False) -> None:
+def plan(*, options: FinetuneOptions | None = None, json: bool = False) -> None:
     """Say what a fine-tuning would do, why, how long it takes and where the time goes; nothing is written.
 
     Args:
@@ -27,6 +23,5 @@ def print_plan(request: Request, *, json: bool) -> None:
         run = plan_request(request, started=began(), listener=listener)
         if json:
             print_json(run.to_json())
-            return
-        for line in run.lines():
-            print_line(line)
+        else:
+            print_lines(*run.lines())

@@ -8,7 +8,7 @@ from typing import Any
 
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.without_torch import all_plain, exported_file
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.interrupts import importing
 from vitral.cli.options import Count, Positive
 from vitral.errors import VitralError
@@ -122,12 +122,11 @@ def _to_file(
     if json:
         print_json(vars(written))
     else:
-        for line in written.lines():
-            print_line(line)
+        print_lines(*written.lines())
 
 
 def _print(predictions: list[Prediction]) -> None:
     for prediction in predictions:
         ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
         doubt = "not sure  " if prediction.sure is False else ""
-        print_line(f"{prediction.source}: {doubt}{ranked}")
+        print_lines(f"{prediction.source}: {doubt}{ranked}")

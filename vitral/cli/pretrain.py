@@ -1,21 +1,12 @@
 """`vitral pretrain`: from nothing to a model worth fine-tuning."""
 
-from typing import Annotated
-
-from cyclopts import Parameter
-
 from vitral.cli.plan import print_plan
 from vitral.cli.reporting import train_and_report
 from vitral.cli.training_options import PretrainOptions
 from vitral.training.run import run_request
 
 
-def pretrain(
-    *,
-    options: Annotated[PretrainOptions | None, Parameter(name="*")] = None,
-    plan: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
-) -> None:
+def pretrain(*, options: PretrainOptions | None = None, plan: bool = False, json: bool = False) -> None:
     """Pre-train a model from random weights, on generated images or a large labelled dataset.
 
     Args:

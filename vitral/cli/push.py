@@ -1,7 +1,7 @@
 """`vitral push`: a classifier to the Hugging Face Hub."""
 
 from vitral.classifier.push import push as send
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 
 
 def push(
@@ -28,5 +28,4 @@ def push(
     if json:
         print_json({"address": address, "open": how})
         return
-    print_line(address)
-    print_line(f"Open it with  {how}")
+    print_lines(address, f"Open it with  {how}")

@@ -2,17 +2,12 @@
 
 from dataclasses import asdict
 
-from vitral.cli.console import print_json, print_line
+from vitral.cli.console import print_json, print_lines
 from vitral.errors import RecipeError, did_you_mean
 from vitral.training.settings.headers import Header, list_headers, recipe_text
 
 
-def recipes(
-    name: str | None = None,
-    /,
-    *,
-    json: bool = False,
-) -> None:
+def recipes(name: str | None = None, /, *, json: bool = False) -> None:
     """List the training recipes: what each does, what to expect, its command.
 
     Args:
@@ -35,10 +30,9 @@ def recipes(
         print_json([asdict(header) for header in matching])
         return
     for header in matching:
-        print_line(header.name)
-        for line in (header.title, f"Expected  {header.expected}", f"Run       {header.command}"):
-            print_line(f"  {line}")
-    print_line(f"{len(matching)} recipes; 'vitral recipes NAME' prints one in full.")
+        facts = (header.title, f"Expected  {header.expected}", f"Run       {header.command}")
+        print_lines(header.name, *(f"  {fact}" for fact in facts))
+    print_lines(f"{len(matching)} recipes; 'vitral recipes NAME' prints one in full.")
 
 
 def _print_whole(header: Header, *, json: bool) -> None:
@@ -46,5 +40,4 @@ def _print_whole(header: Header, *, json: bool) -> None:
     if json:
         print_json({**asdict(header), "toml": text})
     else:
-        for line in text.splitlines():
-            print_line(line)
+        print_lines(*text.splitlines())

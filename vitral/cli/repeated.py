@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping
 
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.training_options import FinetuneOptions
 from vitral.cli.wording import flag
 from vitral.studies.repeated import repeat
@@ -28,12 +28,6 @@ def repeat_runs(options: FinetuneOptions, runs: int, *, beside: Mapping[str, boo
         result = repeat(request, runs, request.out, offline=request.offline, listener=listener)
     if json:
         print_json(result.to_json())
-        return
-    if not is_main():
-        return
-    for line in result.lines():
-        print_line(line)
-    folder = shlex.quote(str(result.folder))
-    print_line(f"Runs        {result.folder}")
-    print_line("Next:")
-    print_line(f"  vitral table {folder}")
+    elif is_main():
+        command = f"  vitral table {shlex.quote(str(result.folder))}"
+        print_lines(*result.lines(), f"Runs        {result.folder}", "Next:", command)

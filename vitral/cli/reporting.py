@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral.cli.command_line import COMMANDS, command_of, next_commands
-from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.started import began
 from vitral.events import Listener, Message
 from vitral.report.page import write_report
@@ -61,10 +61,10 @@ def announce(result: RunResult, report: Path, *, json: bool) -> None:
         print_json(result_json(result, report))
         return
     for finding in merged(result.diagnosis):
-        print_line(f"{'Failed' if finding.failed else 'Note'}: {finding.problem}")
-        print_line(f"  {finding.reason}")
-    print_line(result.evaluation.announcement(result.split))
-    print_line(f"Classifier  {result.classifier_folder}")
-    print_line(f"Report      {report}")
-    for line in next_commands(result):
-        print_line(line)
+        print_lines(f"{'Failed' if finding.failed else 'Note'}: {finding.problem}", f"  {finding.reason}")
+    print_lines(
+        result.evaluation.announcement(result.split),
+        f"Classifier  {result.classifier_folder}",
+        f"Report      {report}",
+        *next_commands(result),
+    )

@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitral.cli.command_line import COMMANDS
-from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
 from vitral.cli.started import began
 from vitral.cli.training_options import FinetuneOptions, StartsOptions
 from vitral.report.start_table import COLUMNS, StartTable
@@ -22,7 +19,7 @@ def starts(
     names: str = "auto",
     /,
     *,
-    options: Annotated[StartsOptions | None, Parameter(name="*")] = None,
+    options: StartsOptions | None = None,
     json: bool = False,
 ) -> None:
     """Compare starts by linear probes on the data, which is best for these images; nothing is trained.
@@ -73,11 +70,8 @@ def _show(display: ExitStack, table: StartTable, *, json: bool) -> None:
     if json:
         print_json(table.to_json())
         return
-    print_line(f"Starts compared on {table.data}")
-    print_line(table.judged())
+    print_lines(f"Starts compared on {table.data}", table.judged())
     print_table(list(COLUMNS), table.cells(), texts=("licence",), least_width=WIDTH)
-    for line in (*table.verdict(), *table.remarks()):
-        print_line(line)
+    print_lines(*table.verdict(), *table.remarks())
     if table.next:
-        print_line("Next:")
-        print_line(f"  {table.next}")
+        print_lines("Next:", f"  {table.next}")

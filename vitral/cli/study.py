@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from vitral.cli.command_line import COMMANDS
-from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
 from vitral.errors import StudyError
 from vitral.report.study import table_rows
 from vitral.studies.paper.experiments import EXPERIMENTS
@@ -66,8 +66,8 @@ def study(
         return
     if json:
         print_json(result.to_json())
-        return
-    _show(result)
+    else:
+        _show(result)
 
 
 def _list(*, json: bool) -> None:
@@ -80,12 +80,9 @@ def _list(*, json: bool) -> None:
 
 def _show(result: PaperStudy) -> None:
     if result.study is None:
-        for line in result.plan():
-            print_line(line)
+        print_lines(*result.plan())
         return
-    heading, *rows = table_rows(result.study, [result.study.headline.name])
+    headline = result.study.headline
+    heading, *rows = table_rows(result.study, [headline.name])
     print_table(heading, rows)
-    print_line(result.conclusion())
-    for line in result.study.remarks():
-        print_line(line)
-    print_line(f"Page  {result.folder / PAGE}")
+    print_lines(result.conclusion(), *result.study.remarks(), f"Page  {result.folder / PAGE}")

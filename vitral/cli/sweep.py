@@ -1,16 +1,13 @@
 """`vitral sweep`: the paper's learning rates tried, and the best one trained on all but the test split."""
 
 from dataclasses import replace
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitral.cli.reporting import train_and_report
 from vitral.cli.training_options import FinetuneOptions
 from vitral.studies.finetune import finetune_request
 
 
-def sweep(*, options: Annotated[FinetuneOptions | None, Parameter(name="*")] = None, json: bool = False) -> None:
+def sweep(*, options: FinetuneOptions | None = None, json: bool = False) -> None:
     """Try the paper's learning rates on the validation split, and train with the best on all but the test split.
 
     Args:

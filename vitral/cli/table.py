@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from vitral.cli.console import print_json, print_line, print_table
+from vitral.cli.console import print_json, print_lines, print_table
 from vitral.printable import printable
 from vitral.report.score_table import FORMATS
 from vitral.studies.paper_table import table as tabulate
@@ -27,17 +27,10 @@ def table(
         print_json(found.to_json())
         return
     if format != "text":
-        print_line_by_line(FORMATS[format](found))
+        print_lines(*FORMATS[format](found).splitlines())
         return
     headings = [[""], *([printable(line) for line in column.heading()] for column in found.columns)]
     columns = zip(headings, zip(*found.rows(), strict=True), strict=True)
     width = sum(max(map(len, (*heading, *cells))) + 2 for heading, cells in columns)  # what is folded cannot be read
     print_table(["\n".join(heading) for heading in headings], found.rows(), least_width=width)
-    for note in found.notes:
-        print_line(note)
-
-
-def print_line_by_line(text: str) -> None:
-    """Print a text of several lines to standard output."""
-    for line in text.splitlines():
-        print_line(line)
+    print_lines(*found.notes)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
+from vitral.cli.options import Count, Positive, Settings, Start
 from vitral.cli.wording import flag
 from vitral.errors import StudyError
 from vitral.torchrun import is_main
@@ -17,6 +17,7 @@ from vitral.training.request import Request
 Hidden = Parameter(parse=False)
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(Request):
     """The options of a training command.
@@ -41,10 +42,10 @@ class TrainingOptions(Request):
     """
 
     kind: Annotated[str, Hidden] = "fine-tune"
-    overrides: Annotated[tuple[str, ...], Parameter("--set")] = ()
-    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
+    overrides: Settings = ()
+    image_size: Positive | None = None
     time: str | None = None
-    seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None
+    seed: Count | None = None
     skip_bad_images: bool = False
     resume: bool = False
     data_changed: bool = False
@@ -76,6 +77,7 @@ class TrainingOptions(Request):
             raise StudyError(f"{command}, so {flag(name)} cannot go with it.")
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PretrainOptions(TrainingOptions):
     """The options of a pre-training.
@@ -100,6 +102,7 @@ class PretrainOptions(TrainingOptions):
         return replace(super().request(), baselines=False)
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class FinetuneOptions(TrainingOptions):
     """The options of a fine-tuning.
@@ -112,7 +115,7 @@ class FinetuneOptions(TrainingOptions):
         quick: stop after the first classifier, a linear layer in closed form; --resume without it goes on with training.
     """
 
-    source: Annotated[str | None, Parameter(("--from", "--source"))] = None
+    source: Start = None
     model: Annotated[str | None, Hidden] = None
     sweep: Annotated[bool, Hidden] = False
     no_baselines: bool = False
@@ -124,6 +127,7 @@ class FinetuneOptions(TrainingOptions):
         return replace(super().request(), baselines=not self.no_baselines)
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class StartsOptions(FinetuneOptions):
     """The options of a comparison of starts, which trains nothing.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from vitral.classifier.folder import folder_that_keeps
 from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_line, print_result
+from vitral.cli.console import ConsoleListener, print_lines, print_result
 from vitral.cli.options import ValidationImages
 from vitral.deployment.tune import tune as find
 from vitral.errors import ModelError
@@ -53,6 +53,6 @@ def tune(
     if plot is not None:  # last: a full disk must not cost the figures
         write_chart(tuning_chart(found), plot, TUNE_MARK)
         if not json:
-            print_line(f"Plot  {plot}")
+            print_lines(f"Plot  {plot}")
     if found.setting is None:
         raise ModelError(found.failure())

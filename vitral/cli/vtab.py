@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from vitral.cli import started
-from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
 from vitral.report.vtab import COLUMNS
 from vitral.studies.vtab_study import TEST_IMAGES, Protocol
 from vitral.studies.vtab_study import vtab as score
@@ -53,8 +53,6 @@ def vtab(
     if json:
         print_json(table.to_json())
         return
-    print_line(f"{table.classifier}: {table.title()}")
-    print_line(table.how())
+    print_lines(f"{table.classifier}: {table.title()}", table.how())
     print_table(list(COLUMNS), table.cells())
-    for line in table.remarks():
-        print_line(line)
+    print_lines(*table.remarks())

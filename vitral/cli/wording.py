@@ -6,18 +6,16 @@ import shlex
 from vitral.advice import Words
 
 FLAGS = {"source": "--from", "overrides": "--set", "baselines": "--no-baselines"}  # not named like their argument
-_NAMED = """
-baselines budget classes classifier data data_changed engine head image_size label layer loss method model offline out overrides
-overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher time transfer write
-"""
-ARGUMENTS = frozenset(_NAMED.split())
-_ALIKE = "calibrate check compare distill evaluate explain finetune predict pretrain quantize study tune"
-COMMANDS = {name: name for name in _ALIKE.split()} | {"list_models": "models", "list_recipes": "recipes"}
 
 
 def flag(name: str) -> str:
     """Return the flag of an argument."""
     return FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def command_of_function(name: str) -> str:
+    """Return the command that does what a function does: `list_models` is "models", all others have the function's name."""
+    return name.removeprefix("list_")
 
 
 def _flags(name: str, value: object) -> str:
@@ -36,7 +34,7 @@ def _command_line(text: str) -> str:
     data = {"data": words.pop()} if words else {}
     given = data | {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
     flags = [_flags(name, value) for name, value in given.items()]
-    return " ".join(["vitral", COMMANDS[node.func.attr], *map(shlex.quote, words), *flags])
+    return " ".join(["vitral", command_of_function(node.func.attr), *map(shlex.quote, words), *flags])
 
 
-WORDS = Words(argument=_flags, function=lambda name: f"'vitral {COMMANDS[name]}'", call=_command_line)
+WORDS = Words(argument=_flags, function=lambda name: f"'vitral {command_of_function(name)}'", call=_command_line)
