@@ -20,7 +20,7 @@ from vitral.models.vit import ViT
 from vitral.notebook import curve, table
 from vitral.studies.finetune import finetune
 from vitral.tasks.metrics import evaluate_probabilities
-from vitral.tasks.multi_label import evaluate_multi_label
+from vitral.tasks.multi_label import MULTI_LABEL
 
 EVIL = "<script>alert(1)</script>\"' onload=x"
 NAMES = (EVIL, "שם\u202e של מחלקה", b"x\xe9\x1b[31m".decode("utf-8", "surrogateescape") + "y" * 300)
@@ -48,7 +48,7 @@ def results() -> dict[str, Any]:
     return {
         "classifier": classifier(),
         "evaluation": evaluate_probabilities(probabilities, labels, class_names=NAMES, descriptions=files),
-        "labels": evaluate_multi_label(probabilities, many, class_names=NAMES),
+        "labels": MULTI_LABEL.score(probabilities, many, class_names=NAMES, describe=str),
         "explanation": explain(classifier(), image),
     }
 

@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitral.checks.check_data import check_data as check
+    from vitral.checks.check_data import check_data
     from vitral.classifier.bulk.predict_to_file import predict_to_file as predict_to_file
     from vitral.classifier.classifier import Classifier as Classifier
     from vitral.classifier.convert import convert as convert
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from vitral.training.pretrain import pretrain as pretrain
     from vitral.training.preview import plan as plan
 
+    check = check_data
+
 __version__ = "0.2.0"
 
 # The module of each public name. It is imported at first use, so that `vitral --help` does not wait for torch.
@@ -75,51 +77,20 @@ _HOMES = {
     "plan": "vitral.training.preview",
     "predict_to_file": "vitral.classifier.bulk.predict_to_file",
     "pretrain": "vitral.training.pretrain",
+    "load_plugin": "vitral.plugins",
     "push": "vitral.classifier.push",
     "quantize": "vitral.deployment.quantize",
-    "tune": "vitral.deployment.tune",
-    "load_plugin": "vitral.plugins",
     "register": "vitral.plugins",
     "score_frozen": "vitral.evaluation.frozen",
     "robustness": "vitral.evaluation.corruptions",
     "starts": "vitral.studies.compare_starts:starts",
     "study": "vitral.studies.paper.run",
     "table": "vitral.studies.paper_table:table",
+    "tune": "vitral.deployment.tune",
     "vtab": "vitral.studies.vtab_study:vtab",
 }
 
-__all__ = [
-    "Classifier",
-    "VitralError",
-    "aspects",
-    "bench",
-    "calibrate",
-    "check",
-    "compare",
-    "convert",
-    "create_model",
-    "distill",
-    "evaluate",
-    "explain",
-    "export",
-    "finetune",
-    "list_models",
-    "load",
-    "plan",
-    "predict_to_file",
-    "pretrain",
-    "load_plugin",
-    "push",
-    "quantize",
-    "register",
-    "score_frozen",
-    "robustness",
-    "starts",
-    "study",
-    "table",
-    "tune",
-    "vtab",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # PEP 562: a module's attributes have any type

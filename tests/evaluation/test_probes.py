@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.evaluation import probes
-from vitral.evaluation.probes import effective_rank, fit_probe, knn_accuracy, linear_probe_accuracy, nearest_accuracy
+from vitral.evaluation.probes import effective_rank, fit_probe, knn_accuracy, nearest_accuracy
 
 
 def test_neighbours_by_hand() -> None:
@@ -58,10 +58,10 @@ def test_probe_separates_what_a_plane_separates() -> None:
     features = features[(features[:, 0] + features[:, 1]).abs() > 0.3]
     labels = (features[:, 0] + features[:, 1] > 0).long()
     half = len(labels) // 2
-    parts = (features[:half], labels[:half], features[half:], labels[half:])
-    assert linear_probe_accuracy(*parts) > 0.97
+    train, test = (features[:half], labels[:half]), (features[half:], labels[half:])
+    assert fit_probe(*train).accuracy(*test) > 0.97
     # The fixed penalty of the original's ImageNet evaluation is too much for so few images.
-    assert linear_probe_accuracy(*parts, penalty=2.0**10) < 0.9
+    assert fit_probe(*train, penalty=2.0**10).accuracy(*test) < 0.9
 
 
 def test_probe_is_regularised_least_squares() -> None:
@@ -73,7 +73,7 @@ def test_probe_is_regularised_least_squares() -> None:
     gram = design.T @ design + 8.0 * torch.eye(5, dtype=torch.float64)
     weights = torch.linalg.solve(gram, design.T @ (2.0 * functional.one_hot(labels) - 1.0).double())
     expected = (design @ weights).argmax(1)
-    assert linear_probe_accuracy(features, labels, features, expected, penalty=8.0) == 1.0
+    assert fit_probe(features, labels, penalty=8.0).accuracy(features, expected) == 1.0
 
 
 def test_the_leave_one_out_shortcut_is_leave_one_out() -> None:
@@ -101,7 +101,7 @@ def test_the_leave_one_out_shortcut_is_leave_one_out() -> None:
 def test_fewer_images_than_features() -> None:
     features = torch.eye(40)[:6]
     labels = torch.arange(6) % 2
-    assert linear_probe_accuracy(features, labels, features, labels) == 1.0
+    assert fit_probe(features, labels).accuracy(features, labels) == 1.0
     assert knn_accuracy(features, labels, features, labels, k=1) == 1.0
 
 

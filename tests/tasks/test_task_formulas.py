@@ -11,7 +11,7 @@ from vitral import plugins
 from vitral.errors import DataError, ModelError, PluginError, VitralError
 from vitral.tasks.chance import Standing
 from vitral.tasks.metrics import expected_calibration_error, reliability, wilson_interval
-from vitral.tasks.multi_label import MULTI_LABEL, MultiLabelEvaluation, evaluate_multi_label
+from vitral.tasks.multi_label import MULTI_LABEL, MultiLabelEvaluation
 from vitral.tasks.registry import described_task, task_named, task_of
 from vitral.tasks.shown import ReliabilityBin
 from vitral.tasks.single_label import SINGLE_LABEL, SingleLabel
@@ -37,7 +37,7 @@ def average_precision(truth: list[bool], scores: list[float]) -> float:
 def test_multi_label_scores_by_hand() -> None:
     probabilities = (torch.rand(60, 5, generator=GENERATOR) * 20).round() / 20  # with equal ones, and halves
     labels = (torch.rand(60, 5, generator=GENERATOR) < torch.tensor([0.5, 0.1, 0.9, 0.3, 0.0])).float()
-    found = evaluate_multi_label(probabilities, labels, class_names=list("abcde"))
+    found = MULTI_LABEL.score(probabilities, labels, class_names=list("abcde"), describe=str)
     truth, given = labels.bool().numpy(), probabilities.double().numpy() >= 0.5
     precisions = [
         average_precision(truth[:, column].tolist(), probabilities[:, column].tolist())
@@ -68,20 +68,22 @@ def test_multi_label_scores_by_hand() -> None:
 
 
 def test_a_label_at_exactly_a_half_is_given() -> None:
-    found = evaluate_multi_label(torch.tensor([[0.5, 0.49]]), torch.tensor([[1.0, 0.0]]), class_names=["a", "b"])
+    found = MULTI_LABEL.score(
+        torch.tensor([[0.5, 0.49]]), torch.tensor([[1.0, 0.0]]), class_names=["a", "b"], describe=str
+    )
     assert (found.exact_match, found.f1_micro, found.f1_macro) == (1.0, 1.0, 0.5)
 
 
 def test_no_labels_at_all_score_nothing_and_no_images_are_an_error() -> None:
-    found = evaluate_multi_label(torch.full((3, 2), 0.1), torch.zeros(3, 2), class_names=["a", "b"])
+    found = MULTI_LABEL.score(torch.full((3, 2), 0.1), torch.zeros(3, 2), class_names=["a", "b"], describe=str)
     assert found == MultiLabelEvaluation(3, ("a", "b"), 0.0, (None, None), 0.0, 0.0, 1.0, (0, 0))
     with pytest.raises(DataError, match="^There are no images to evaluate; name a split that has some.$"):
-        evaluate_multi_label(torch.zeros(0, 2), torch.zeros(0, 2), class_names=["a", "b"])
+        MULTI_LABEL.score(torch.zeros(0, 2), torch.zeros(0, 2), class_names=["a", "b"], describe=str)
     says = (
         r"^The network gives no number \(NaN\) for 1 of 1 images: its weights are damaged; load an earlier checkpoint.$"
     )
     with pytest.raises(ModelError, match=says):
-        evaluate_multi_label(torch.tensor([[0.5, math.nan]]), torch.zeros(1, 2), class_names=["a", "b"])
+        MULTI_LABEL.score(torch.tensor([[0.5, math.nan]]), torch.zeros(1, 2), class_names=["a", "b"], describe=str)
 
 
 def test_labels_become_numbers_or_marks() -> None:

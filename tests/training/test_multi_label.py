@@ -12,7 +12,7 @@ from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.errors import DataError
 from vitral.evaluation.evaluate import evaluate
-from vitral.tasks.multi_label import MULTI_LABEL, MultiLabelEvaluation, evaluate_multi_label
+from vitral.tasks.multi_label import MULTI_LABEL, MultiLabelEvaluation
 from vitral.tasks.single_label import SINGLE_LABEL
 
 COLOURS = {"red": 0, "green": 1, "blue": 2}
@@ -59,11 +59,11 @@ def test_several_labels_from_table_to_report(table: Path, tmp_path: Path, capsys
 def test_scores_by_hand() -> None:
     probabilities = torch.tensor([[0.9, 0.2], [0.6, 0.7], [0.1, 0.8]])
     labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    scores = evaluate_multi_label(probabilities, labels, class_names=["a", "b"])
+    scores = MULTI_LABEL.score(probabilities, labels, class_names=["a", "b"], describe=str)
     assert scores.average_precision == (1.0, 1.0)
     assert scores.exact_match == pytest.approx(2 / 3)
     assert scores.f1_micro == pytest.approx(2 * 3 / (2 * 3 + 1))
-    none = evaluate_multi_label(probabilities, labels * torch.tensor([1.0, 0.0]), class_names=["a", "b"])
+    none = MULTI_LABEL.score(probabilities, labels * torch.tensor([1.0, 0.0]), class_names=["a", "b"], describe=str)
     assert none.average_precision == (1.0, None)
     assert MultiLabelEvaluation.from_json(json.loads(json.dumps(none.to_json()))) == none
 

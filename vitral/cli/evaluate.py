@@ -10,6 +10,7 @@ from vitral.errors import VitralError
 from vitral.evaluation.evaluate import Scored, score
 from vitral.evaluation.frozen import parse_ways, score_frozen
 from vitral.evaluation.looks import opened
+from vitral.evaluation.opening import open_split
 from vitral.evaluation.slices import slices
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
@@ -64,7 +65,7 @@ def evaluate(
         check_file(report, inputs=inputs, mark=mark("scores"), overwrite=overwrite)
     with ConsoleListener() as listener:
         name, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
-        scored = score(source, **vars(images), listener=listener)
+        scored = score(source, *open_split(classifiers=[source], **vars(images), listener=listener), listener=listener)
     if report is not None:
         facts = (("Classifier", name), ("Data", images.data), ("Split", scored.split), *opened(source))
         write_report(_page(scored, facts), report, overwrite=overwrite)
@@ -72,11 +73,7 @@ def evaluate(
 
 
 def _check_flags(faster: bool, report: Path | None, *, by: str | None, frozen: str | None) -> None:
-    """Refuse flags that cannot go together.
-
-    Raises:
-        VitralError: Two of them are given.
-    """
+    """Refuse flags that cannot go together."""
     for name, value in {"--by": by, "--frozen": frozen}.items():
         if value is not None and faster:
             raise VitralError(

@@ -140,15 +140,16 @@ def aspects(
     opened = open_for(
         classifier, data, split=VALIDATION, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
+    scored = opened.classifier
     right, skipped = {}, []
-    for name, way in _ways(opened.classifier, batch_size).items():
+    for name, way in _ways(scored, batch_size).items():
         try:
             right[name] = way(opened.source)
         except ModelError as error:
             skipped.append(f"Without {name}: {error}")
             continue
         listener(Message(f"{name}: {right[name].mean():.2%}"))
-    own = opened.classifier.preprocessing.resize
+    own = scored.preprocessing.resize
     made = tuple(_way(name, answers, right[own], is_own=name == own) for name, answers in right.items())
     return Aspects(opened.data.name, len(opened.source), made, tuple(skipped))
 
@@ -181,8 +182,7 @@ def _ways(classifier: Classifier, batch_size: int) -> Mapping[str, Callable[[Sou
 def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_size: int) -> Right:
     """Return which images are right by the network at their own shape, or at the nearest of a few where it takes one at once.
 
-    Raises:
-        ModelError: The network cannot be resized.
+    A network that cannot be resized is a `ModelError`.
     """
     try:
         packing = NativeAspect(classifier.model)
@@ -198,17 +198,13 @@ def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_
 
 
 def _at_shapes(classifier: Classifier, whole: Preprocessing, source: Source, batch_size: int) -> Right:
-    """Return which images are right by the network at the nearest of a few shapes.
-
-    Raises:
-        ModelError: The network cannot be resized.
-    """
+    """Return which images are right by the network at the nearest of a few shapes."""
     nearest = np.array([_nearest(source.image(index)) for index in range(len(source))])
     right = np.zeros(len(source), dtype=bool)
     for number in np.unique(nearest).tolist():
         indices = np.flatnonzero(nearest == number)
         model = copy.deepcopy(classifier.model)
-        model.resize(size_of_shape(whole.image_size, SHAPES[number], classifier.model.config.size_step))
+        model.resize(size_of_shape(whole.image_size, SHAPES[number], model.config.size_step))
         shaped = Classifier(model, whole.with_size(model.image_size), classifier.class_names, task=classifier.task)
         right[indices] = predict_right(shaped, Subset(source, indices), batch_size=batch_size)
     return right

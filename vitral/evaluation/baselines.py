@@ -176,13 +176,8 @@ def _affordable(
 ) -> tuple[int, int] | None:
     """Return how many training and test images there is time for; None where they would be too few.
 
-    Args:
-        an_image: The seconds that an image takes.
-        fits: Values such as linear models are fitted on; empty where they are fitted, and no training image is needed.
-        train: The images to fit on.
-        test: The images to score.
-        classes: The number of classes.
-        stopwatch: The time that is left.
+    `an_image` is the seconds that an image takes. `fits` are values such as linear models are fitted on; none where these are
+    fitted, and no training image is needed.
     """
     if stopwatch.left() < (LEAST_TEST + (classes if fits else 0)) * an_image:
         return None

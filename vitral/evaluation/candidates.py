@@ -150,7 +150,8 @@ def merge_counts(model: Model) -> list[int]:
         check_merging(model)
     except ModelError:
         return []
-    rows, columns = model.config.patch_grid.sides
+    grid = model.config.patch_grid
+    rows, columns = grid.sides
     counts = {round(share * rows * columns / len(model.blocks())) for share in MERGED}
     return sorted(counts - {0})
 

@@ -25,6 +25,7 @@ from vitral.progress import show
 from vitral.tasks.metrics import Evaluation
 
 MOST_IMAGES = 50  # that one classifier alone gets right, in the result
+MOST_CLASSES = 20  # in a message
 UNKNOWN = -1  # the column of a class that a classifier does not know
 Labels = Int64[np.ndarray, " examples"]
 
@@ -108,36 +109,23 @@ def _check_classes(
             )
 
 
-def side_by_side(*columns: tuple[str, Collection[str]], most: int = 20) -> list[str]:
-    """Return classes in columns, those first that not every column has, as lines of text.
-
-    Args:
-        columns: The heading and the names of each column.
-        most: The number of rows at most.
-    """
+def side_by_side(*columns: tuple[str, Collection[str]]) -> list[str]:
+    """Return headings with the classes below them, those first that not every column has, as at most 20 lines of text."""
     every = {name for _, names in columns for name in names}
     order = sorted(every, key=lambda name: (all(name in names for _, names in columns), natural_key(name)))
-    rows = [[name if name in names else "–" for _, names in columns] for name in order[:most]]
+    rows = [[name if name in names else "–" for _, names in columns] for name in order[:MOST_CLASSES]]
     table = [[heading for heading, _ in columns], *rows]
     widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return [*lines, *([f"and {len(every) - most} more"] if len(every) > most else [])]
+    return [*lines, *([f"and {len(every) - MOST_CLASSES} more"] if len(every) > MOST_CLASSES else [])]
 
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """What a classifier says of every image of a source.
-
-    Attributes:
-        evaluation: The classifier's scores.
-        labels: The images' classes, as the data number them.
-        names: The names of its answers.
-        probabilities: The probabilities of its answers, 0 to 1.
-        right: Whether each answer is right.
-    """
+    """What a classifier says of every image of a source; its answers have names and probabilities."""
 
     evaluation: Evaluation
-    labels: Labels
+    labels: Labels  # as the data number the classes
     names: tuple[str, ...]
     probabilities: Float64[np.ndarray, " examples"]
     right: Bool[np.ndarray, " examples"]

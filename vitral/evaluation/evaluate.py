@@ -91,40 +91,29 @@ def evaluate(
         DataError: No such data or split, or a class that the classifier does not know.
         ImageError: An image cannot be read.
     """
-    scored = score(
-        classifier,
-        data,
-        split=split,
-        classes=classes,
-        batch_size=batch_size,
-        workers=workers,
-        skip_bad_images=skip_bad_images,
-        listener=listener,
+    classifier = as_classifier(classifier, listener)
+    data, split = open_split(
+        data, [classifier], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
+    scored = score(classifier, data, split, batch_size=batch_size, workers=workers, listener=listener)
     if scored.difference is not None:
         listener(Message(scored.difference.sentence()))
     return scored.result
 
 
 def score(
-    classifier: Classifier | str | Path,
-    data: DataSet | str | Path,
+    classifier: Classifier,
+    data: DataSet,
+    split: str,
     *,
-    split: str | None = None,
-    classes: Reading | None = None,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
-    skip_bad_images: bool = False,
-    listener: Listener = show,
+    listener: Listener,
 ) -> Scored:
-    """Score a classifier as `evaluate` does, and keep with the scores how far a faster computation differs.
+    """Score a classifier on a split of data that `open_split` opened, and keep how far a faster computation differs.
 
     Arguments and errors are those of `evaluate`.
     """
-    classifier = as_classifier(classifier, listener)
-    data, split = open_split(
-        data, [classifier], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
-    )
     columns = match_classes(data, classifier.class_names)
     open_test(classifier, data, split, "evaluate", listener)
     result = evaluate_source(

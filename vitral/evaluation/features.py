@@ -156,12 +156,7 @@ def extract_features(
 
 
 def image_seconds(
-    classifier: Classifier,
-    source: Source,
-    *,
-    network: bool = True,
-    context: Context = nullcontext,
-    timed: int = TIMED,
+    classifier: Classifier, source: Source, *, network: bool = True, context: Context = nullcontext, timed: int = TIMED
 ) -> tuple[float, Described]:
     """Return the seconds that one image takes, by the first `timed` of a source, and what was learned of those.
 

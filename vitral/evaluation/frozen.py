@@ -5,7 +5,6 @@ Its head has no part in it, so that the classes may be any.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from vitral.data.subset import Subset
 from vitral.errors import DataError, did_you_mean
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.features import Labels, extract_features
-from vitral.evaluation.fewshot import DRAWS, SHOTS, Draws, FewShot, Indices, score_few_shot
+from vitral.evaluation.fewshot import DRAWS, SHOTS, Draws, FewShot, score_few_shot
 from vitral.evaluation.looks import open_test
 from vitral.evaluation.probes import NEIGHBOURS, Features, check_features, fit_probe, knn_accuracy
 from vitral.events import Listener, Message
@@ -161,36 +160,25 @@ def score_frozen(
             listener(Message(note))
     train, test, split = _splits(data, split)
     open_test(classifier, data, split, "score_frozen", listener)
-    see = partial(_features, classifier, batch_size=batch_size, workers=workers, listener=listener)
-    few = Draws.of(train.labels(), len(data.class_names), shots=shots, draws=draws) if FEW_SHOT in ways else None
+
+    def see(source: Source) -> tuple[Features, Labels]:
+        seen = extract_features(classifier, source, batch_size=batch_size, workers=workers, listener=listener)
+        check_features(seen[0])
+        return seen
+
+    num_classes = len(data.class_names)
+    few = Draws.of(train.labels(), num_classes, shots=shots, draws=draws) if FEW_SHOT in ways else None
     indices = few.union() if few is not None and len(ways) == 1 else np.arange(len(train))
-    known = see(Subset(train, indices))
-    figures = _figures(known, see(test), indices, few, ways, classes=len(data.class_names))
-    return FrozenScores(data.name, split, len(train), len(test), len(data.class_names), *figures)
-
-
-def _features(
-    classifier: Classifier, source: Source, *, batch_size: int, workers: int, listener: Listener
-) -> tuple[Features, Labels]:
-    features, labels = extract_features(classifier, source, batch_size=batch_size, workers=workers, listener=listener)
-    check_features(features)
-    return features, labels
-
-
-def _figures(
-    known: tuple[Features, Labels],
-    scored: tuple[Features, Labels],
-    indices: Indices,
-    few: Draws | None,
-    ways: Sequence[str],
-    *,
-    classes: int,
-) -> tuple[tuple[FewShot, ...], float | None, float | None]:
-    """Return few-shot's figures, the neighbours' and the linear probe's, of those that are asked for."""
-    return (
-        () if few is None else score_few_shot(few, indices, *known, *scored, classes=classes),
-        knn_accuracy(*known, *scored) if KNN in ways else None,
-        fit_probe(*known, classes=classes).accuracy(*scored) if LINEAR in ways else None,
+    known, scored = see(Subset(train, indices)), see(test)
+    return FrozenScores(
+        data.name,
+        split,
+        len(train),
+        len(test),
+        num_classes,
+        few_shot=() if few is None else score_few_shot(few, indices, *known, *scored, classes=num_classes),
+        knn=knn_accuracy(*known, *scored) if KNN in ways else None,
+        linear=fit_probe(*known, classes=num_classes).accuracy(*scored) if LINEAR in ways else None,
     )
 
 

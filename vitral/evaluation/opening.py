@@ -1,6 +1,6 @@
 """Open what a classifier is scored on: the data, the split, and the classes, which are matched by name."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,12 +125,8 @@ def open_split(
     if split is None:
         split = data.scored_split()
         if split == "train":
-            listener(
-                Message(
-                    f"{data.name} has no test or validation images; these are scores of the training images.",
-                    warning=True,
-                )
-            )
+            said = f"{data.name} has no test or validation images; these are scores of the training images."
+            listener(Message(said, warning=True))
     if split not in data.splits:
         known = ", ".join(data.splits)
         raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")
@@ -139,7 +135,8 @@ def open_split(
 
 def trained_on(classifier: Classifier) -> str:
     """Return the fingerprint of the data that a classifier was trained on; empty if it is not known."""
-    return str(classifier.provenance.training.get("data_fingerprint", ""))
+    training = classifier.provenance.training
+    return str(training.get("data_fingerprint", ""))
 
 
 def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:
@@ -149,7 +146,13 @@ def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarr
         DataError: It has none.
     """
     columns = {name: column for column, name in enumerate(class_names)}
-    return np.array(list(_columns(data, columns)), dtype=np.int64)
+    for name in data.class_names:
+        if name not in columns:
+            raise DataError(
+                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, columns)} "
+                f"{side_by_side(columns, data.class_names)}"
+            )
+    return np.array([columns[name] for name in data.class_names], dtype=np.int64)
 
 
 def matched(data: DataSet, split: str, classifier: Classifier) -> Source:
@@ -159,13 +162,3 @@ def matched(data: DataSet, split: str, classifier: Classifier) -> Source:
         DataError: It does not know a class.
     """
     return Renumbered(data.splits[split], match_classes(data, classifier.class_names))
-
-
-def _columns(data: DataSet, columns: dict[str, int]) -> Iterator[int]:
-    for name in data.class_names:
-        if name not in columns:
-            raise DataError(
-                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, columns)} "
-                f"{side_by_side(columns, data.class_names)}"
-            )
-        yield columns[name]

@@ -93,31 +93,6 @@ def _accuracy(
     return right / len(labels)
 
 
-def linear_probe_accuracy(
-    train_features: Float[Tensor, "train features"],
-    train_labels: Int64[Tensor, " train"],
-    test_features: Float[Tensor, "test features"],
-    test_labels: Int64[Tensor, " test"],
-    *,
-    penalty: float | None = None,
-) -> float:
-    """Return the accuracy, 0 to 1, of regularised least squares onto targets of -1 and +1 (paper section 4.1).
-
-    Features are whitened by the training images' mean and standard deviation, and a constant feature of 100 is the
-    bias, as in big_vision's evaluators/fewshot_lsr.py.
-
-    Args:
-        train_features: The frozen features to fit on.
-        train_labels: The classes of those.
-        test_features: The features to score.
-        test_labels: The classes of those.
-        penalty: The penalty on the squared weights. big_vision takes 2^10 always, which is too much for a few images per class;
-            None takes, of the original's sweep from 2^-10 to 2^19, the one with the best leave-one-out accuracy on the
-            training images, the largest among equals. The test images have no part in it.
-    """
-    return fit_probe(train_features, train_labels, penalty=penalty).accuracy(test_features, test_labels)
-
-
 @dataclass(frozen=True)
 class LinearProbe:
     """A linear layer in closed form, over plain features; float64.
@@ -150,13 +125,18 @@ def fit_probe(
     classes: int | None = None,
     penalty: float | None = None,
 ) -> LinearProbe:
-    """Return the linear probe that `linear_probe_accuracy` scores.
+    """Return regularised least squares onto targets of -1 and +1 (paper section 4.1).
+
+    Features are whitened by the training images' mean and standard deviation, and a constant feature of 100 is the
+    bias, as in big_vision's evaluators/fewshot_lsr.py.
 
     Args:
         features: Frozen features to fit on.
         labels: The classes of the images.
         classes: The number of classes; None for as many as the labels name.
-        penalty: The penalty on the squared weights; None for the one with the best leave-one-out accuracy.
+        penalty: The penalty on the squared weights. big_vision takes 2^10 always, which is too much for a few images per class;
+            None takes, of the original's sweep from 2^-10 to 2^19, the one with the best leave-one-out accuracy on the
+            training images, the largest among equals.
 
     Raises:
         ModelError: A feature is no finite number.

@@ -108,10 +108,8 @@ class Evaluation(Result):
 
     def _facts(self) -> list[tuple[str, str]]:
         low, high = self.top1_interval
-        known = [
-            (recall, name) for recall, name in zip(self.recall, self.class_names, strict=True) if recall is not None
-        ]
-        worst = sorted(known, key=lambda pair: pair[0])[:WORST_SHOWN]
+        pairs = zip(self.recall, self.class_names, strict=True)
+        worst = sorted(((recall, name) for recall, name in pairs if recall is not None), key=lambda pair: pair[0])
         confused = [f"{pair.truth} as {pair.predicted} ({pair.count})" for pair in self.confused[:WORST_SHOWN]]
         return [
             ("Accuracy", f"{self.top1:.1%} of {self.num_examples:,} images"),
@@ -119,7 +117,7 @@ class Evaluation(Result):
             ("Top 5", "" if self.top5 is None else f"{self.top5:.1%}"),
             ("Classes", f"{len(self.class_names):,} classes"),
             ("Calibration error", f"{self.ece:.3f}"),
-            ("Worst classes", ", ".join(f"{name} {recall:.0%}" for recall, name in worst)),
+            ("Worst classes", ", ".join(f"{name} {recall:.0%}" for recall, name in worst[:WORST_SHOWN])),
             ("Most confused", ", ".join(confused)),
         ]
 
@@ -200,18 +198,14 @@ class Evaluation(Result):
         return Table(
             "Every class, the worst first",
             ("Class", "Recall", "Precision", "Images"),
-            tuple(
-                (
-                    self.class_names[index],
-                    percent(self.recall[index]),
-                    percent(self.precision[index]),
-                    f"{self.support[index]:,}",
-                )
-                for index in listed
-            ),
+            tuple(map(self._class_row, listed)),
             note=left_out(len(self.class_names) - len(listed)),
             foldable=True,
         )
+
+    def _class_row(self, index: int) -> tuple[str, ...]:
+        shares = percent(self.recall[index]), percent(self.precision[index])
+        return self.class_names[index], *shares, f"{self.support[index]:,}"
 
 
 def left_out(count: int) -> str:

@@ -124,35 +124,6 @@ class MultiLabelEvaluation(Result):
         )
 
 
-def evaluate_multi_label(
-    probabilities: Float[Tensor, "examples classes"],
-    labels: Float[Tensor, "examples classes"],
-    *,
-    class_names: Sequence[str],
-) -> MultiLabelEvaluation:
-    """Score predicted probabilities against the labels, 0 or 1 each; see `Task.score`."""
-    from sklearn.metrics import average_precision_score, f1_score  # a second of start-up, for scoring alone
-
-    values, truth = probabilities.double().numpy(), labels.numpy() > 0
-    check_probabilities(values)
-    given = values >= THRESHOLD
-    precision = tuple(
-        float(average_precision_score(truth[:, index], values[:, index])) if truth[:, index].any() else None
-        for index in range(truth.shape[1])
-    )
-    known = [value for value in precision if value is not None]
-    return MultiLabelEvaluation(
-        num_examples=len(values),
-        class_names=tuple(class_names),
-        mean_average_precision=float(np.mean(known)) if known else 0.0,
-        average_precision=precision,
-        f1_micro=float(f1_score(truth, given, average="micro", zero_division=0.0)),
-        f1_macro=float(f1_score(truth, given, average="macro", zero_division=0.0)),
-        exact_match=float((given == truth).all(axis=1).mean()),
-        support=tuple(int(count) for count in truth.sum(axis=0)),
-    )
-
-
 @dataclass(frozen=True)
 class MultiLabel(Task):
     """An image has any number of the classes; of each the network says yes or no."""
@@ -198,7 +169,7 @@ class MultiLabel(Task):
     def validate(self, probabilities: Probabilities, targets: Targets) -> dict[str, float]:
         """Return mean average precision and F1."""
         names = [str(index) for index in range(probabilities.shape[1])]
-        scores = evaluate_multi_label(probabilities, targets, class_names=names)
+        scores = self.score(probabilities, targets, class_names=names, describe=str)
         return {"map": scores.mean_average_precision, "f1": scores.f1_micro}
 
     def score(
@@ -210,7 +181,26 @@ class MultiLabel(Task):
         describe: Callable[[int], str],
     ) -> MultiLabelEvaluation:
         """Score predicted probabilities against the labels, 0 or 1 each."""
-        return evaluate_multi_label(probabilities, targets, class_names=class_names)
+        from sklearn.metrics import average_precision_score, f1_score  # a second of start-up, for scoring alone
+
+        values, truth = probabilities.double().numpy(), targets.numpy() > 0
+        check_probabilities(values)
+        given = values >= THRESHOLD
+        precision = tuple(
+            float(average_precision_score(truth[:, index], values[:, index])) if truth[:, index].any() else None
+            for index in range(truth.shape[1])
+        )
+        known = [value for value in precision if value is not None]
+        return MultiLabelEvaluation(
+            num_examples=len(values),
+            class_names=tuple(class_names),
+            mean_average_precision=float(np.mean(known)) if known else 0.0,
+            average_precision=precision,
+            f1_micro=float(f1_score(truth, given, average="micro", zero_division=0.0)),
+            f1_macro=float(f1_score(truth, given, average="macro", zero_division=0.0)),
+            exact_match=float((given == truth).all(axis=1).mean()),
+            support=tuple(int(count) for count in truth.sum(axis=0)),
+        )
 
 
 MULTI_LABEL = MultiLabel()

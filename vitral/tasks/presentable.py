@@ -34,11 +34,7 @@ class Presentable:
 
 
 def table_of(
-    title: str,
-    rows: Iterable[Item],
-    columns: Sequence[tuple[str, Callable[[Item], str]]],
-    *,
-    note: str = "",
+    title: str, rows: Iterable[Item], columns: Sequence[tuple[str, Callable[[Item], str]]], *, note: str = ""
 ) -> Table:
     """Return a table with a row for each of several things.
 

@@ -115,9 +115,5 @@ def worst_first(scores: Sequence[float | None], support: Sequence[int]) -> list[
 
     Classes without images, which have no score, come last.
     """
-    order = sorted(range(len(scores)), key=lambda index: (_or_last(scores[index]), -support[index], index))
-    return order[:MOST_ROWS]
-
-
-def _or_last(score: float | None) -> float:
-    return 2.0 if score is None else score
+    known = [2.0 if score is None else score for score in scores]
+    return sorted(range(len(scores)), key=lambda index: (known[index], -support[index], index))[:MOST_ROWS]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -108,11 +108,5 @@ def check_knows_classes(task: Task) -> None:
         ModelError: it did.
     """
     if not task.scored:
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    source = argument("source")
-    raise ModelError(
-        f"The network learned without labels and knows no classes; fine-tune it first, by {function('finetune')} with {source}."
-    )
+        how = f"by {function('finetune')} with {argument('source')}"
+        raise ModelError(f"The network learned without labels and knows no classes; fine-tune it first, {how}.")
