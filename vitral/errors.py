@@ -1,19 +1,5 @@
 """Errors that a user can cause, each a single clear line.
 
-    VitralError
-    ├── ModelError      an unknown variant, or a size that the model cannot take
-    ├── RecipeError     an unknown or impossible setting
-    ├── ImageError      an image that cannot be read as an image
-    │   └── UnreadableImagesError     images of a dataset that cannot be read
-    ├── DataError       a folder or split that is not a dataset, or class names that do not match
-    ├── WeightsError    a weights file or classifier folder that cannot be loaded
-    ├── PluginError     a user's own file that cannot be loaded, or that is needed and was not
-    ├── TrainingError   a run that cannot start, continue or be resumed
-    │   ├── TrainingDiverged      a training with a loss or weights that are not finite
-    │   └── TrainingInterrupted   a run that was stopped from outside and saved itself
-    ├── StudyError      many runs that cannot begin together, or that all failed
-    └── StorageError    a file that could not be written, because the disk is full or the folder read-only
-
 A message names the thing, says what is wrong and what to do. The command line prints only that, without
 a traceback, and exits with status 1. Our own bugs are plain assertions.
 """
@@ -95,7 +81,7 @@ class StudyError(VitralError):
 
 
 class StorageError(VitralError):
-    """A file that could not be written."""
+    """A file that could not be written, because the disk is full or the folder read-only."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

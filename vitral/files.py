@@ -42,11 +42,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Flush a folder's own entries to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(folder)  # for the system it is one
 
 
 def _make_folders(folder: Path) -> None:

@@ -93,9 +93,10 @@ def _int8_product() -> Callable[[], Tensor]:
 
 def _int8_multiplied(unsigned: Tensor, signed: Tensor, zero: int = 0) -> Callable[[], Tensor]:
     """Return a function that multiplies unsigned integers, with `zero` as 0, by the rows of signed integers, into float32."""
-    packed = torch.ops.onednn.qlinear_prepack(signed, None)
+    onednn = torch.ops.onednn
+    packed = onednn.qlinear_prepack(signed, None)
     scales, zeros = torch.ones(len(signed)), torch.zeros(len(signed), dtype=torch.int64)
-    return lambda: torch.ops.onednn.qlinear_pointwise(
+    return lambda: onednn.qlinear_pointwise(
         unsigned, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
 

@@ -84,8 +84,15 @@ def _advice() -> str:
 def _standing(target: Path, kind: str, is_kind: Callable[[int], bool]) -> os.stat_result | None:
     """Return the status of what is at a path that can be written and is of the kind that is to be; None if nothing is."""
     check_location(target)
-    status = _status(target)
-    if status is not None and not is_kind(status.st_mode):
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        if target.is_symlink():
+            raise StorageError(f"'{target}' is a link to nothing; remove it, or choose another name.") from None
+        return None
+    except OSError as error:
+        raise StorageError(f"Cannot write '{target}': {error.strerror}.") from error
+    if not is_kind(status.st_mode):
         raise StorageError(f"'{target}' is {kind_of(status.st_mode)}, not a {kind}; choose another name.")
     return status
 
@@ -115,17 +122,6 @@ def check_location(target: Path) -> None:
         raise StorageError(
             f"Cannot write '{target}': nothing can be made in '{parent}' ({error.strerror}); choose another folder."
         ) from error
-
-
-def _status(target: Path) -> os.stat_result | None:
-    try:
-        return target.stat()
-    except FileNotFoundError:
-        if target.is_symlink():
-            raise StorageError(f"'{target}' is a link to nothing; remove it, or choose another name.") from None
-        return None
-    except OSError as error:
-        raise StorageError(f"Cannot write '{target}': {error.strerror}.") from error
 
 
 def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = False) -> None:

@@ -7,11 +7,12 @@ Nothing is imported because a folder or a checkpoint names it: the user names th
 import hashlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from vitral.errors import PluginError, one_line
@@ -22,13 +23,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class Plugin:
-    """A loaded plugin.
-
-    Attributes:
-        path: The plugin's file.
-        digest: The SHA-256 of its content.
-        registered: The kind and name of each thing that it registered.
-    """
+    """A loaded plugin: its file, the SHA-256 of its content, and kind and name of each thing that it registered."""
 
     path: Path
     digest: str
@@ -141,7 +136,7 @@ def _needed(paths: Iterable[Path]) -> Needed:
     return Needed()
 
 
-def _run(file: Path) -> ModuleType:
+def _run(file: Path) -> None:
     name = f"vitral_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
@@ -153,13 +148,9 @@ def _run(file: Path) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
-    return module
 
 
 def _line(error: Exception, file: Path) -> str:
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(file) else line
-        trace = trace.tb_next
-    line = error.lineno if isinstance(error, SyntaxError) else line
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
     return "" if line is None else f" (line {line})"

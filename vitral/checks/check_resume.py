@@ -56,6 +56,11 @@ class ResumeCheck(Presentable):
     seconds: float
     folder: str | None
 
+    def lines(self) -> tuple[str, ...]:
+        """Return each part with whether it is equal, and what the proof took."""
+        parts = (f"{'equal ' if equal else 'DIFFERENT'}  {name}" for name, equal in self.files.items())
+        return *parts, f"{len(self.kills)} kills in a run of {self.steps} steps, {self.seconds:.0f} s in all"
+
 
 def check_resume(
     data: str = "digits", *, source: str | None = None, seed: int = 0, listener: Listener = ignore

@@ -7,7 +7,7 @@ from vitral.checks.check_data import check_data
 from vitral.checks.check_resume import check_resume
 from vitral.checks.duplicates import NEAR
 from vitral.checks.findings import DataCheck
-from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
+from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result, print_table
 from vitral.cli.options import Start
 from vitral.data.classes import Reading
 from vitral.data.open import path_in
@@ -112,11 +112,7 @@ def _print_first(lines: Iterable[str]) -> None:
 def _resume(data: str, source: str | None, *, json: bool) -> None:
     with ConsoleListener() as listener:
         outcome = check_resume(data, source=source, listener=listener)
-    if json:
-        print_json(outcome.to_json())
-    else:
-        print_lines(*(f"{'equal ' if equal else 'DIFFERENT'}  {name}" for name, equal in outcome.files.items()))
-        print_lines(f"{len(outcome.kills)} kills in a run of {outcome.steps} steps, {outcome.seconds:.0f} s in all")
+    print_result(outcome, json=json)
     if not outcome.equal:
         raise VitralError(
             f"The killed run ended differently from the uninterrupted one; both are in '{outcome.folder}'. Please report it."

@@ -65,9 +65,10 @@ def _newest() -> str:
 
 
 def _facts(source: Classifier) -> str:
-    scores = [
+    scores = source.provenance.scores
+    right = [
         f"{value:.1%} of its {name.removesuffix('/top1')} images right"
-        for name, value in source.provenance.scores.items()
+        for name, value in scores.items()
         if name.endswith("/top1")
     ]
-    return ", ".join([source.predictor.describe(), f"{len(source.class_names)} classes", *scores])
+    return ", ".join([source.predictor.describe(), f"{len(source.class_names)} classes", *right])

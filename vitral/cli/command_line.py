@@ -63,13 +63,14 @@ COMMANDS = Speech(ask=command_of, again=commands_of)
 
 def next_commands(result: RunResult) -> list[str]:
     """Return the commands that a user would want next, ready to paste."""
-    example = result.run.data.splits[result.split].describe(0)
+    run, known = result.run, result.run.data
+    example = known.splits[result.split].describe(0)
     image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
-    data, folder = shlex.quote(result.run.request.required_data()), shlex.quote(str(result.run.folder))
-    if not result.run.data.task.scored:
+    data, folder = shlex.quote(run.request.required_data()), shlex.quote(str(run.folder))
+    if not known.task.scored:
         return ["Next:", f"  vitral finetune --data LABELLED --from {folder}"]
     scores = f"  vitral evaluate --data {data} --classifier {folder}"
-    if result.run.data.bad_images:
+    if known.bad_images:
         scores += f" {flag('skip_bad_images')}"
     if result.failed:
         remedies = dict.fromkeys(finding.remedy for finding in result.diagnosis if finding.remedy is not None)
@@ -89,10 +90,10 @@ def _more_images(result: RunResult) -> list[str]:
     It repeats the run by a method that beat the labels alone in as many updates, with this run as the teacher
     (docs/methods/pseudo-labels.md). The images must lie in a folder of their own, without those that are scored.
     """
-    run = result.run
-    outside, labelled = run.data.outside, len(run.data.splits["train"])
+    run, data, method = result.run, result.run.data, result.run.recipe.method
+    outside, labelled = data.outside, len(data.splits["train"])
     trained = result.choice is None or result.choice.trained
-    plain = run.recipe.method.name == "supervised" and not run.data.multi_label
+    plain = method.name == "supervised" and not data.multi_label
     if not (run.kind == "fine-tune" and trained and plain and outside >= labelled):
         return []
     again = dataclasses.replace(run.session.command, source=run.plan.start, model=None, sweep=False)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Iterable
 from json import dumps
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -15,24 +15,9 @@ from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
 from vitral.printable import printable, printable_json
 from vitral.progress import PlainLines, readable
-from vitral.tasks.shown import THIN_SPACE, Table
+from vitral.tasks.presentable import Presentable
+from vitral.tasks.shown import THIN_SPACE
 from vitral.torchrun import is_main
-
-
-class CommandResult(Protocol):
-    """The result of a command: sentences and tables for people, and everything as JSON values for programs."""
-
-    def lines(self) -> Iterable[str]:
-        """Return the lines above the tables."""
-        ...
-
-    def tables(self) -> Iterable[Table]:
-        """Return the tables."""
-        ...
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        ...
 
 
 class ConsoleListener:
@@ -61,7 +46,8 @@ class ConsoleListener:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.progress.live.is_started:  # a display that never started would still print an empty line
+        live = self.progress.live
+        if live.is_started:  # a display that never started would still print an empty line
             self.progress.stop()
 
     def __call__(self, event: Event) -> None:
@@ -72,7 +58,7 @@ class ConsoleListener:
             if event.verdict:
                 return  # printed at the top of the summary
             style = "yellow" if event.warning else None
-            self.progress.console.print(printable(event.text), style=style, markup=False, soft_wrap=True)
+            self.console.print(printable(event.text), style=style, markup=False, soft_wrap=True)
         elif not self.console.is_terminal:
             self.lines(event)
         elif isinstance(event, ProgressEvent):
@@ -139,7 +125,7 @@ def print_lines(*lines: str) -> None:
             print(printable(line))
 
 
-def print_result(result: CommandResult, *, json: bool, below: Iterable[str] = ()) -> None:
+def print_result(result: Presentable, *, json: bool, below: Iterable[str] = ()) -> None:
     """Print the result of a command.
 
     Args:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_json, print_lines
+from vitral.cli.console import ConsoleListener, print_result
 from vitral.cli.options import Count, Positive
 from vitral.errors import ModelError
 from vitral.exporting.export import WrittenPrecision
@@ -53,10 +53,7 @@ def export(
             overwrite=overwrite,
             listener=listener,
         )
-    if json:
-        print_json(written.to_json())
-    else:
-        print_lines(*written.lines())
+    print_result(written, json=json)
     if not written.holds:
         raise ModelError(written.failure())
 

@@ -3,11 +3,10 @@
 import shlex
 from collections.abc import Mapping
 
-from vitral.cli.console import ConsoleListener, print_json, print_lines
+from vitral.cli.console import ConsoleListener, print_result
 from vitral.cli.training_options import FinetuneOptions
 from vitral.cli.wording import flag
 from vitral.studies.repeated import repeat
-from vitral.torchrun import is_main
 
 
 def repeat_runs(options: FinetuneOptions, runs: int, *, beside: Mapping[str, bool], json: bool) -> None:
@@ -26,8 +25,5 @@ def repeat_runs(options: FinetuneOptions, runs: int, *, beside: Mapping[str, boo
     request = options.request()
     with ConsoleListener() as listener:
         result = repeat(request, runs, request.out, offline=request.offline, listener=listener)
-    if json:
-        print_json(result.to_json())
-    elif is_main():
-        command = f"  vitral table {shlex.quote(str(result.folder))}"
-        print_lines(*result.lines(), f"Runs        {result.folder}", "Next:", command)
+    command = f"  vitral table {shlex.quote(str(result.folder))}"
+    print_result(result, json=json, below=[f"Runs        {result.folder}", "Next:", command])

@@ -32,12 +32,7 @@ SHAPES = (1 / 2, 2 / 3, 3 / 4, 1.0, 4 / 3, 3 / 2, 2.0)
 
 @dataclass(frozen=True)
 class Padding:
-    """Pads images at both ends to a network's shape.
-
-    Attributes:
-        shape: The height of the network's images divided by their width.
-        colour: The colour of the padding.
-    """
+    """Pads images at both ends to a network's shape, height divided by width, with a colour."""
 
     shape: float
     colour: tuple[int, int, int]

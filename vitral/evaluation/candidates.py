@@ -31,17 +31,11 @@ MILLI = 1e3
 
 @dataclass(frozen=True)
 class TimedSetting:
-    """A setting and its speed.
+    """A setting, with the fastest runtime at its precision and merging, and its speed."""
 
-    Attributes:
-        image_size: The height and width of the network's images, pixels.
-        way: The fastest runtime at this precision and merging.
-        milliseconds: The median time for one prepared image.
-    """
-
-    image_size: tuple[int, int]
+    image_size: tuple[int, int]  # height and width, pixels
     way: Computation
-    milliseconds: float
+    milliseconds: float  # the median for one prepared image
 
     def __str__(self) -> str:
         """Return the setting in words."""

@@ -33,13 +33,7 @@ CLEAN = "none"
 
 @dataclass(frozen=True)
 class Corruption:
-    """Brings images to a network's size and corrupts them there.
-
-    Attributes:
-        preprocessing: The preprocessing by which images are brought to the network's size.
-        name: The corruption's name; "none" leaves images as they are.
-        severity: The severity, 1 to 5.
-    """
+    """Brings images to a network's size by its preprocessing, and corrupts them there, "none" excepted; severities are 1 to 5."""
 
     preprocessing: Preprocessing
     name: str

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
-from vitral.data.subset import Renumbered
 from vitral.evaluation.exactness import Difference, difference_from_exact
 from vitral.evaluation.looks import open_test
-from vitral.evaluation.opening import match_classes, open_split
+from vitral.evaluation.opening import matched, open_split
 from vitral.events import Listener, Message, ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.batching import collect
 from vitral.progress import show
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import Table, images_of
 from vitral.tasks.task import Result, Targets, Task
 
@@ -31,14 +31,8 @@ Right = Bool[np.ndarray, " examples"]
 
 
 @dataclass(frozen=True)
-class Scored:
-    """The scores of a classifier, and what its computation changes of them.
-
-    Attributes:
-        result: The scores.
-        split: The split that was scored.
-        difference: The difference from the network in torch in float32; None where that is what computed.
-    """
+class Scored(Presentable):
+    """The scores of a classifier, and its difference from the network in torch in float32; None where that is what computed."""
 
     result: Result
     split: str
@@ -114,16 +108,10 @@ def score(
 
     Arguments and errors are those of `evaluate`.
     """
-    columns = match_classes(data, classifier.class_names)
+    source = matched(data, split, classifier)
     open_test(classifier, data, split, "evaluate", listener)
     result = evaluate_source(
-        classifier,
-        data.splits[split],
-        columns=columns,
-        task=data.task,
-        batch_size=batch_size,
-        workers=workers,
-        listener=listener,
+        classifier, source, task=data.task, batch_size=batch_size, workers=workers, listener=listener
     )
     return Scored(result, split, difference_from_exact(classifier, data.splits[split], listener))
 
@@ -132,7 +120,6 @@ def evaluate_source(
     classifier: Classifier,
     source: Source,
     *,
-    columns: Int64[np.ndarray, " data_classes"] | None = None,
     task: Task | None = None,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
@@ -144,7 +131,6 @@ def evaluate_source(
     Args:
         classifier: The classifier to score.
         source: The images and their labels.
-        columns: The classifier's class for each class of the source; None where they are the same.
         task: The task by which the answers are scored; None for the classifier's own.
         batch_size: The number of images computed at once.
         workers: The number of processes that decode; 0 decodes here.
@@ -154,8 +140,6 @@ def evaluate_source(
     Raises:
         ImageError: An image cannot be read.
     """
-    if columns is not None:
-        source = Renumbered(source, columns)
     probabilities, targets = predict_probabilities(
         classifier, source, task=task, batch_size=batch_size, workers=workers, limit=limit, listener=listener
     )

@@ -68,11 +68,7 @@ class FewShot:
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The few images of each draw.
-
-    Attributes:
-        images: By shots, for each draw the indices of its images in the training split, class after class.
-    """
+    """By shots, for each draw the indices of its images in the training split, class after class."""
 
     images: dict[int, tuple[Indices, ...]]
 

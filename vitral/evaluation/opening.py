@@ -23,19 +23,12 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A classifier and images of one class each that it can be asked about.
-
-    Attributes:
-        classifier: The classifier.
-        data: The dataset.
-        split: The name of its split.
-        source: The images of the split, with the classifier's numbers of their classes.
-    """
+    """A classifier and a split of images of one class each that it can be asked about."""
 
     classifier: Classifier
     data: DataSet
     split: str
-    source: Source
+    source: Source  # the images of the split, with the classifier's numbers of their classes
 
 
 def open_for(

@@ -16,15 +16,7 @@ CITATION = "Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021"
 
 @dataclass(frozen=True)
 class PaperDataset:
-    """A dataset of the paper.
-
-    Attributes:
-        name: "cifar10".
-        title: The paper's name for it.
-        classes: The number of its classes.
-        split: The split that is scored.
-        images: The number of images of that split.
-    """
+    """A dataset of the paper: its name here, such as "cifar10", and in the paper, its classes, and the split that is scored."""
 
     name: str
     title: str

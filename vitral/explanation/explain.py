@@ -156,27 +156,20 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the image as JSON values."""
+        told = {"part": self.part, "reason": self.reason, "unscored": self.unscored}
+        nearest = [neighbour.to_json() for neighbour in self.nearest]
         return {
             "label": self.label,
             "probability": self.probability,
             "top": [{"label": label, "probability": probability} for label, probability in self.top],
             "method": self.method,
-            **{
-                name: value
-                for name, value in (("part", self.part), ("reason", self.reason), ("unscored", self.unscored))
-                if value
-            },
+            **{name: value for name, value in told.items() if value},
             **({} if self.faithfulness is None else asdict(self.faithfulness)),
-            **self._nearest(),
+            **({"nearest_of": self.nearest_of, "nearest": nearest} if nearest else {}),
             "warning": self.warning,
             "relevance": self.relevance.tolist(),
             **({} if self.contributions is None else {"contributions": self.contributions.tolist()}),
         }
-
-    def _nearest(self) -> dict[str, Any]:
-        if not self.nearest:
-            return {}
-        return {"nearest_of": self.nearest_of, "nearest": [neighbour.to_json() for neighbour in self.nearest]}
 
 
 def explain(

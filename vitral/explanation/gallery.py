@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.prediction import Prediction
 from vitral.data.image_files import LazyImage
 from vitral.errors import ImageError
 from vitral.events import Listener, Message, Progress, ignore
@@ -24,15 +23,7 @@ MOST = 60  # images of a gallery: a page of more is not looked through, and each
 
 @dataclass(frozen=True)
 class GallerySettings:
-    """What a gallery shows of every image, as `explain` takes it.
-
-    Attributes:
-        method: How it is determined where the network looked.
-        label: The class that is explained; None for the most probable of each image.
-        layer: The layer that is shown, counted from 1.
-        head: The head of that layer, counted from 1.
-        training: Images among which the nearest are shown.
-    """
+    """What a gallery shows of every image: arguments of `explain`."""
 
     method: Choice = "auto"
     label: str | None = None
@@ -126,7 +117,8 @@ def explain_all(
         order = np.argsort([probability for _, probability in sure], kind="stable")
         candidates = [sure[index][0] for index in order]
     else:
-        candidates = _evenly(candidates, most)
+        indices = np.unique(np.linspace(0, len(images) - 1, min(most, len(images))).round().astype(int))
+        candidates = [images[index] for index in indices.tolist()]
     entries: list[GalleryEntry] = []
     for image in candidates:
         if len(entries) == most:
@@ -147,11 +139,6 @@ def truth_of(name: str, class_names: Sequence[str]) -> str | None:
     return folder if folder in class_names else None
 
 
-def _evenly(images: list[LazyImage], most: int) -> list[LazyImage]:
-    indices = np.unique(np.linspace(0, len(images) - 1, min(most, len(images))).round().astype(int))
-    return [images[index] for index in indices.tolist()]
-
-
 def _sureness(
     classifier: Classifier, images: Sequence[LazyImage], unreadable: dict[str, None], listener: Listener
 ) -> Iterator[tuple[LazyImage, float]]:
@@ -162,12 +149,9 @@ def _sureness(
         except ImageError as error:
             _skip(image, error, unreadable, listener)
             continue
-        yield image, _probability(prediction, truth_of(image.name, classifier.class_names))
+        truth = truth_of(image.name, classifier.class_names)
+        yield image, prediction.probability if truth is None else dict(prediction.top)[truth]
         listener(Progress("predict", done, len(images)))
-
-
-def _probability(prediction: Prediction, truth: str | None) -> float:
-    return prediction.probability if truth is None else dict(prediction.top)[truth]
 
 
 def _skip(image: LazyImage, error: ImageError, unreadable: dict[str, None], listener: Listener) -> None:

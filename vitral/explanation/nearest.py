@@ -90,37 +90,28 @@ class TrainingImages:
         features, _ = extract_features(classifier, source, listener=listener)
         return cls(source, opened.class_names, functional.normalize(features, dim=1), described)
 
-    def nearest(
-        self, features: Float[Tensor, " features"], pixels: Pixels, count: int = SHOWN
-    ) -> tuple[Neighbour, ...]:
-        """Return the images with features in the most similar direction, the nearest first; of equals the earlier.
+    def nearest(self, features: Float[Tensor, " features"], pixels: Pixels) -> tuple[Neighbour, ...]:
+        """Return five images with features in the most similar direction, the nearest first; of equals the earlier.
 
         Args:
             features: The features of an image, as the classifier's predictor gives them.
             pixels: The image itself; one with the very same pixels is left out.
-            count: How many at most.
         """
         similarities = self.features @ functional.normalize(features, dim=0)
         neighbours: list[Neighbour] = []
         for index in torch.argsort(similarities, descending=True, stable=True).tolist():
-            if len(neighbours) == count:
+            if len(neighbours) == SHOWN:
                 break
             other = self.source.image(index)
             if not np.array_equal(other, pixels):
-                neighbours.append(self._neighbour(index, float(similarities[index]), other))
+                label = ", ".join(self.class_names[number] for number in classes_of(self.source.label(index)))
+                similarity = float(similarities[index])
+                neighbours.append(Neighbour(self.source.describe(index), label, similarity, thumbnail(other)))
         return tuple(neighbours)
-
-    def _neighbour(self, index: int, similarity: float, pixels: Pixels) -> Neighbour:
-        label = ", ".join(self.class_names[number] for number in classes_of(self.source.label(index)))
-        return Neighbour(self.source.describe(index), label, similarity, thumbnail(pixels))
 
 
 def _open_readable(data: str | Path, listener: Listener) -> DataSet:
-    """Open a dataset, without the images that cannot be read if there are some, which is then said.
-
-    Raises:
-        DataError: No such data.
-    """
+    """Open a dataset, without the images that cannot be read if there are some, which is then said."""
     try:
         return open_data(data, listener=listener)
     except UnreadableImagesError as error:

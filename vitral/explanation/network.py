@@ -133,20 +133,14 @@ def _distance(classifier: Classifier, images: Sequence[LazyImage], listener: Lis
 
 
 @torch.no_grad()
-def patch_filters(
-    model: Model, *, num_filters: int = NUM_FILTERS
-) -> Float32[np.ndarray, "filters patch_height patch_width 3"] | None:
+def patch_filters(model: Model) -> Float32[np.ndarray, "filters patch_height patch_width 3"] | None:
     """Return the first principal components of the RGB patch embedding as small images (figure 7, left).
 
     None for a hybrid or T2T-ViT, which cut patches from a feature map; these have no colours.
 
     The components are those of the embedding's filters, one filter a channel, their mean taken out; the paper does not
     say how it scaled them, so each is stretched on its own to 0 to 1. A component's sign means nothing; it is set
-    such that its largest weight is positive.
-
-    Args:
-        model: A network with patches.
-        num_filters: How many components at most; there are no more than filters, nor than values in a patch.
+    such that its largest weight is positive. There are no more components than filters, nor than values in a patch.
 
     Raises:
         ModelError: The network has no patches.
@@ -157,7 +151,7 @@ def patch_filters(
         return None
     weight = weight.double().cpu()
     filters = weight.flatten(1)
-    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:num_filters]
+    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:NUM_FILTERS]
     largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
     components = components * largest.sign()
     low, high = components.amin(dim=1, keepdim=True), components.amax(dim=1, keepdim=True)

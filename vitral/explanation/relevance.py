@@ -30,24 +30,15 @@ def attention_rollout(attentions: Sequence[Attention]) -> Rollout:
         In row i how much of each input token reaches output token i; rows sum to 1.
     """
     assert attentions, "rollout needs at least one layer"
-    first, *others = (_with_residual(attention) for attention in attentions)
-    rollout = first
+    means = (attention.float().mean(dim=1) for attention in attentions)
+    rollout, *others = (0.5 * mean + 0.5 * torch.eye(mean.shape[-1], device=mean.device) for mean in means)
     for layer in others:
         rollout = layer @ rollout
     return rollout
 
 
-def _with_residual(attention: Attention) -> Rollout:
-    mean = attention.float().mean(dim=1)
-    return 0.5 * mean + 0.5 * torch.eye(mean.shape[-1], device=mean.device)
-
-
 def patch_relevance(
-    rollout: Rollout,
-    *,
-    grid: tuple[int, int],
-    num_prefix_tokens: int,
-    weights: Float[Tensor, "batch tokens"],
+    rollout: Rollout, *, grid: tuple[int, int], num_prefix_tokens: int, weights: Float[Tensor, "batch tokens"]
 ) -> Float[Tensor, "batch rows columns"]:
     """Return how much each patch reaches the pooled output, as a grid.
 

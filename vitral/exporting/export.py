@@ -36,13 +36,14 @@ from vitral.layout import CARD
 from vitral.machine import has_int8
 from vitral.outputs import check_folder
 from vitral.progress import show
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.unlabelled import check_knows_classes
 
 WrittenPrecision = Literal["fp32", "int8"]
 
 
 @dataclass(frozen=True)
-class Exported:
+class Exported(Presentable):
     """What was written, and how it compares with the classifier.
 
     Attributes:

@@ -31,6 +31,7 @@ from vitral.models.naming import describe
 from vitral.paths import look_at
 from vitral.progress import show
 from vitral.studies.finetune import finetune
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import NO_VALUE, Table, fitting_digits, percent
 from vitral.training.candidates.result import RunResult
 from vitral.training.optimization.precision import training_device
@@ -83,7 +84,7 @@ class NetworkFigures:
 
 
 @dataclass(frozen=True, repr=False)
-class Distilled:
+class Distilled(Presentable):
     """A student beside its teacher.
 
     Attributes:

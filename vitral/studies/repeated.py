@@ -23,6 +23,7 @@ from vitral.report.study import Study
 from vitral.studies.design import Arm, Design
 from vitral.studies.run_study import by_main, run_study
 from vitral.studies.trainings import Training, looked
+from vitral.tasks.presentable import Presentable
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, holds_run, make_free_folder
 from vitral.training.request import Request
 from vitral.training.session import Run
@@ -35,7 +36,7 @@ ARM = "run"
 
 
 @dataclass(frozen=True)
-class Repeated:
+class Repeated(Presentable):
     """What several runs of one recipe gave.
 
     Attributes:

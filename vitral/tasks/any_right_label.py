@@ -4,7 +4,7 @@ Beyer et al., "Are we done with ImageNet?" (arXiv 2006.07159): the share of the 
 which the most probable class is one of the labels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from vitral.errors import DataError
 from vitral.tasks.metrics import SMALLEST_PROBABILITY, wilson_interval
 from vitral.tasks.shown import Tile, fitting_digits, images_of, percent
 from vitral.tasks.task import (
+    Describe,
     Figure,
     Label,
     Logits,
@@ -126,12 +127,7 @@ class AnyRightLabel(Task):
         return {"accuracy": accuracy, "loss": float(-own.double().log().mean())}
 
     def score(
-        self,
-        probabilities: Probabilities,
-        targets: Targets,
-        *,
-        class_names: Sequence[str],
-        describe: Callable[[int], str],
+        self, probabilities: Probabilities, targets: Targets, *, class_names: Sequence[str], describe: Describe
     ) -> AnyRightLabelEvaluation:
         """Score predicted probabilities against all the right classes."""
         check_probabilities(probabilities.numpy())

@@ -1,6 +1,6 @@
 """An image may have several labels, or none: each is a decision of its own, scored by average precision, F1, exact matches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from vitral.objectives.classification import sigmoid_cross_entropy
 from vitral.tasks.metrics import left_out
 from vitral.tasks.shown import Table, Tile, images_of, percent, worst_first
 from vitral.tasks.task import (
+    Describe,
     Figure,
     Label,
     Logits,
@@ -173,12 +174,7 @@ class MultiLabel(Task):
         return {"map": scores.mean_average_precision, "f1": scores.f1_micro}
 
     def score(
-        self,
-        probabilities: Probabilities,
-        targets: Targets,
-        *,
-        class_names: Sequence[str],
-        describe: Callable[[int], str],
+        self, probabilities: Probabilities, targets: Targets, *, class_names: Sequence[str], describe: Describe
     ) -> MultiLabelEvaluation:
         """Score predicted probabilities against the labels, 0 or 1 each."""
         from sklearn.metrics import average_precision_score, f1_score  # a second of start-up, for scoring alone

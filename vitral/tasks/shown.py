@@ -11,12 +11,7 @@ MOST_ROWS = 300  # of a table of classes: thousands would swell the page, and th
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure that stands large on a page.
-
-    Attributes:
-        value: The figure as it is to be read.
-        caption: A description of the figure, in lines.
-    """
+    """A figure that stands large on a page, as it is to be read, with lines that describe it."""
 
     value: str
     caption: tuple[str, ...]

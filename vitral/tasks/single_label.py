@@ -1,6 +1,6 @@
 """An image has exactly one of the classes: the paper's own task, scored by accuracy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from vitral.errors import DataError
 from vitral.objectives.classification import softmax_cross_entropy
 from vitral.tasks.metrics import SMALLEST_PROBABILITY, Evaluation, evaluate_probabilities
-from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
+from vitral.tasks.task import Describe, Figure, Label, Logits, Probabilities, Result, Targets, Task
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,7 @@ class SingleLabel(Task):
         return {"accuracy": float(correct.float().mean()), "loss": float(-np.log(own.double().numpy()).mean())}
 
     def score(
-        self,
-        probabilities: Probabilities,
-        targets: Targets,
-        *,
-        class_names: Sequence[str],
-        describe: Callable[[int], str],
+        self, probabilities: Probabilities, targets: Targets, *, class_names: Sequence[str], describe: Describe
     ) -> Evaluation:
         """Score predicted probabilities against the true classes."""
         descriptions = [describe(index) for index in range(len(targets))]

@@ -22,6 +22,7 @@ Label = int | tuple[int, ...] | Array | None  # a class; several classes or none
 Targets = Shaped[Tensor, "batch *label"]
 Logits = Float[Tensor, "batch outputs"]
 Probabilities = Float[Tensor, "batch classes"]
+Describe = Callable[[int], str]  # a name for people of an image, from its position
 MAX_MISTAKES = 50  # of a result
 OWN_LOSS = "task"  # the recipe's name of a task's own loss
 
@@ -233,12 +234,7 @@ class Task(ABC):
 
     @abstractmethod
     def score(
-        self,
-        probabilities: Probabilities,
-        targets: Targets,
-        *,
-        class_names: Sequence[str],
-        describe: Callable[[int], str],
+        self, probabilities: Probabilities, targets: Targets, *, class_names: Sequence[str], describe: Describe
     ) -> Result:
         """Score predicted probabilities.
 
@@ -246,7 +242,7 @@ class Task(ABC):
             probabilities: The probabilities, one row an image.
             targets: The targets that `encode` gave.
             class_names: The names of the classes, one a column.
-            describe: Returns a name for people of an image, from its position.
+            describe: Names an image.
 
         Raises:
             DataError: there are no images.
@@ -318,7 +314,7 @@ def surest_mistakes(
     truth: Callable[[int], str],
     *,
     class_names: Sequence[str],
-    describe: Callable[[int], str],
+    describe: Describe,
 ) -> tuple[Mistake, ...]:
     """Return at most 50 mistakes, the most confident first.
 
@@ -328,7 +324,7 @@ def surest_mistakes(
         confidences: The probabilities of those classes, 0 to 1.
         truth: Returns what is right for an image, from its position.
         class_names: The names of the classes.
-        describe: Returns a name for people of an image, from its position.
+        describe: Names an image.
     """
     surest = np.argsort(-confidences, kind="stable")
     return tuple(

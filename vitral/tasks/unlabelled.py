@@ -1,6 +1,6 @@
 """Images without labels: the task of networks that learn from them, and the result where nothing is scored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitral.advice import argument, function
 from vitral.errors import DataError, ModelError
-from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
+from vitral.tasks.task import Describe, Figure, Label, Logits, Probabilities, Result, Targets, Task
 
 CLASS = "unlabelled"  # the only class of a network without classes
 NOTHING_SCORED = (
@@ -87,12 +87,7 @@ class Unlabelled(Task):
         return {}
 
     def score(
-        self,
-        probabilities: Probabilities,
-        targets: Targets,
-        *,
-        class_names: Sequence[str],
-        describe: Callable[[int], str],
+        self, probabilities: Probabilities, targets: Targets, *, class_names: Sequence[str], describe: Describe
     ) -> Unscored:
         """Return how many images there are."""
         return Unscored(len(targets), tuple(class_names))
