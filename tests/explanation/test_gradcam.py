@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.explanation.networks import MAPPED, random_network
 from vitral.errors import ModelError
-from vitral.explanation.methods import MapRequest, compute
+from vitral.explanation.methods import compute
 from vitral.explanation.relevance import class_activation
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.families import build
@@ -23,7 +23,7 @@ TOKENS = ("cvt", "t2t", "t2t-transformer")  # these answer from a class token, a
 
 def grad_cam(predictor: TorchPredictor, images: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logits, and the maps of each image's most probable class."""
-    maps = compute(predictor, images, MapRequest("Grad-CAM"))
+    maps = compute(predictor, images, "Grad-CAM")
     return maps.logits, maps.values
 
 

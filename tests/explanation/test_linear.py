@@ -14,7 +14,7 @@ from vitral.classifier.folder import save
 from vitral.cli.main import main
 from vitral.errors import ModelError
 from vitral.explanation.explain import explain
-from vitral.explanation.methods import MapRequest, compute
+from vitral.explanation.methods import compute
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.families import build
 from vitral.models.model import Model
@@ -71,9 +71,7 @@ def test_a_cell_in_the_colour_of_zero_takes_away_just_what_it_added(classifier: 
             taken = before - float(classifier(without)[0, answer].detach())
             assert taken == pytest.approx(explanation.contributions[row, column], abs=1e-4)
     # Grad-CAM weighs a channel alike in every cell, and gives another map.
-    assert not np.allclose(
-        explanation.relevance, compute(classifier.predictor, images, MapRequest("Grad-CAM")).values[0], rtol=0.1
-    )
+    assert not np.allclose(explanation.relevance, compute(classifier.predictor, images, "Grad-CAM").values[0], rtol=0.1)
 
 
 def test_the_command_names_it_and_gives_the_signed_figures(

@@ -62,9 +62,7 @@ class ResumeCheck(Presentable):
         return *parts, f"{len(self.kills)} kills in a run of {self.steps} steps, {self.seconds:.0f} s in all"
 
 
-def check_resume(
-    data: str = "digits", *, source: str | None = None, seed: int = 0, listener: Listener = ignore
-) -> ResumeCheck:
+def check_resume(data: str = "digits", *, source: str | None = None, listener: Listener = ignore) -> ResumeCheck:
     """Train a short run twice, once unbroken and once killed without warning, and compare every bit.
 
     Each run is a process of its own that trains as `vitral.finetune` does, with dropout, MixUp, averaging and workers.
@@ -72,7 +70,6 @@ def check_resume(
     Args:
         data: The data to train on, as `open_data` takes them.
         source: The network or weights to start from; None for a small network.
-        seed: The seed of the moments of the kills.
         listener: The receiver of progress.
 
     Raises:
@@ -83,7 +80,7 @@ def check_resume(
     whole, broken = folder / "unbroken", folder / "killed"
     listener(Message(f"An unbroken run of {STEPS} steps …"))
     seconds = _finish(whole, data, source)
-    rng = generator(seed, "kills")
+    rng = generator(0, "kills")
     kills: list[float] = []
     for _ in range(TRIES):
         if len(kills) == KILLS:

@@ -64,7 +64,6 @@ class DataCheck:
     """What was found in a dataset.
 
     Attributes:
-        name: The dataset's name.
         fingerprint: The fingerprint of its names, sizes, classes and splits.
         class_names: The names of the classes, in order.
         counts: Images by split and class.

@@ -63,7 +63,8 @@ COMMANDS = Speech(ask=command_of, again=commands_of)
 
 def next_commands(result: RunResult) -> list[str]:
     """Return the commands that a user would want next, ready to paste."""
-    run, known = result.run, result.run.data
+    run = result.run
+    known = run.data
     example = known.splits[result.split].describe(0)
     image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
     data, folder = shlex.quote(run.request.required_data()), shlex.quote(str(run.folder))
@@ -90,7 +91,8 @@ def _more_images(result: RunResult) -> list[str]:
     It repeats the run by a method that beat the labels alone in as many updates, with this run as the teacher
     (docs/methods/pseudo-labels.md). The images must lie in a folder of their own, without those that are scored.
     """
-    run, data, method = result.run, result.run.data, result.run.recipe.method
+    run = result.run
+    data, method = run.data, run.recipe.method
     outside, labelled = data.outside, len(data.splits["train"])
     trained = result.choice is None or result.choice.trained
     plain = method.name == "supervised" and not data.multi_label

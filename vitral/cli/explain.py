@@ -99,11 +99,7 @@ def explain(
 
 
 def _refuse(what: str, **given: bool) -> None:
-    """Refuse a flag that changes nothing of what is shown.
-
-    Raises:
-        CycloptsError: One is given.
-    """
+    """Refuse a flag that changes nothing of what is shown."""
     for name in (name for name, is_given in given.items() if is_given):
         flags = "--method, --label, --layer or --head" if name == "method" else flag(name)
         raise CycloptsError(msg=f"{flags} says nothing of {what}; leave it out.")

@@ -83,11 +83,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _refuse_empty(tokens: Sequence[str]) -> None:
-    """Refuse an empty argument, which would be taken for the current folder; usually a variable that is not set.
-
-    Raises:
-        CycloptsError: There is one.
-    """
+    """Refuse an empty argument, which would be taken for the current folder; usually a variable that is not set."""
     for previous, token in zip(["vitral", *tokens], tokens, strict=False):
         flag, sign, value = token.partition("=")
         if not token.strip() or (sign and flag.startswith("--") and not value.strip()):
@@ -96,12 +92,7 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
 
 
 def _load_plugins(tokens: Sequence[str]) -> list[str]:
-    """Load the files that --plugin names, whatever the command, and return the other tokens.
-
-    Raises:
-        PluginError: One cannot be loaded.
-        CycloptsError: No file is named.
-    """
+    """Load the files that --plugin names, whatever the command, and return the other tokens."""
     others, rest = [], iter(tokens)
     for token in rest:
         flag, sign, value = token.partition("=")
@@ -120,11 +111,7 @@ def _load_plugins(tokens: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _job(tokens: Sequence[str]) -> Iterator[None]:
-    """Join the processes of the job if torchrun started this one.
-
-    Raises:
-        VitralError: The command does not share its work out.
-    """
+    """Join the processes of the job if torchrun started this one; refuse a command that does not share its work out."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return

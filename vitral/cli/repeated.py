@@ -17,9 +17,6 @@ def repeat_runs(options: FinetuneOptions, runs: int, *, beside: Mapping[str, boo
         runs: How many.
         beside: Other flags by name, and whether they were given; none goes with it.
         json: Whether to print JSON for programs.
-
-    Raises:
-        VitralError: Bad input, by kind; one line that names the thing.
     """
     options.refuse(f"{flag('runs')} repeats one training", "data_changed", "overwrite", beside=beside)
     request = options.request()

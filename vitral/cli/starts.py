@@ -15,13 +15,7 @@ REFUSED = ("source", "recipe", "overrides", "resume", "quick", "data_changed", "
 WIDTH = 100  # characters of the table
 
 
-def starts(
-    names: str = "auto",
-    /,
-    *,
-    options: StartsOptions | None = None,
-    json: bool = False,
-) -> None:
+def starts(names: str = "auto", /, *, options: StartsOptions | None = None, json: bool = False) -> None:
     """Compare starts by linear probes on the data, which is best for these images; nothing is trained.
 
     Args:
@@ -40,9 +34,6 @@ def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool],
         names: The starts, with commas between them.
         beside: Other flags by name, and whether they were given, which are refused.
         json: Whether to print JSON for programs.
-
-    Raises:
-        VitralError: Bad input, by kind; one line that names the thing.
     """
     options.refuse("Comparing starts trains nothing", *REFUSED, beside=beside)
     with ExitStack() as display:

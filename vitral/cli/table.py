@@ -9,11 +9,7 @@ from vitral.studies.paper_table import table as tabulate
 
 
 def table(
-    runs: list[str],
-    /,
-    *,
-    format: Literal["text", "markdown", "latex", "html"] = "text",
-    json: bool = False,
+    runs: list[str], /, *, format: Literal["text", "markdown", "latex", "html"] = "text", json: bool = False
 ) -> None:
     """Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.
 

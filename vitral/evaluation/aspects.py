@@ -72,7 +72,6 @@ class Aspects(Presentable):
     """The ways side by side.
 
     Attributes:
-        data: The dataset's name.
         images: The number of images of its validation split.
         ways: The ways, in a fixed order.
         skipped: The reason why a way is missing, one line each.

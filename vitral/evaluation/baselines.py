@@ -9,7 +9,6 @@ from functools import partial
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet
-from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.features import (
     SHARES,
     Context,
@@ -27,6 +26,7 @@ from vitral.events import Listener, ignore
 
 MOST_TRAINING = 4000  # images for a baseline: more would hold up the training that it is to be compared with
 MOST_TEST = 2000
+SEED = 0  # by which images are drawn
 LEAST_TEST = 30  # images, fewer than which say nothing
 
 
@@ -37,9 +37,6 @@ class Baselines:
     Attributes:
         knn: The accuracy of the nearest neighbours, 0 to 1; None where the features are random, because they say nothing.
         linear_probe: The accuracy of the linear probe, 0 to 1; None where the features are random.
-        split: The split that was scored.
-        num_train: The number of training images used.
-        num_test: The number of images scored.
         pixel_neighbour: The accuracy of the nearest neighbour among the images, shrunk to 16 pixels; None if unknown.
         pixel_linear: The accuracy of a linear model on the shrunk images; None if unknown.
     """
@@ -103,8 +100,6 @@ def score_baselines(
     classifier: Classifier,
     data: DataSet,
     *,
-    seed: int = 0,
-    batch_size: int = BATCH_SIZE,
     network: bool = True,
     context: Context = nullcontext,
     seconds: float = math.inf,
@@ -115,15 +110,13 @@ def score_baselines(
 
     Of a network of random weights the linear model on pixels alone is worth telling: it is what a run can deliver instead.
 
-    At most 4,000 training images and 2,000 test images are used, drawn by `seed`: on the test split where there
+    At most 4,000 training images and 2,000 test images are used, drawn by a fixed seed: on the test split where there
     is one, so that the figures stand next to the fine-tuned network's, else on the validation split. If they would take
     longer than `seconds`, by the time that the first images take, there are fewer of both.
 
     Args:
         classifier: The network with its preprocessing.
         data: The data that it is to learn.
-        seed: The seed by which images are drawn.
-        batch_size: The number of images computed at once.
         network: Whether the features are worth anything; if not, no image goes through the network.
         context: The context in which the network computes.
         seconds: The time that it may take.
@@ -140,9 +133,9 @@ def score_baselines(
     split, classes = data.scored_split(), len(data.class_names)
     if fitted is not None and network and fitted.probe is None:
         fitted = None
-    train = sample(data.splits["train"], MOST_TRAINING, seed=seed, purpose="baseline training images")
-    test = sample(data.splits[split], MOST_TEST, seed=seed, purpose="baseline test images")
-    look = partial(describe, classifier, network=network, context=context, batch_size=batch_size, listener=listener)
+    train = sample(data.splits["train"], MOST_TRAINING, seed=SEED, purpose="baseline training images")
+    test = sample(data.splits[split], MOST_TEST, seed=SEED, purpose="baseline test images")
+    look = partial(describe, classifier, network=network, context=context, listener=listener)
     if seconds < math.inf:
         an_image, described = image_seconds(
             classifier, train if fitted is None else test, network=network, context=context

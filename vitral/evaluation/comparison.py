@@ -49,8 +49,6 @@ class ClassDifference:
     """The two classifiers on the images of one class.
 
     Attributes:
-        name: The name of the class.
-        images: The number of its images.
         first: The share of them that the first gets right, 0 to 1.
         second: The share that the second gets right.
         only_first: The number of images that the first alone gets right.
@@ -95,11 +93,7 @@ class Comparison(Presentable):
 
     Attributes:
         verdict: The first beside the second: "better", "worse" or "not decided".
-        data: The dataset's name.
-        split: The split of the dataset.
         images: The number of images, each counted once.
-        first: The first classifier.
-        second: The second classifier.
         difference: The first's accuracy less the second's, -1 to 1.
         difference_interval: The 95 % interval of that, exact given on how many images one alone is right; without 0 where the
             test decides.
@@ -153,7 +147,8 @@ class Comparison(Presentable):
         shares = f"{first.top1:.2%} against {second.top1:.2%} {of} are right"
         if first.alone == second.alone == 0:
             return f"Not decided: {first.name} and {second.name} are right on the same images, {first.top1:.2%} {of}."
-        reason = f"{shares}, {self._apart()}; {shown_p(self.p_value)} by McNemar's exact test"
+        chance = f"p < {SMALLEST_SHOWN}" if self.p_value < SMALLEST_SHOWN else f"p = {self.p_value:.3f}"
+        reason = f"{shares}, {self._apart()}; {chance} by McNemar's exact test"
         if self.verdict == "not decided":
             return f"Not decided between {first.name} and {second.name}: {reason}."
         return f"{first.name} is {self.verdict} than {second.name}: {reason}."
@@ -231,11 +226,6 @@ def _class_row(each: ClassDifference) -> tuple[str, ...]:
     shares = f"{each.first:.1%}", f"{each.second:.1%}"
     alone = f"{each.only_first} : {each.only_second}"
     return each.name, *shares, alone, f"{each.p_value:.3f}", f"{each.images:,}", each.verdict
-
-
-def shown_p(p_value: float) -> str:
-    """Return a probability of chance as it is written for people."""
-    return f"p < {SMALLEST_SHOWN}" if p_value < SMALLEST_SHOWN else f"p = {p_value:.3f}"
 
 
 def _examples(right: str, wrong: str, images: Sequence[OneRight]) -> list[str]:

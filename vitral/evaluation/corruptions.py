@@ -33,7 +33,7 @@ CLEAN = "none"
 
 @dataclass(frozen=True)
 class Corruption:
-    """Brings images to a network's size by its preprocessing, and corrupts them there, "none" excepted; severities are 1 to 5."""
+    """Brings images to a network's size by its preprocessing, and corrupts them there; severities are 1 to 5."""
 
     preprocessing: Preprocessing
     name: str
@@ -54,8 +54,6 @@ class Robustness(Presentable):
     """Accuracies on corrupted images.
 
     Attributes:
-        data: The dataset's name.
-        split: The split of the dataset.
         images: The number of images that were corrupted.
         clean: The accuracy without corruption, 0 to 1.
         accuracies: The accuracies by corruption, at severities 1 to 5, 0 to 1.

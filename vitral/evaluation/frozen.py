@@ -39,11 +39,6 @@ class FrozenScores(Presentable):
     """What simple classifiers on frozen features reach.
 
     Attributes:
-        data: The dataset.
-        split: The split that was scored.
-        num_train: The number of images of the training split.
-        num_test: The number of images scored.
-        classes: The number of classes.
         few_shot: The scores by images per class; empty if they were not wanted.
         knn: The accuracy of the 20 nearest training images' vote, 0 to 1; None if it was not wanted.
         linear: The accuracy of ridge regression on all training images, 0 to 1, the penalty by leave-one-out; None likewise.

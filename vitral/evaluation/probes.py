@@ -143,7 +143,7 @@ def fit_probe(
     """
     check_features(features)
     mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
-    train = _with_bias((features.double() - mean) / scale)
+    train = functional.pad((features.double() - mean) / scale, (0, 1), value=BIAS)
     targets = 2.0 * functional.one_hot(labels, classes or -1).double() - 1.0
     left, singular, right = _decomposed(train)
     projected = left.T @ targets
@@ -183,10 +183,6 @@ def _decomposed(
     known = squares > squares[-1] * torch.finfo(squares.dtype).eps * width
     singular, vectors = squares[known].sqrt(), vectors[:, known]
     return train @ vectors / singular, singular, vectors.T
-
-
-def _with_bias(features: Features) -> Float[Tensor, "examples features_and_bias"]:
-    return functional.pad(features, (0, 1), value=BIAS)
 
 
 def _left_out(

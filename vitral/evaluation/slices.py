@@ -29,8 +29,6 @@ class Slice:
     """Images that have one value in common.
 
     Attributes:
-        value: The value.
-        images: The number of images.
         accuracy: The share that is right, 0 to 1.
         interval: Wilson's 95 % interval of that.
         p_value: The probability of such a distance from all other images by chance, by Fisher's exact test, two-sided,
@@ -51,10 +49,7 @@ class Slices(Presentable):
     """A classifier's accuracy by slice.
 
     Attributes:
-        data: The dataset's name.
-        split: The split of the dataset.
         by: The column, or the folder, that tells the slices apart.
-        images: The number of all images.
         accuracy: The accuracy on all images, 0 to 1.
         slices: The slices, the lowest accuracy first.
     """

@@ -30,7 +30,6 @@ class Images:
     Attributes:
         train: The images that each probe is fitted on.
         judging: The images that judge it; None for the training images, each left out of the fit that judges it.
-        classes: The number of classes.
     """
 
     train: Source

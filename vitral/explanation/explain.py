@@ -16,7 +16,7 @@ from vitral.errors import ModelError, did_you_mean
 from vitral.events import Listener
 from vitral.explanation.drawing import Box, Content, Style, draw
 from vitral.explanation.faithfulness import UNSCORED, Faithfulness, faithfulness
-from vitral.explanation.methods import Choice, MapRequest, Method, choose_method, compute, why_not_rollout
+from vitral.explanation.methods import Choice, Method, choose_method, compute, why_not_rollout
 from vitral.explanation.nearest import Neighbour, TrainingImages
 from vitral.explanation.overlay import overlay
 from vitral.files import write_file
@@ -228,7 +228,7 @@ def explain(
     chosen = choose_method(predictor, method, of_class=index is not None, layer=layer, head=head)
     pixels = to_pixels(image)
     prepared = classifier.preprocessing(pixels)
-    maps = compute(predictor, prepared[None], MapRequest(chosen, index, layer, head))
+    maps = compute(predictor, prepared[None], chosen, target=index, layer=layer, head=head)
     probabilities = classifier.to_probabilities(maps.logits)[0]
     check_finite(probabilities[None].numpy(), [str(image) if isinstance(image, str | Path) else "the image"])
     named = classifier.name_top(probabilities, top)

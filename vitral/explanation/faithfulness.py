@@ -69,7 +69,7 @@ def faithfulness(
         steps: The number of steps by which all pixels are changed, in parts as equal as can be.
         listener: What receives progress.
     """
-    if is_even(relevance):
+    if float(np.ptp(relevance)) <= ROUNDING * float(np.abs(relevance).max()):
         return None
     changed = steps_of(relevance, (image.shape[1], image.shape[2]), steps)
     start = blurred(image)
@@ -83,11 +83,6 @@ def faithfulness(
     values = torch.cat(parts).double()
     removed, put = values[: steps + 1], torch.cat([values[steps + 1 :], values[:1]])
     return Faithfulness(area(removed), area(put), tuple(removed.tolist()), tuple(put.tolist()))
-
-
-def is_even(relevance: Float[np.ndarray, "rows columns"]) -> bool:
-    """Tell whether a map has one value throughout, but for rounding."""
-    return float(np.ptp(relevance)) <= ROUNDING * float(np.abs(relevance).max())
 
 
 def steps_of(

@@ -1,6 +1,5 @@
 """How an image is explained: the methods, which of them a network allows, and what each computes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,23 +29,6 @@ NAMES: dict[str, Method] = {
 }
 OF_A_CLASS = ("class-specific relevance", "Grad-CAM", "weight times input")
 OF_ATTENTION = ("attention rollout", "attention", "class-specific relevance")
-
-
-@dataclass(frozen=True)
-class MapRequest:
-    """What is to be shown.
-
-    Attributes:
-        method: What determines it.
-        target: The logit that is explained; None for each image's largest.
-        layer: The layer of `attention`, counted from 1 among the layers that have attention; None for the last.
-        head: The head of `attention`, counted from 1; None for the mean of all.
-    """
-
-    method: Method
-    target: int | None = None
-    layer: int | None = None
-    head: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,30 +110,43 @@ def why_not_rollout(predictor: Predictor, method: Method) -> str:
     return f"{predictor.describe()} allows no attention rollout: {reason}"
 
 
-def compute(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
+def compute(
+    predictor: Predictor,
+    images: Images,
+    method: Method,
+    *,
+    target: int | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+) -> Maps:
     """Return what a method gives for prepared images.
+
+    Args:
+        predictor: Computes the network.
+        images: The prepared images.
+        method: What determines the maps.
+        target: The logit that is explained; None for each image's largest.
+        layer: The layer of "attention", counted from 1 among the layers that have attention; None for the last.
+        head: The head of "attention", counted from 1; None for the mean of all.
 
     Raises:
         ModelError: The network does not allow the method, or has no such layer or head.
     """
-    if predictor.no_rollout == NO_ATTENTION and request.method in OF_ATTENTION:
-        other = method_for(predictor)
-        refusal = f"{predictor.describe()} cannot be explained by {request.method}: {NO_ATTENTION}; {other} explains it"
-        raise ModelError(f"{refusal} ({argument('method', 'auto')}).")
-    return WAYS[request.method](predictor, images, request)
-
-
-def rollout(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
-    """Return how much each patch reaches the pooled representation."""
-    attended = predictor.attention(images)
-    return Maps(attended.logits, _pooled(attended, attention_rollout(attended.attentions)))
-
-
-def relevance(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
-    """Return how much each patch counts for the class by way of the attention."""
-    seen = predictor.class_attention(images, request.target)
-    followed = class_relevance(seen.attended.attentions, seen.gradients)
-    return Maps(seen.attended.logits, _pooled(seen.attended, followed))
+    if predictor.no_rollout == NO_ATTENTION and method in OF_ATTENTION:
+        refusal = f"{predictor.describe()} cannot be explained by {method}: {NO_ATTENTION}"
+        raise ModelError(f"{refusal}; {method_for(predictor)} explains it ({argument('method', 'auto')}).")
+    if method == "attention":
+        return _attention(predictor, images, layer, head)
+    if method == "attention rollout":
+        attended = predictor.attention(images)
+        return Maps(attended.logits, _pooled(attended, attention_rollout(attended.attentions)))
+    if method == "class-specific relevance":
+        followed = predictor.class_attention(images, target)
+        attended = followed.attended
+        return Maps(attended.logits, _pooled(attended, class_relevance(attended.attentions, followed.gradients)))
+    seen = predictor.class_maps(images, target)
+    weigh = class_activation if method == "Grad-CAM" else contributions
+    return Maps(seen.logits, weigh(seen.maps, seen.gradients))
 
 
 def _pooled(attended: Attended, followed: Float[Tensor, "batch tokens tokens"]) -> Values:
@@ -160,34 +155,13 @@ def _pooled(attended: Attended, followed: Float[Tensor, "batch tokens tokens"]) 
     )
 
 
-def attention(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
+def _attention(predictor: Predictor, images: Images, layer: int | None, head: int | None) -> Maps:
     """Return where one layer looks: one head, or the mean of all."""
-    seen = predictor.layer_attention(images, request.layer)
+    seen = predictor.layer_attention(images, layer)
     heads = seen.maps.shape[1]
-    layer = f"layer {seen.layer} of {seen.num_layers}"
-    if request.head is None:
-        return Maps(seen.logits, seen.maps.mean(dim=1), f"{layer}, mean of {heads} heads")
-    if not 1 <= request.head <= heads:
-        raise ModelError(f"{layer.capitalize()} has {heads} heads, counted from 1; there is no head {request.head}.")
-    return Maps(seen.logits, seen.maps[:, request.head - 1], f"{layer}, head {request.head} of {heads}")
-
-
-def grad_cam(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
-    """Return what of the last feature map speaks for the class."""
-    seen = predictor.class_maps(images, request.target)
-    return Maps(seen.logits, class_activation(seen.maps, seen.gradients))
-
-
-def weight_times_input(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
-    """Return what each cell adds to the class's logit, or takes from it."""
-    seen = predictor.class_maps(images, request.target)
-    return Maps(seen.logits, contributions(seen.maps, seen.gradients))
-
-
-WAYS: dict[Method, Callable[[Predictor, Images, MapRequest], Maps]] = {
-    "attention rollout": rollout,
-    "attention": attention,
-    "class-specific relevance": relevance,
-    "Grad-CAM": grad_cam,
-    "weight times input": weight_times_input,
-}
+    part = f"layer {seen.layer} of {seen.num_layers}"
+    if head is None:
+        return Maps(seen.logits, seen.maps.mean(dim=1), f"{part}, mean of {heads} heads")
+    if not 1 <= head <= heads:
+        raise ModelError(f"{part.capitalize()} has {heads} heads, counted from 1; there is no head {head}.")
+    return Maps(seen.logits, seen.maps[:, head - 1], f"{part}, head {head} of {heads}")

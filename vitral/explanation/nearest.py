@@ -53,8 +53,6 @@ class TrainingImages:
     """Images with the features that a classifier's network gives them.
 
     Attributes:
-        source: The images and their labels.
-        class_names: The names of the classes.
         features: One row an image, of length 1.
         described: "training images" if the classifier was trained on them, else "images of" the dataset.
     """

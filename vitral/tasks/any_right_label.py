@@ -40,7 +40,6 @@ class AnyRightLabelEvaluation(Result):
         top1: The share of images whose most probable class is one of the right ones, 0 to 1.
         top1_interval: Wilson's 95 % interval of `top1`.
         labels: The number of right labels of all images together.
-        class_names: The classifier's classes, in order.
         mistakes: At most 50 mistakes, the most confident first; the truth names all the right classes.
     """
 

@@ -61,7 +61,6 @@ class Evaluation(Result):
         top1_interval: Wilson's 95 % interval of `top1`.
         top5: The share of images whose class is among the five most probable; None with five classes or fewer, where it is
             always 1.
-        class_names: The classifier's classes, in order.
         precision: The precision of each class; None for a class that is never predicted.
         recall: The recall of each class; None for a class without images.
         support: The number of images of each class.

@@ -37,7 +37,6 @@ class MultiLabelEvaluation(Result):
 
     Attributes:
         num_examples: The number of images, each counted once.
-        class_names: The classifier's labels, in order.
         mean_average_precision: The mean over the labels that some image has, 0 to 1.
         average_precision: The average precision of each label; None for a label that no image has.
         f1_micro: The F1 score over all decisions at a probability of 0.5.

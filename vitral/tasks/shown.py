@@ -47,7 +47,6 @@ class ConfusionMatrix:
     """Which classes are taken for which.
 
     Attributes:
-        class_names: The classes, in order.
         cells: The cells that are not empty: true class, predicted class, images.
         support: The number of images of each class.
         recall: The share of each class's images that is right; None for a class without images.
@@ -66,7 +65,6 @@ class ReliabilityBin:
     Attributes:
         low: The lower bound of the bin, 0 to 1, excluded except in the first bin.
         high: The upper bound of the bin, 0 to 1, included.
-        count: The number of images in the bin.
         confidence: The mean top probability of the images; None in an empty bin.
         accuracy: The fraction of the images that is right; None in an empty bin.
     """

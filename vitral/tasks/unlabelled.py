@@ -20,12 +20,7 @@ NOTHING_SCORED = (
 
 @dataclass(frozen=True)
 class Unscored(Result):
-    """What is left of a score where there are no labels.
-
-    Attributes:
-        num_examples: The number of images.
-        class_names: The one class that stands for none.
-    """
+    """What is left of a score where there are no labels; one class stands for none."""
 
     num_examples: int
     class_names: tuple[str, ...]
