@@ -150,21 +150,18 @@ def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], link
             continue
         seen.add((status.st_dev, status.st_ino))
         try:
-            entries = sorted(_visible(path), key=lambda entry: entry.name)
+            with os.scandir(path) as every:
+                visible = [entry for entry in every if not is_hidden(entry.name)]
         except OSError:
             found.closed.append(folder)
             continue
+        entries = sorted(visible, key=lambda entry: entry.name)
         if is_ours({entry.name for entry in entries}, partial(_holds, path)):
             found.ours.append(folder)
             continue
         found.folders.append(folder)
         waiting.extend(reversed(list(_sort_out(entries, folder, found, links))))
         yield
-
-
-def _visible(path: Path) -> Iterator["os.DirEntry[str]"]:
-    with os.scandir(path) as entries:
-        yield from (entry for entry in entries if not is_hidden(entry.name))
 
 
 def is_hidden(name: str) -> bool:

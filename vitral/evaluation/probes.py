@@ -101,13 +101,11 @@ class LinearProbe:
         weight: (classes, features).
         bias: (classes).
         left_out: The outputs for each training image of the fit without it, (train, classes).
-        left_out_accuracy: The share of these that is right, 0 to 1: an estimate that needs no held-out images.
     """
 
     weight: Float[Tensor, "classes features"]
     bias: Float[Tensor, " classes"]
     left_out: Float[Tensor, "train classes"]
-    left_out_accuracy: float
 
     def accuracy(self, features: Features, labels: Int64[Tensor, " examples"]) -> float:
         """Return the accuracy, 0 to 1, on images."""
@@ -145,14 +143,12 @@ def fit_probe(
     mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
     train = functional.pad((features.double() - mean) / scale, (0, 1), value=BIAS)
     targets = 2.0 * functional.one_hot(labels, classes or -1).double() - 1.0
-    left, singular, right = _decomposed(train)
-    projected = left.T @ targets
+    ridge = _Ridge(train, targets)
     if penalty is None:
-        penalty = _best_penalty(left, singular, projected, targets, labels)
-    weights = right.T @ ((singular / (singular**2 + penalty))[:, None] * projected)
+        penalty = ridge.best_penalty(labels)
+    weights = ridge.weights(penalty)
     weight = (weights[:-1] / scale[:, None]).T
-    left_out = _left_out(left, singular, projected, targets, penalty)
-    return LinearProbe(weight, BIAS * weights[-1] - weight @ mean, left_out, _share_right(left_out, labels))
+    return LinearProbe(weight, BIAS * weights[-1] - weight @ mean, ridge.left_out(penalty))
 
 
 def check_features(features: Features) -> None:
@@ -185,37 +181,30 @@ def _decomposed(
     return train @ vectors / singular, singular, vectors.T
 
 
-def _left_out(
-    left: Float[Tensor, "train rank"],
-    singular: Float[Tensor, " rank"],
-    projected: Float[Tensor, "rank classes"],
-    targets: Float[Tensor, "train classes"],
-    penalty: float,
-) -> Float[Tensor, "train classes"]:
-    """Return what the fit without an image would say of it; it follows from the fit with all, without a second one."""
-    shrink = singular**2 / (singular**2 + penalty)
-    fitted = left @ (shrink[:, None] * projected)
-    leverage = (left**2 @ shrink)[:, None]
-    return (fitted - leverage * targets) / (1 - leverage).clamp_min(1e-9)
+class _Ridge:
+    """Least squares whose squared weights are penalised: one decomposition serves all penalties."""
 
+    def __init__(self, train: Float[Tensor, "train features"], targets: Float[Tensor, "train classes"]) -> None:
+        self.left, self.singular, self.right = _decomposed(train)
+        self.targets, self.projected = targets, self.left.T @ targets
 
-def _share_right(scores: Float[Tensor, "examples classes"], labels: Int64[Tensor, " examples"]) -> float:
-    return float((scores.argmax(dim=1) == labels).double().mean())
+    def weights(self, penalty: float) -> Float[Tensor, "features classes"]:
+        return self.right.T @ ((self.singular / (self.singular**2 + penalty))[:, None] * self.projected)
 
+    def left_out(self, penalty: float) -> Float[Tensor, "train classes"]:
+        """Return what the fit without an image would say of it; it follows from the fit with all, without a second one."""
+        shrink = self.singular**2 / (self.singular**2 + penalty)
+        fitted = self.left @ (shrink[:, None] * self.projected)
+        leverage = (self.left**2 @ shrink)[:, None]
+        return (fitted - leverage * self.targets) / (1 - leverage).clamp_min(1e-9)
 
-def _best_penalty(
-    left: Float[Tensor, "train rank"],
-    singular: Float[Tensor, " rank"],
-    projected: Float[Tensor, "rank classes"],
-    targets: Float[Tensor, "train classes"],
-    labels: Int64[Tensor, " train"],
-) -> float:
-    def accuracy(penalty: float) -> float:
-        return _share_right(_left_out(left, singular, projected, targets, penalty), labels)
+    def best_penalty(self, labels: Int64[Tensor, " train"]) -> float:
+        def accuracy(penalty: float) -> float:
+            return float((self.left_out(penalty).argmax(dim=1) == labels).double().mean())
 
-    best = max(reversed(PENALTIES), key=accuracy)
-    # With one image a class the fit without it cannot know its class, and tells no penalty from another.
-    return best if accuracy(best) > 0 else UNTOLD_PENALTY
+        best = max(reversed(PENALTIES), key=accuracy)
+        # With one image a class the fit without it cannot know its class, and tells no penalty from another.
+        return best if accuracy(best) > 0 else UNTOLD_PENALTY
 
 
 def sharpness(scores: Float[Tensor, "examples classes"], labels: Int64[Tensor, " examples"]) -> float:
