@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -92,31 +92,26 @@ def _suspects(
     exclusive = data.task.exclusive and classifier.task.exclusive
     if not exclusive or not set(data.class_names) <= set(classifier.class_names):
         return []
-    found = itertools.chain.from_iterable(
-        _in_split(classifier, data, split, [image.index for image in inspected if image.split == split], listener)
-        for split in dict.fromkeys(image.split for image in inspected)
-    )
-    return sorted(found, key=lambda suspect: suspect.own_probability - suspect.probability)
-
-
-def _in_split(
-    classifier: Classifier, data: DataSet, split: str, indices: Sequence[int], listener: Listener
-) -> Iterator[Suspect]:
     columns = np.array([classifier.class_names.index(name) for name in data.class_names])
-    readable = Subset(data.splits[split], indices)
-    values, _ = predict_probabilities(classifier, readable, listener=listener)
-    probabilities, truth = values.numpy(), columns[readable.labels()]
-    own = probabilities[np.arange(len(truth)), truth]
-    surest = probabilities.argmax(axis=1)
-    for row in np.flatnonzero((own < DOUBTED) & (probabilities.max(axis=1) > SURE)).tolist():
-        yield Suspect(
-            name=readable.describe(row),
-            split=split,
-            label=classifier.class_names[truth[row]],
-            predicted=classifier.class_names[surest[row]],
-            probability=float(probabilities[row].max()),
-            own_probability=float(own[row]),
-        )
+    found: list[Suspect] = []
+    for split in dict.fromkeys(image.split for image in inspected):
+        readable = Subset(data.splits[split], [image.index for image in inspected if image.split == split])
+        values, _ = predict_probabilities(classifier, readable, listener=listener)
+        probabilities, truth = values.numpy(), columns[readable.labels()]
+        own = probabilities[np.arange(len(truth)), truth]
+        surest = probabilities.argmax(axis=1)
+        found += [
+            Suspect(
+                name=readable.describe(row),
+                split=split,
+                label=classifier.class_names[truth[row]],
+                predicted=classifier.class_names[surest[row]],
+                probability=float(probabilities[row].max()),
+                own_probability=float(own[row]),
+            )
+            for row in np.flatnonzero((own < DOUBTED) & (probabilities.max(axis=1) > SURE)).tolist()
+        ]
+    return sorted(found, key=lambda suspect: suspect.own_probability - suspect.probability)
 
 
 def _finite(data: DataSet) -> dict[str, int]:

@@ -17,7 +17,6 @@ from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
 from vitral.report.results import Verdict
 from vitral.tasks.presentable import Presentable
-from vitral.tasks.task import Result
 
 SHOWN_MISTAKES = 5
 
@@ -69,7 +68,11 @@ def evaluate(
     if report is not None:
         facts = (("Classifier", name), ("Data", images.data), ("Split", scored.split), *opened(source))
         write_report(_page(scored, facts), report, overwrite=overwrite)
-    print_result(scored, json=json, below=_mistakes(scored.result))
+    surest = (
+        f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}"
+        for mistake in scored.result.mistakes[:SHOWN_MISTAKES]
+    )
+    print_result(scored, json=json, below=surest)
 
 
 def _check_flags(faster: bool, report: Path | None, *, by: str | None, frozen: str | None) -> None:
@@ -109,11 +112,3 @@ def _page(scored: Scored, facts: tuple[tuple[str, str], ...]) -> RunReport:
         evaluation=scored.result,
         split=scored.split,
     )
-
-
-def _mistakes(evaluation: Result) -> list[str]:
-    """Return the most confident mistakes, one line each."""
-    return [
-        f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}"
-        for mistake in evaluation.mistakes[:SHOWN_MISTAKES]
-    ]

@@ -14,6 +14,8 @@ from vitral.cli.options import Count, Positive
 from vitral.errors import VitralError
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
+Computing = dict[str, Any]  # engine, precision and merging, as `choose` takes them
+
 
 def predict(
     images: list[str],
@@ -61,14 +63,14 @@ def predict(
             "--native-aspect computes by the network itself in fp32, and prints; leave --out, --engine, --precision and "
             "--merge out."
         )
-    computing: dict[str, Any] = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
+    computing: Computing = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
     if out is not None:
         _to_file(images, classifier, out, top, computing, overwrite=overwrite, json=json)
         return
     with ConsoleListener() as listener:
         predictions = None
         if classifier is not None and not native_aspect and not merge:
-            predictions = _alone(images, classifier, top, engine, precision, listener, skip_bad_images=skip_bad_images)
+            predictions = _alone(images, classifier, top, computing, listener, skip_bad_images=skip_bad_images)
         if predictions is None:
             with importing():
                 from vitral.cli.chosen import choose
@@ -87,29 +89,21 @@ def _alone(
     images: list[str],
     classifier: str,
     top: int,
-    engine: EngineChoice | None,
-    precision: PrecisionChoice | None,
+    computing: Computing,
     listener: ConsoleListener,
     *,
     skip_bad_images: bool,
 ) -> list[Prediction] | None:
     """Return an exported file's predictions of image files; None for another classifier, or other images."""
     listed = all_plain(images)
-    if listed is None or (file := exported_file(classifier, engine, precision)) is None:
+    if listed is None or (file := exported_file(classifier, computing["engine"], computing["precision"])) is None:
         return None
     listener.note(file.metadata.provenance)
     return file.predict(listed, top=top, skip_bad_images=skip_bad_images, listener=listener)
 
 
 def _to_file(
-    images: list[str],
-    classifier: str | None,
-    out: Path,
-    top: int,
-    computing: dict[str, Any],
-    *,
-    overwrite: bool,
-    json: bool,
+    images: list[str], classifier: str | None, out: Path, top: int, computing: Computing, *, overwrite: bool, json: bool
 ) -> None:
     with importing():
         from vitral.classifier.bulk.predict_to_file import check_out, predict_to_file

@@ -13,6 +13,8 @@ from vitral.images.drawing import lettering, shorten, wrap
 
 Style = Literal["side", "overlay", "heat"]
 Box = tuple[int, int, int, int]
+Point = tuple[float, float]
+Colour = tuple[int, int, int]
 
 PAPER = (255, 255, 255)
 INK = (34, 37, 43)
@@ -138,7 +140,7 @@ class _Foot:
         end = _write(draw, label, (start, y), size, room - taken - (start - self.text), INK)
         _write(draw, percent, (end + size / 2, y), size, taken, INK)
 
-    def _draw_legend(self, draw: ImageDraw.ImageDraw, corner: tuple[float, float]) -> None:
+    def _draw_legend(self, draw: ImageDraw.ImageDraw, corner: Point) -> None:
         """Draw the scale, and below it what its ends stand for."""
         left, top = round(corner[0]), round(corner[1])
         text, width, height = self.text, LEGEND * self.text, round(0.9 * self.text)
@@ -190,14 +192,7 @@ class _Strip:
 
 
 def _write(
-    draw: ImageDraw.ImageDraw,
-    text: str,
-    corner: tuple[float, float],
-    size: int,
-    room: float,
-    colour: tuple[int, int, int],
-    *,
-    anchor: str = "la",
+    draw: ImageDraw.ImageDraw, text: str, corner: Point, size: int, room: float, colour: Colour, *, anchor: str = "la"
 ) -> float:
     """Write a text, cut to its room, and return where it ends if it begins at `corner`."""
     line, font = lettering(text, size)
