@@ -1,7 +1,6 @@
 """Events of a long job, reported to a listener; the command line draws them, a program may collect them.
 
-A job takes one `Listener` and calls it with the events below. It never prints; `vitral.progress.show`, the default
-listener, does.
+A job takes one `Listener` and calls it with the events below. It never prints; the default, `vitral.progress.show`, does.
 """
 
 from collections.abc import Callable

@@ -52,8 +52,7 @@ def has_native_bf16(device: torch.device) -> bool:
 def has_int8() -> bool:
     """Tell whether the CPU multiplies 8-bit integers into 32-bit sums; otherwise kernels saturate in 16 bits, or are slow.
 
-    The library may have switched the processor's feature off, so a product with sums of two that exceed 16 bits is computed
-    once.
+    The library may have switched the processor's feature off, so a product with sums of two beyond 16 bits is computed once.
     """
     if not (torch.cpu._is_vnni_supported() or torch.cpu._is_amx_tile_supported()):
         return False

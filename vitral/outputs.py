@@ -26,8 +26,7 @@ def check_file(
         path: The file.
         inputs: Everything that the command reads: files, or folders, whose files are all inputs unless they have the mark.
         mark: Bytes near the beginning or end of a file of this kind that we wrote; such a file may be replaced.
-        overwrite: Whether the user allowed any other file to be replaced. An input is never replaced, nor anything but a
-            file.
+        overwrite: Whether the user allowed any other file to be replaced; never an input, nor anything but a file.
 
     Raises:
         StorageError: it may not be written; what is there is untouched.

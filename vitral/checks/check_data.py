@@ -86,8 +86,7 @@ def _suspects(
 ) -> list[Suspect]:
     """Return the labels of readable images that a classifier doubts, the most doubtful first.
 
-    There are none where labels cannot be compared: images that need not have exactly one, or classes that the classifier does
-    not know.
+    There are none where labels cannot be compared: images that need not have exactly one, or classes that it does not know.
     """
     exclusive = data.task.exclusive and classifier.task.exclusive
     if not exclusive or not set(data.class_names) <= set(classifier.class_names):

@@ -51,8 +51,7 @@ def compare(
         first: The first classifier itself, or whatever `load` takes.
         second: The second classifier, likewise.
         data: A dataset that is open, or what `open_data` takes (a folder with one sub-folder per class, a table, "digits").
-        split: "test", "validation" or "train"; None for test, or validation where there is no test,
-            or train where there is neither.
+        split: "test", "validation" or "train"; None for the first of them that there is.
         classes: The folder that names the class where folders are nested; None for the one that has the classifiers' names.
         batch_size: The number of images computed at once.
         workers: The number of processes that decode; 0 decodes here.

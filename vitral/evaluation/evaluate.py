@@ -73,8 +73,7 @@ def evaluate(
     Args:
         classifier: The classifier itself, or whatever `load` takes.
         data: A dataset that is open, or what `open_data` takes (a folder with one sub-folder per class, a table, "digits").
-        split: "test", "validation" or "train"; None for test, or validation where there is no test,
-            or train where there is neither.
+        split: "test", "validation" or "train"; None for the first of them that there is.
         classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
         batch_size: The number of images computed at once.
         workers: The number of processes that decode; 0 decodes here.

@@ -101,8 +101,7 @@ def slices(
 
     Args:
         classifier: The classifier itself, or whatever `load` takes.
-        data: A table (.csv, .tsv, .parquet) with a further column, a folder of such tables, or any data whose images lie in
-            folders.
+        data: A table (.csv, .tsv, .parquet) with a further column, a folder of such, or any data whose images lie in folders.
         by: The column; or "folder" for the folder that an image lies in, "folder:2" for that around it, and so on.
         split: "test", "validation" or "train"; None for the first of them that there is.
         classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.

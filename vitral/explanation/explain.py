@@ -218,8 +218,7 @@ def explain(
 
     Raises:
         ImageError: The image cannot be read.
-        ModelError: The network does not allow the method, has no such class, layer or head, learned without labels, or its
-            weights are damaged.
+        ModelError: The network does not allow the method, has no such class, layer or head, knows no classes, or is damaged.
     """
     classifier = as_classifier(classifier)
     check_knows_classes(classifier.task)
