@@ -46,10 +46,6 @@ class TrainingOptions(Request):
     image_size: Positive | None = None
     time: str | None = None
     seed: Count | None = None
-    skip_bad_images: bool = False
-    resume: bool = False
-    data_changed: bool = False
-    overwrite: bool = False
     exact: Annotated[bool, Hidden] = False
     baselines: Annotated[bool, Hidden] = True
     where: Annotated[str, Hidden] = field(default_factory=lambda: str(Path.cwd()))
@@ -119,8 +115,6 @@ class FinetuneOptions(TrainingOptions):
     model: Annotated[str | None, Hidden] = None
     sweep: Annotated[bool, Hidden] = False
     no_baselines: bool = False
-    quick: bool = False
-    offline: bool = False
 
     def request(self) -> Request:
         """Return the request."""
