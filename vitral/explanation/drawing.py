@@ -30,19 +30,12 @@ LINE = 1.35  # in letters' heights
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What a drawing shows.
+    """What a drawing shows: fields of an `Explanation`, with what follows from them.
 
     Attributes:
-        photo: The whole photo.
-        box: The part that the network saw: top, left, height and width in the photo, pixels.
-        relevance: One value a patch, at least 0; the grid spans the box.
-        label: The class that the map is of.
-        probability: Its probability, 0 to 1.
-        method: What gave the relevance.
-        warning: What is to be known before the map is believed; empty if nothing.
+        method: What gave the relevance, and of what part of the network.
         answer: The class that the classifier says instead, and its probability; None if that is `label`.
         nearest: Images with their labels and how alike they are, -1 to 1, the nearest first.
-        nearest_of: What they are the nearest of: "training images", or "images of photos".
     """
 
     photo: Pixels

@@ -36,7 +36,6 @@ class Maps:
     """What a method gives.
 
     Attributes:
-        logits: The network's output.
         values: One value a patch or cell: at least 0, but of "weight times input".
         part: The part of the network that they are of, such as "layer 12, mean of 3 heads"; empty if the whole.
     """
