@@ -189,8 +189,6 @@ def _analyze(places: Places) -> None:
 
 def _own_name(target: Path, mark: bytes) -> Path:
     """Return the name, or the first with a number, that is free or has the drawing of the same image."""
-    for number in itertools.count(1):
-        name = target if number == 1 else target.with_stem(f"{target.stem}-{number}")
-        if not name.exists() or has_mark(name, mark):
-            return name
-    raise AssertionError("there are names without end")
+    numbered = (target.with_stem(f"{target.stem}-{number}") for number in itertools.count(2))
+    names = itertools.chain([target], numbered)
+    return next(name for name in names if not name.exists() or has_mark(name, mark))

@@ -99,12 +99,9 @@ def _timed(classifier: Classifier, ways: Sequence[Computation]) -> dict[Computat
 
 def _ranked(timed: Mapping[Computation, float]) -> dict[Precision, list[Computation]]:
     """Return the runtimes of each precision, the most precise first, and within it the fastest."""
-    ranked: dict[Precision, list[Computation]] = {}
-    for precision in get_args(Precision):
-        own = [way for way in timed if way.precision == precision]
-        if own:
-            ranked[precision] = sorted(own, key=timed.__getitem__)
-    return ranked
+    fastest = sorted(timed, key=timed.__getitem__)
+    ranked = {each: [way for way in fastest if way.precision == each] for each in get_args(Precision)}
+    return {precision: ways for precision, ways in ranked.items() if ways}
 
 
 def _worth_it(timed: Mapping[Computation, float]) -> dict[Computation, float]:
