@@ -56,7 +56,12 @@ def evaluate(
     faster = engine is not None or precision not in (None, "fp32") or bool(merge)
     _check_flags(faster, report, by=by, frozen=frozen)
     if by is not None or frozen is not None:
-        result = _by_parts_or_frozen(images, classifier, by, frozen)
+        with ConsoleListener() as listener:
+            _, source = choose(classifier, listener)
+            if by is not None:
+                result: Presentable = slices(source, by=by, **vars(images), listener=listener)
+            else:
+                result = score_frozen(source, **vars(images), ways=parse_ways(frozen or ""), listener=listener)
         print_result(result, json=json)
         return
     if report is not None:
@@ -89,14 +94,6 @@ def _check_flags(faster: bool, report: Path | None, *, by: str | None, frozen: s
         raise VitralError(
             "--report shows what a classifier's own head answers; leave it out with --frozen, or take --json."
         )
-
-
-def _by_parts_or_frozen(images: SplitImages, classifier: str | None, by: str | None, frozen: str | None) -> Presentable:
-    with ConsoleListener() as listener:
-        _, source = choose(classifier, listener)
-        if by is not None:
-            return slices(source, by=by, **vars(images), listener=listener)
-        return score_frozen(source, **vars(images), ways=parse_ways(frozen or ""), listener=listener)
 
 
 def _page(scored: Scored, facts: tuple[tuple[str, str], ...]) -> RunReport:
