@@ -36,6 +36,7 @@ BASELINES_SECONDS = 5.0  # that they may take in any case without a budget
 # Training:
 TRAINING_SHARE = 0.6  # from trained weights; the rest is for reading, the probe, scores and report
 PATIENCE_SECONDS = 3600.0  # without a budget, from trained weights: no longer on a CPU, nor for several attempts
+CPU_SPEED = 2.5e11  # multiply-accumulates a second in training: a guess, which the estimate before the run replaces
 CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights
 LEAST_PASSES = 3  # over the images, for which each of several attempts needs time; over many images one
 LEAST_UPDATES = 8  # for which even a single attempt needs time, by a measurement of few images, which is slow
@@ -62,6 +63,7 @@ REPORTED_IMAGES = 60  # images as the report explains them, each of which takes 
 TOLERANCE_SHARE = 0.05  # by which a command may miss its budget and still have kept it
 TOLERANCE_SECONDS = 3.0  # or by these
 # The pace of a training:
+SHOWN_SECONDS = 1.0  # between fetches of the figures beside the progress bar
 WINDOW = 200  # updates whose mean time predicts the next
 WARM_STEPS = 3  # updates before the first plan: they allocate and compile, and say little of the pace
 SLOW_SHARE = 0.1  # of the time left, that the first updates may take before they are planned by in spite of that

@@ -37,8 +37,8 @@ SIZES = (32, 48, 64, 80, 96, 112, 128, 160)  # pixels, of images from which a ne
 SAMPLED_IMAGES = 16  # whose sizes are looked at
 
 # Of all memory, and not of what happens to be free: the number of parts decides the order of sums, and with it the last bits.
-HOST_SHARE = 0.5
-DEVICE_SHARE = 0.85
+HOST_FRACTION = 0.5
+DEVICE_FRACTION = 0.85
 # Bytes a parameter: weight, gradient and two moments in float32, the average where there is one, and a bf16 copy.
 STATE_BYTES = 4 * 4 + 2
 WEIGHT_BYTES = 4 + 2  # of a parameter that does not learn
@@ -48,7 +48,7 @@ SPEED_IMAGES = 64
 SPEED_CHANNELS = 256
 SPEED_SIDE = 8
 SPEED_ROUNDS = 4  # of which the fastest counts: the first one allocates
-NETWORK_SHARE = 0.8  # of that speed, which a whole network reaches
+NETWORK_EFFICIENCY = 0.8  # of that speed, which a whole network reaches
 
 SAM_PASSES = 2  # through the network, instead of one
 PROBE_IMAGES = 16  # of a timed step,
@@ -272,9 +272,9 @@ def _sampled(train: Source) -> Iterator[Pixels]:
 def usable_bytes(device: torch.device) -> int | None:
     """Return the bytes that a run may plan with on a device; None where the system does not say."""
     if device.type == "cuda":
-        return int(DEVICE_SHARE * torch.cuda.get_device_properties(device).total_memory)
+        return int(DEVICE_FRACTION * torch.cuda.get_device_properties(device).total_memory)
     most = memory_bytes()
-    return None if most is None else int(HOST_SHARE * most)
+    return None if most is None else int(HOST_FRACTION * most)
 
 
 def training_speed(device: torch.device) -> float:
@@ -286,7 +286,7 @@ def training_speed(device: torch.device) -> float:
     maps.requires_grad_()
     weight.requires_grad_()
     seconds = min(timed(lambda: _convolve(maps, weight), device) for _ in range(SPEED_ROUNDS))
-    return NETWORK_SHARE * SPEED_IMAGES * SPEED_SIDE**2 * SPEED_CHANNELS**2 * 9 / seconds
+    return NETWORK_EFFICIENCY * SPEED_IMAGES * SPEED_SIDE**2 * SPEED_CHANNELS**2 * 9 / seconds
 
 
 def _convolve(maps: Tensor, weight: Tensor) -> None:

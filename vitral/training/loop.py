@@ -19,7 +19,7 @@ from vitral.layout import CHECKPOINTS
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Model
 from vitral.seeds import derive
-from vitral.training.clock import VALIDATIONS, Pacer, share_gone
+from vitral.training.clock import SHOWN_SECONDS, VALIDATIONS, Pacer, share_gone
 from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
@@ -35,7 +35,6 @@ from vitral.training.stopping import StopRequest, stop_on_signals
 Validate = Callable[[Model, Listener, Callable[[], bool]], dict[str, float] | None]
 
 LOG_EVERY = 10  # steps between lines of the log
-SHOWN_SECONDS = 1.0  # between fetches of the figures beside the progress bar
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ What an update costs and which attempt pays first is measured: benchmarks/attemp
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from vitral.training.choose.network import SEEN, WARMUP_SHARE, batch_of, views_of
+from vitral.training.choose.network import SEEN, WARMUP_FRACTION, batch_of, views_of
 from vitral.training.choose.recipe import FULL_LR, LAYER_DECAY, LORA_LR, fitting_size, only_method, own_size
 from vitral.training.clock import LEAST_PASSES, LEAST_UPDATES, PATIENCE_SECONDS, TRAINING_SHARE
 from vitral.training.facts import Facts
@@ -18,7 +18,7 @@ FINER_SIDE = 1.5  # times the side of the images, for which the network's patche
 COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, ANEW: 1.2, FINER: FINER_SIDE**2}
 # What is tried where there is time for a single attempt; the second, too, where there is time for two.
 FIRST_TO_PAY = (ANEW, LORA, LAST, ALL, FINER)
-LEARNING_SHARE = 1 / 3  # of the blocks, where the last ones learn
+LEARNING_FRACTION = 1 / 3  # of the blocks, where the last ones learn
 # Weights, below which a start is worth little where there is time to learn them anew: ours have fewer, the published ones of
 # the catalog more (T2T-ViT-7 four million).
 SMALL_NETWORK = 3_500_000
@@ -183,12 +183,12 @@ def _anew(facts: Facts, recipe: Recipe, *, own_batches: bool) -> dict[str, objec
     if recipe.augmentation is not None:
         views, before = asdict(views_of(recipe.augmentation, facts.data.known_side)), asdict(recipe.augmentation)
         changes |= {f"augmentation.{key}": value for key, value in views.items() if value != before[key]}
-    return changes | {"schedule.warmup_steps": round(WARMUP_SHARE * steps)}
+    return changes | {"schedule.warmup_steps": round(WARMUP_FRACTION * steps)}
 
 
 def frozen_blocks(blocks: int) -> int:
     """Return how many of a network's blocks stay as they are where the last ones learn."""
-    return blocks - max(1, round(LEARNING_SHARE * blocks))
+    return blocks - max(1, round(LEARNING_FRACTION * blocks))
 
 
 def _updates(seconds: float, recipe: Recipe, names: Sequence[str], images_per_second: float) -> float:

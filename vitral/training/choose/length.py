@@ -7,8 +7,8 @@ from vitral.training.settings.sections import ScheduleSettings
 
 MIN_STEPS = 300  # what a very small set still needs to learn its head and adapt its features
 DEFAULT_EPOCHS = 30.0
-LONGEST_SHARE = 1 / 2  # of a run, for a warm-up or cool-down; a longer one is cut to
-SHORT_SHARE = 1 / 10
+LONGEST_FRACTION = 1 / 2  # of a run, for a warm-up or cool-down; a longer one is cut to
+SHORT_FRACTION = 1 / 10
 NO_EPOCHS = dict.fromkeys(("warmup_epochs", "cooldown_epochs", "hold_epochs"))  # they have become steps
 LEAST_RATES = 10  # that a run goes through: in fewer epochs a rate an epoch would hardly move
 
@@ -42,8 +42,8 @@ def _cut(schedule: Mapping[str, int], steps: int) -> tuple[dict[str, int], list[
     """Shorten what a short run has no room for, so that it reaches its rate and comes down from it; and say so."""
     changes, reasons = {}, []
     for key, title in (("warmup_steps", "Warm-up"), ("cooldown_steps", "Cool-down")):
-        if (written := schedule[key]) > steps * LONGEST_SHARE:
-            changes[key] = round(steps * SHORT_SHARE)
+        if (written := schedule[key]) > steps * LONGEST_FRACTION:
+            changes[key] = round(steps * SHORT_FRACTION)
             reasons.append(f"{title}: {changes[key]} steps in place of {written}, because the run has only {steps}.")
     if (hold := schedule["hold_steps"]) > max(1, steps / LEAST_RATES):
         changes["hold_steps"] = 1

@@ -33,12 +33,12 @@ SEEN = 20_000
 FEWEST_PASSES = 4.0  # at least, and
 MOST_PASSES = 60.0  # at most: ours, where more or fewer images were not measured
 ENOUGH_PASSES = 60.0  # of which more would only be learned by heart,
-LONGER = 4.0  # or so many times those of a size
+PASSES_FACTOR = 4.0  # or so many times the passes that a size must leave time for
 LEAST_STEPS = 300
 BATCH = 128
 LARGE_BATCH = 256
 LARGE_SET = 10_000
-WARMUP_SHARE = 0.2
+WARMUP_FRACTION = 0.2
 MIN_AREA = 0.35
 SHIFT = 1 / 16  # of the side: two pixels of 32
 MIXED_PASSES = 40.0  # from which on images are mixed in pairs: of fewer, some sets gain and some lose
@@ -172,13 +172,13 @@ def fit_recipe(
         # A schedule that nearly fits the time from its first step is bent to it before it has got far.
         room = 1 / SCRATCH_SHARE if facts.budget_seconds is None else SCRATCH_ROOM
         in_time = room * passes_at(facts, network.model, network.size) * images / batch
-        enough = max(max(LONGER * passes_needed(facts), ENOUGH_PASSES) * images / batch, LEAST_STEPS)
+        enough = max(max(PASSES_FACTOR * passes_needed(facts), ENOUGH_PASSES) * images / batch, LEAST_STEPS)
         changes |= {"steps": max(1, round(min(enough, in_time))), "epochs": None}
     recipe = recipe.with_changes(changes)
     fitted = fit_length(recipe, images)[0]
     steps = fitted.steps or 0
     if "schedule.warmup_steps" not in overridden:
-        recipe = recipe.with_changes({"schedule.warmup_steps": round(WARMUP_SHARE * steps)})
+        recipe = recipe.with_changes({"schedule.warmup_steps": round(WARMUP_FRACTION * steps)})
     passes = steps * fitted.batch_size / images
     if facts.budget_seconds is not None:
         passes = min(passes, passes_at(facts, network.model, network.size))

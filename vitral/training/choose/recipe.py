@@ -11,7 +11,7 @@ from typing import Any
 
 from vitral.advice import argument
 from vitral.errors import ModelError
-from vitral.training.clock import CUT, PATIENCE_SECONDS
+from vitral.training.clock import CPU_SPEED, CUT, PATIENCE_SECONDS
 from vitral.training.facts import STATE_BYTES, Facts
 from vitral.training.settings.recipe import Recipe
 
@@ -30,8 +30,7 @@ CPU_BATCH = 64
 CPU_PASSES = 30
 GPU_PASSES = 100
 LEAST_STEPS = 300
-CPU_MACS_A_SECOND = 2.5e11  # multiply-accumulates in training: a guess, which the estimate before the run replaces
-MEMORY_SHARE = 0.6  # of a GPU's that weights and optimizer may take
+MEMORY_FRACTION = 0.6  # of a GPU's that weights and optimizer may take
 FULL_LR = 3e-4
 PROBE_LR = 3e-3
 LORA_LR = 1e-3
@@ -170,7 +169,7 @@ def only_method(facts: Facts) -> tuple[str, str] | None:
     if a_class < FEW_A_CLASS:
         return "probe", f"{a_class:.1f} images a class would be learned by heart"
     few = "lora" if weights.low_rank else "probe"
-    if gpu is not None and weights.parameters * STATE_BYTES > MEMORY_SHARE * gpu:
+    if gpu is not None and weights.parameters * STATE_BYTES > MEMORY_FRACTION * gpu:
         return few, f"all weights with their optimizer would not fit the GPU's {gpu / 2**30:.0f} GiB"
     if weights.parameters > LARGE_NETWORK and a_class < FEW_FOR_LARGE:
         return few, f"{a_class:.0f} images a class are few for so many weights"
@@ -208,7 +207,7 @@ def _expected_seconds(facts: Facts) -> float:
     if facts.machine.has_gpu:
         return 0.0
     run, scale = length(facts.data.images, on_gpu=False), (_size(facts)[0] / own_size(facts)) ** 2
-    return 3.0 * facts.known_weights.macs * scale * run.batch * run.steps / CPU_MACS_A_SECOND
+    return 3.0 * facts.known_weights.macs * scale * run.batch * run.steps / CPU_SPEED
 
 
 def _size(facts: Facts) -> tuple[int, str]:

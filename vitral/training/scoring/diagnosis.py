@@ -23,7 +23,7 @@ RECENT = 3  # the last rows of the log; their mean is the final loss
 RANDOM = "random weights"  # the beginning of the source of an untrained network
 PRETRAINED = "vit-s14@dinov2"  # the start to propose if random weights learned too little
 LOWER = 0.1  # factor for a learning rate that was too high
-LONGER = 4  # factor for the length of a run that made too few updates
+LENGTH_FACTOR = 4  # factor for the length of a run that made too few updates
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def _likely(classes: int, run: Circumstances) -> tuple[str, Request]:
 def _longer(run: Circumstances, steps: int) -> Request:
     """Return the request with several times its time; if that was not limited, with several times the steps."""
     if run.request.budget_seconds is None:
-        return _with(run, f"steps={LONGER * steps}")
-    return replace(run.request, time=proposed(LONGER * run.request.budget_seconds))
+        return _with(run, f"steps={LENGTH_FACTOR * steps}")
+    return replace(run.request, time=proposed(LENGTH_FACTOR * run.request.budget_seconds))
 
 
 def _with(run: Circumstances, change: str) -> Request:
