@@ -13,7 +13,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
 from vitral.models.model import Model, ModelConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.training.clock import Pacer
+from vitral.training.clock import Clock, Pacer
 from vitral.training.loop import TrainingResult, train
 from vitral.training.methods.batches import training_batches
 from vitral.training.settings.recipe import Recipe, build_recipe
@@ -72,7 +72,7 @@ class Run:
             folder=self.folder,
             validate=lambda network, listener, stop: {"validation/accuracy": self.figure(network)},
             resume=resume,
-            pacer=Pacer(budget),
+            pacer=Pacer(Clock(budget)),
             listener=listener,
         )
         return model, result

@@ -17,6 +17,7 @@ from vitral.training.clock import (
     SLOW_SHARE,
     VALIDATIONS_SHARE,
     WARM_STEPS,
+    Allowance,
     Clock,
     Costs,
     Pacer,
@@ -71,18 +72,14 @@ class World:
     longest: float = 0.0
     bends: int = 0
 
-    def clock(self) -> float:
-        return self.now
+    @property
+    def clock(self) -> Clock:
+        return Clock(self.seconds, 0.0, lambda: self.now)
 
     def run(self) -> "World":
         """Do what the training loop does."""
         rng = np.random.default_rng(self.seed)
-        pacer = Pacer(
-            self.seconds,
-            started=0.0,
-            reserve=Reserve(self.validation * self.guess, self.scoring, self.ending),
-            clock=self.clock,
-        )
+        pacer = Pacer(self.clock, reserve=Reserve(self.validation * self.guess, self.scoring, self.ending))
         self.now += self.before
         pacer.begin()
         step, validated, total, due, bend_step, bend_share = 0, 0, self.most, self.most, 0, 0.0
@@ -256,7 +253,7 @@ def test_a_shortened_run_can_become_longer_again() -> None:
 
 def test_nothing_is_planned_by_the_first_updates_unless_they_are_slow() -> None:
     quick = World(600.0, 0.0, 0.01, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 10, 1.0, 0)
-    pacer = Pacer(quick.seconds, started=0.0, clock=quick.clock)
+    pacer = Pacer(quick.clock)
     for made in range(1, WARM_STEPS + 1):
         quick.now += 0.01
         pacer.step_made()
@@ -264,7 +261,7 @@ def test_nothing_is_planned_by_the_first_updates_unless_they_are_slow() -> None:
         assert (planned is None) == (made < WARM_STEPS)
         pacer.duties_done(validated=False)
     slow = World(60.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 10, 1.0, 0)
-    pacer = Pacer(slow.seconds, started=0.0, clock=slow.clock)
+    pacer = Pacer(slow.clock)
     slow.now += 1.1 * SLOW_SHARE * slow.seconds
     pacer.step_made()
     assert pacer.plan(step=1, total=10, validated=0, most=10) is not None
@@ -278,7 +275,7 @@ def test_the_length_is_not_changed_at_every_update(world: World) -> None:
 
 
 def test_without_a_budget_there_is_no_plan() -> None:
-    pacer = Pacer(None)
+    pacer = Pacer(Clock(None))
     pacer.step_made()
     assert pacer.plan(step=1, total=10, validated=0, most=10) is None
 
@@ -293,7 +290,7 @@ def test_what_counts_as_late(seconds: float, budget: float, late: bool) -> None:
 @pytest.mark.parametrize("slow", [0.5, 1.0, 4.0])
 def test_a_busy_machine_is_given_more_time_to_end(slow: float) -> None:
     world = World(100.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1000, 1.0, 0)
-    pacer = Pacer(100.0, started=0.0, reserve=Reserve(fixed=10.0), clock=world.clock, slowness=lambda: slow)
+    pacer = Pacer(world.clock, reserve=Reserve(fixed=10.0), slowness=lambda: slow)
     for step in range(1, WARM_STEPS + 1):
         world.now += 1.0
         pacer.step_made()
@@ -330,7 +327,8 @@ def test_where_nothing_is_to_be_trained_no_step_is_spoken_of() -> None:
 
 
 def scheduled(seconds: float | None, *, training: float = 500.0, first: bool = True) -> Schedule:
-    return schedule(seconds, reading=10.0, training=training, scoring=12.0, report=3.5, first=first)
+    allowed = Allowance(0, scored=240, followed=0, completing=10, image_seconds=0.05)
+    return schedule(seconds, allowed, reading=10.0, training=training, first=first)
 
 
 @pytest.mark.parametrize("seconds", [30.0, 60.0, 180.0, 600.0])

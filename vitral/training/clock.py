@@ -9,7 +9,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vitral import distributed
 from vitral.training.settings.durations import rounded
@@ -87,15 +87,17 @@ class Clock:
 
     Attributes:
         seconds: What the command may take, from `started`; None for as long as it needs.
-        started: When it began, by `time.monotonic()`.
+        started: When it began, by `now`.
+        now: Gives the time.
     """
 
     seconds: float | None
-    started: float
+    started: float = field(default_factory=time.monotonic)
+    now: Seconds = time.monotonic
 
     def spent(self) -> float:
         """Return the seconds since the command began."""
-        return time.monotonic() - self.started
+        return self.now() - self.started
 
     def left(self) -> float:
         """Return the seconds until the command must have ended; infinite without a budget."""
@@ -201,19 +203,18 @@ class Schedule:
 
 
 def schedule(
-    clock_seconds: float | None, *, reading: float, training: float, scoring: float, report: float, first: bool
+    clock_seconds: float | None, allowed: Allowance, *, reading: float, training: float, first: bool
 ) -> Schedule:
     """Return how a command's time is shared out.
 
     Args:
         clock_seconds: The budget; None for none.
+        allowed: What is scored and reported.
         reading: Seconds that the command took until its plan was made.
         training: Seconds that training would take in full.
-        scoring: Seconds of the final scoring.
-        report: Seconds of the images of the report; saving it comes on top.
         first: Whether a first classifier is fitted.
     """
-    report += ENDING_SECONDS
+    scoring, report = allowed.scored * allowed.image_seconds, allowed.report_seconds + ENDING_SECONDS
     if clock_seconds is None:
         return Schedule(reading, 0.0, training, scoring, report)
     left = max(clock_seconds - reading, 0.0)
@@ -317,35 +318,29 @@ class Pacer:
     """Keeps a command within its time, by what it measures of the run.
 
     Args:
-        seconds: that the command may take; None for as long as it needs.
-        started: when the command began, by `clock`; None for now.
-        reserve: what is expected before anything was measured.
-        clock: gives seconds.
-        slowness: measures how many times longer than on an idle machine like ours things take just now.
+        clock: The command's time.
+        reserve: What is expected before anything was measured.
+        slowness: Measures how many times longer than on an idle machine like ours things take just now.
     """
 
-    def __init__(
-        self,
-        seconds: float | None,
-        *,
-        started: float | None = None,
-        reserve: Reserve = Reserve(),
-        clock: Seconds = time.monotonic,
-        slowness: Seconds = lambda: 1.0,
-    ) -> None:
-        self.seconds, self.reserve, self.clock, self.slowness = seconds, reserve, clock, slowness
+    def __init__(self, clock: Clock, *, reserve: Reserve = Reserve(), slowness: Seconds = lambda: 1.0) -> None:
+        self.clock, self.reserve, self.slowness = clock, reserve, slowness
         self._slow: deque[float] = deque(maxlen=SLOWNESS_PROBES)
-        self.started = clock() if started is None else started
         self.validation: float | None = None
         self._steps: deque[float] = deque(maxlen=WINDOW)
         self._made = 0
         self.begin()
 
+    @property
+    def seconds(self) -> float | None:
+        """What the command may take; None for as long as it needs."""
+        return self.clock.seconds
+
     def begin(self) -> None:
         """Note that training begins."""
         if self.seconds is not None:
             self._slow.append(self.slowness())
-        self._began = self._mark = self.clock()
+        self._began = self._mark = self.clock.now()
 
     def step_made(self) -> None:
         """Note that an update was made; the time since the last note is what it took."""
@@ -365,23 +360,18 @@ class Pacer:
             self.validation = took if self.validation is None else (took + self.validation) / 2
 
     def _lap(self) -> float:
-        now = self.clock()
+        now = self.clock.now()
         passed, self._mark = now - self._mark, now
         return passed
-
-    def left(self) -> float:
-        """Return the seconds until the command must have ended; infinite without a budget."""
-        return math.inf if self.seconds is None else self.seconds - (self.clock() - self.started)
 
     def plan(self, *, step: int, total: int, validated: int, most: int) -> Pacing | None:
         """Plan the rest of the run after update `step`; None without a budget, and while too little is known."""
         if self.seconds is None:
             return None
-        spent = self.clock() - self._began
-        if self._made < WARM_STEPS and spent < SLOW_SHARE * self.left():
+        spent, left = self.clock.now() - self._began, self.clock.left()
+        if self._made < WARM_STEPS and spent < SLOW_SHARE * left:
             return None
-        costs, left = self._costs(), self.left()
-        return pace(costs, step=step, total=total, validated=validated, most=most, left=left, elapsed=spent)
+        return pace(self._costs(), step=step, total=total, validated=validated, most=most, left=left, elapsed=spent)
 
     def _costs(self) -> Costs:
         slow = statistics.fmean(self._slow or [1.0])

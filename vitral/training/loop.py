@@ -19,7 +19,7 @@ from vitral.layout import CHECKPOINTS
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Model
 from vitral.seeds import derive
-from vitral.training.clock import SHOWN_SECONDS, VALIDATIONS, Pacer, share_gone
+from vitral.training.clock import SHOWN_SECONDS, VALIDATIONS, Clock, Pacer, share_gone
 from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
@@ -118,7 +118,7 @@ def train(
         with stop_on_signals() as request:
             if resume:
                 trainer.restore(longer=longer, further=further)
-            return trainer.run(pacer or Pacer(None), request)
+            return trainer.run(pacer or Pacer(Clock(None)), request)
 
 
 class _Trainer:

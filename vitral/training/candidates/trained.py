@@ -274,7 +274,7 @@ class _Attempts:
         ends = whole.seconds - clock.left() + seconds
         if distributed.broadcast(seconds < needed):
             return None
-        return Pacer(ends, started=clock.started, reserve=reserve, slowness=machine_slowness)
+        return Pacer(replace(clock, seconds=ends), reserve=reserve, slowness=machine_slowness)
 
     def _leave_untried(self, attempt: Attempt) -> None:
         note_outcome(self.folders[attempt.name], NO_TIME)

@@ -88,7 +88,7 @@ def _without_budget(run: Run, judging: int | None) -> tuple[Run, Scoring]:
         most = len(validation) if judging is None else judging
         settled = limited(run.data, "validation", most, seed=run.recipe.seed)
     live = follow(run.recipe, run.data, settled, judging=run.judging)
-    return run, Scoring(settled, live, run.data.splits["train"], Pacer(None))
+    return run, Scoring(settled, live, run.data.splits["train"], Pacer(run.clock))
 
 
 def _timed(run: Run) -> Run:
@@ -112,7 +112,7 @@ def _scoring(run: Run, allowed: Allowance, *, has_head: bool, fitted: int) -> Sc
         ending=allowed.report_seconds + (0.0 if images else allowed.scored * allowed.image_seconds),
         fixed=ENDING_SECONDS,
     )
-    pacer = Pacer(run.clock.seconds, started=run.clock.started, reserve=reserve, slowness=machine_slowness)
+    pacer = Pacer(run.clock, reserve=reserve, slowness=machine_slowness)
     completing = limited(data, "train", allowed.completing, seed=seed) if fitted else data.splits["train"]
     return Scoring(validating, live, completing, pacer, allowed.scored, allowed.ending)
 

@@ -139,17 +139,10 @@ def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:
 
 def _schedule(run: Run, reading: float) -> Schedule:
     """Return how the time of a command is expected to be spent."""
-    image, clock = run.plan.image_seconds or 0.0, run.clock
     scored = len(run.data.splits[run.data.scored_split()])
-    allowed = allow(image, clock.left(), validation=0, scored=scored)
-    return schedule(
-        clock.seconds,
-        reading=reading,
-        training=run.cost.seconds,
-        scoring=0.0 if clock.seconds is None else allowed.scored * image,
-        report=allowed.report_seconds,
-        first=not run.why_no_first,
-    )
+    allowed = allow(run.plan.image_seconds or 0.0, run.clock.left(), validation=0, scored=scored)
+    training, first = run.cost.seconds, not run.why_no_first
+    return schedule(run.clock.seconds, allowed, reading=reading, training=training, first=first)
 
 
 def _data_of(start: Classifier) -> str:
