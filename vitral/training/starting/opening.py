@@ -1,9 +1,8 @@
 """Where a run goes, and what it reads there: its folder and its data, together for as long as it lasts."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -55,47 +54,53 @@ def _continues(request: Request) -> bool:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A command of which all is checked that can be before its folder is touched and its data are read.
+    """A command of which all is checked that can be before its folder is touched and its data are read."""
 
-    Attributes:
-        request: The request, completed by what the run that continues keeps.
-        known: What the command is to do of it.
-        draft: What the plan is made from; None where there is one.
-        loaded: The trained weights, where it starts from some.
-        clock: The command's time.
-        listener: The main process's; the others are silent.
-    """
-
-    request: Request
     known: Continued
+    recipe: Recipe
     draft: Draft | None
     loaded: Classifier | None
     clock: Clock
     listener: Listener
 
     def read(self, *, verify: bool) -> DataSet:
-        """Return the data."""
-        return read_data(self.request, self._recipe, self.clock.seconds, self.listener, verify=verify)
+        """Return the data, their labels as the recipe's task understands them.
 
-    @property
-    def _recipe(self) -> Recipe:
-        if self.known.plan is not None:
-            return self.known.plan.recipe
-        assert self.draft is not None, "there is a plan or what it is made from"
-        return self.draft.in_full
+        Of the command's time a share may go into decoding images beforehand.
+
+        Raises:
+            DataError: They cannot be read, their labels are not of the task's form, or the method needs labels that are not there.
+        """
+        request, recipe, seconds = self.known.request, self.recipe, self.clock.seconds
+        data = open_data(
+            request.required_data(),
+            classes=request.classes,
+            skip_bad_images=request.skip_bad_images,
+            verify=verify,
+            checking_seconds=None if seconds is None else CHECKING_SHARE * seconds,
+            listener=self.listener,
+        )
+        data = method_of(recipe).labelled(recipe, data, self.listener)
+        if recipe.method.uses_labels and not data.task.scored:
+            raise DataError(
+                f"The images of {data.name} {data.task.labelled}, which '{recipe.method.name}' learns from; name data with "
+                "labels, or a method that does without, such as lejepa."
+            )
+        return data if recipe.task is None else data.for_task(task_named(recipe.task))
 
     def session(self, folder: Path, data: DataSet, *, fetching: bool) -> Session:
         """Return the session, with a start where the request leaves that open."""
+        request = self.known.request
         session = Session(
-            command=self.request,
-            request=self.request,
+            command=request,
+            request=request,
             folder=folder,
             data=data,
             clock=self.clock,
             listener=self.listener,
             plan=self.known.plan,
             draft=self.draft,
-            loaded=None if self.request.sweep else self.loaded,
+            loaded=None if request.sweep else self.loaded,
             more_time=self.known.more_time,
             retry=self.known.retry,
         )
@@ -105,7 +110,7 @@ class _Checked:
         chosen, loaded = find_start(self.draft, data, facts, self.clock, self.listener, fetching=fetching)
         if fetching and torchrun.is_main():
             note_start(folder, chosen)
-        return replace(session, draft=draft_of(self.request, chosen), facts=facts, loaded=loaded)
+        return replace(session, draft=draft_of(request, chosen), facts=facts, loaded=loaded)
 
 
 def _check(request: Request, started: float | None, listener: Listener) -> _Checked:
@@ -113,15 +118,15 @@ def _check(request: Request, started: float | None, listener: Listener) -> _Chec
     distributed.join()
     listener = listener if torchrun.is_main() else ignore
     known = continued(request) if _continues(request) else Continued(request, None, request.budget_seconds)
-    request, plan = replace(known.request, data=known.request.required_data()), known.plan
-    clock = Clock(known.seconds, started)
+    known = replace(known, request=replace(known.request, data=known.request.required_data()))
+    clock, plan = Clock(known.seconds, started), known.plan
     if plan is not None:
         loaded = load(plan.start, tuned=False, listener=listener) if plan.origin == "weights" else None
-        return _Checked(request, known, None, loaded, clock, listener)
-    draft = draft_of(request, known.chosen)
-    if not request.resume and (line := random_start(draft)):
+        return _Checked(known, plan.recipe, None, loaded, clock, listener)
+    draft = draft_of(known.request, known.chosen)
+    if not known.request.resume and (line := random_start(draft)):
         listener(Message(line))
-    return _Checked(request, known, draft, load_start(draft, listener), clock, listener)
+    return _Checked(known, draft.in_full, draft, load_start(draft, listener), clock, listener)
 
 
 @contextlib.contextmanager
@@ -129,6 +134,9 @@ def opened(
     request: Request, *, started: float | None = None, verify: bool = True, listener: Listener
 ) -> Iterator[Session]:
     """Have a run's folder and its data as long as the block lasts, once all that can be refused before them is refused.
+
+    The folder comes first, so that two commands cannot both read for an hour and then meet there; but an older run in it is
+    not deleted before the data that shall take its place are known to be good.
 
     Args:
         request: What the command was given.
@@ -140,10 +148,21 @@ def opened(
         VitralError: Bad input, by kind; one line that names the thing.
     """
     checked = _check(request, started, listener)
+    completed = checked.known.request
     # A job that torchrun restarted continues what its first start began anew.
-    overwrite = request.overwrite and (request.resume or not checked.request.resume)
-    with _folder_and_data(replace(checked.request, overwrite=overwrite), partial(checked.read, verify=verify)) as found:
-        yield checked.session(*found, fetching=True)
+    overwrite = request.overwrite and (request.resume or not completed.resume)
+    folder, data = completed.out, None
+    if folder is None:
+        check_location(RUNS / "run")  # whatever it will be called, which only the data say
+    if folder is None or overwrite:
+        data = checked.read(verify=verify)
+        folder = folder or distributed.broadcast(make_free_folder(data.name) if torchrun.is_main() else Path())
+    named = None if completed.data is None else path_in(completed.data)
+    inputs = [path for path in (named, completed.source) if path is not None]
+    with occupied(folder, inputs, resume=completed.resume, overwrite=overwrite):
+        if torchrun.is_main() and not (completed.resume and holds_run(folder)):
+            begin(folder, completed)
+        yield checked.session(folder, data or checked.read(verify=verify), fetching=True)
 
 
 def looked_at(request: Request, *, started: float | None = None, verify: bool = True, listener: Listener) -> Session:
@@ -186,65 +205,3 @@ def part_of(session: Session, request: Request, folder: Path, data: DataSet) -> 
         facts=None,
         loaded=None,
     )
-
-
-def read_data(
-    request: Request, recipe: Recipe, budget_seconds: float | None, listener: Listener, *, verify: bool
-) -> DataSet:
-    """Return a request's data, their labels as the recipe's task understands them.
-
-    Of a run's time a share may go into decoding images beforehand.
-
-    Raises:
-        DataError: They cannot be read, their labels are not of the task's form, or they have none and the method needs some.
-    """
-    data = open_data(
-        request.required_data(),
-        classes=request.classes,
-        skip_bad_images=request.skip_bad_images,
-        verify=verify,
-        checking_seconds=None if budget_seconds is None else CHECKING_SHARE * budget_seconds,
-        listener=listener,
-    )
-    data = method_of(recipe).labelled(recipe, data, listener)
-    if recipe.method.uses_labels and not data.task.scored:
-        raise DataError(
-            f"The images of {data.name} {data.task.labelled}, which '{recipe.method.name}' learns from; name data with labels, "
-            "or a method that does without, such as lejepa."
-        )
-    return data if recipe.task is None else data.for_task(task_named(recipe.task))
-
-
-@contextlib.contextmanager
-def _folder_and_data(request: Request, read: Callable[[], DataSet]) -> Iterator[tuple[Path, DataSet]]:
-    """Have a run's folder as long as the block lasts, and the data that it learns from.
-
-    The folder comes first, so that two commands cannot both read for an hour and then meet there; but an older run in it is
-    not deleted before the data that shall take its place are known to be good.
-
-    Raises:
-        DataError: The data cannot be read.
-        TrainingError: There is a run, and the request says nothing of it; or another process works there.
-        StorageError: There is something else, or nothing can be written there.
-    """
-    if request.out is None:
-        check_location(RUNS / "run")  # whatever it will be called, which only the data say
-        data = read()
-        free = distributed.broadcast(make_free_folder(data.name) if torchrun.is_main() else Path())
-        with _run_folder(free, request) as folder:
-            yield folder, data
-        return
-    good = read() if request.overwrite else None
-    with _run_folder(request.out, request) as folder:
-        yield folder, good or read()
-
-
-@contextlib.contextmanager
-def _run_folder(folder: Path, request: Request) -> Iterator[Path]:
-    """Have a run's folder as long as the block lasts, the request the first thing in it; in every process the same."""
-    data = None if request.data is None else path_in(request.data)
-    inputs = [path for path in (data, request.source) if path is not None]
-    with occupied(folder, inputs, resume=request.resume, overwrite=request.overwrite):
-        if torchrun.is_main() and not (request.resume and holds_run(folder)):
-            begin(folder, request)
-        yield folder
