@@ -69,7 +69,7 @@ class _Checked:
         Of the command's time a share may go into decoding images beforehand.
 
         Raises:
-            DataError: They cannot be read, their labels are not of the task's form, or the method needs labels that are not there.
+            DataError: They cannot be read, their labels are not of the task's form, or there are none that the method needs.
         """
         request, recipe, seconds = self.known.request, self.recipe, self.clock.seconds
         data = open_data(

@@ -1,6 +1,6 @@
 """From a session to a run that is ready to begin: its plan, and the network in its starting state."""
 
-from collections.abc import Sequence
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +57,7 @@ def load_start(draft: Draft, listener: Listener) -> Classifier | None:
         _check_unnamed(recipe)
         return None
     if draft.from_name:
-        _check_named((draft.source,), recipe)
+        _named_config(draft.source, recipe)
     start = load(draft.source, tuned=False, listener=listener)
     if recipe.image_size is not None and not draft.from_name:
         replace_config(start.model.config, image_size=(recipe.image_size, recipe.image_size))
@@ -73,8 +73,11 @@ def random_start(draft: Draft) -> str:
 
 def _check_unnamed(recipe: Recipe) -> None:
     """Refuse a size or a shape that none of the networks can take which are chosen where none is named."""
+    with contextlib.suppress(ModelError):
+        _named_config(FINE, recipe)
+        return
     try:
-        _check_named((FINE, COARSE), recipe)
+        _named_config(COARSE, recipe)
     except ModelError as error:
         if not any(getattr(recipe, key) is not None for key in SHAPE):
             raise
@@ -82,18 +85,6 @@ def _check_unnamed(recipe: Recipe) -> None:
         raise ModelError(
             f"{error} This is said of {COARSE}, which learns where no network is named; name one, such as {named}."
         ) from error
-
-
-def _check_named(names: Sequence[str], recipe: Recipe) -> None:
-    """Refuse a size or a shape that no network of several can take."""
-    refusals = []
-    for name in names:
-        try:
-            _named_config(name, recipe)
-            return
-        except ModelError as error:
-            refusals.append(error)
-    raise refusals[-1]
 
 
 def _named_config(name: str, recipe: Recipe) -> Any:  # noqa: ANN401  # the family's own ModelConfig
@@ -132,21 +123,22 @@ def prepare(session: Session) -> Run:
 
 
 def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:
-    skip = session.request.skip_bad_images
-    judging = open_judging(plan.recipe, session.data, skip_bad_images=skip, listener=session.listener)
-    return Run(session, plan, classifier, judging)
+    skip, listener = session.request.skip_bad_images, session.listener
+    return Run(
+        session, plan, classifier, open_judging(plan.recipe, session.data, skip_bad_images=skip, listener=listener)
+    )
 
 
 def _schedule(run: Run, reading: float) -> Schedule:
-    """Return how the time of a command is expected to be spent."""
-    scored = len(run.data.splits[run.data.scored_split()])
+    scored = len(run.splits[run.data.scored_split()])
     allowed = allow(run.plan.image_seconds or 0.0, run.clock.left(), validation=0, scored=scored)
     training, first = run.cost.seconds, not run.why_no_first
     return schedule(run.clock.seconds, allowed, reading=reading, training=training, first=first)
 
 
 def _data_of(start: Classifier) -> str:
-    return str(start.provenance.training.get("data_fingerprint") or "")
+    training = start.provenance.training
+    return str(training.get("data_fingerprint") or "")
 
 
 def may_have_learned(data: DataSet, start: Classifier | None) -> str:
@@ -172,29 +164,25 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
     """Return the classifier in its starting state, on the device that it trains on."""
     data, recipe, seed = session.data, plan.recipe, derive(plan.recipe.seed, "weights")
     if plan.origin == "recipe":
-        config = network_config(recipe, data.outputs)
-        provenance = Provenance(source=f"random weights ({plan.start})")
-        start = Classifier(build(config, seed=seed), PHOTOS.with_size(config.image_size), provenance=provenance)
+        source, config = f"random weights ({plan.start})", network_config(recipe, data.outputs)
+        start = Classifier(build(config, seed=seed), PHOTOS.with_size(config.image_size))
     else:
         start = loaded or load(plan.start, tuned=False, listener=session.listener)
-        if plan.origin == "weights":
-            named = start.provenance.source
-            with_commit = is_named(plan.start) and named.startswith(plan.start)
-            start.provenance = Provenance(source=named if with_commit else plan.start)
-        else:
-            start.model = _fresh(start.model, plan.start, recipe)
+        source = start.provenance.source
+        if plan.origin == "model":
+            if shape_changes(recipe, plan.start):
+                start.model = build(_named_config(plan.start, recipe))
             start.model.init_weights(seed)
+        elif not (is_named(plan.start) and source.startswith(plan.start)):  # with the commit of published weights
+            source = plan.start
     if session.request.kind == "fine-tune":
         adapt_network(start, data, recipe)
-    preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(start.model.image_size))
-    provenance = Provenance(source=start.provenance.source)
-    classifier = Classifier(start.model, preprocessing, data.class_names, provenance=provenance, task=data.task)
+    model = start.model
+    preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(model.image_size))
+    classifier = Classifier(
+        model, preprocessing, data.class_names, provenance=Provenance(source=source), task=data.task
+    )
     return classifier.to(training_device())
-
-
-def _fresh(model: Model, name: str, recipe: Recipe) -> Model:
-    """Return a named network in the shape that a recipe gives it; itself where the recipe says nothing of that."""
-    return build(_named_config(name, recipe)) if shape_changes(recipe, name) else model
 
 
 def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:

@@ -33,18 +33,13 @@ from vitral.weights.named.reach import answering, host, may_fetch, without_netwo
 from vitral.weights.named.row import PublishedWeights as Row
 from vitral.weights.named.row import rows
 
+# A start, with the weights as they were loaded for it; None where they are yet to be loaded, or are random.
+Found = tuple[ChosenStart, Classifier | None]
+
 
 @dataclass(frozen=True)
 class _Search:
-    """What a start is looked for by.
-
-    Attributes:
-        draft: The request with its recipe.
-        data: What to learn.
-        facts: What data and machine are, with the time that is left.
-        listener: Receives messages and progress.
-        fetching: Whether what is not on this machine is fetched.
-    """
+    """What a start is looked for by; `fetching` is whether what is not on this machine is fetched."""
 
     draft: Draft
     data: DataSet
@@ -52,28 +47,8 @@ class _Search:
     listener: Listener
     fetching: bool
 
-    @property
-    def side(self) -> float:
-        """The images' shorter side, pixels."""
-        return self.facts.data.known_side
 
-
-@dataclass(frozen=True)
-class _Taken:
-    """A choice, with the weights as they were loaded for it, where that is so.
-
-    Attributes:
-        start: the choice.
-        loaded: the weights; None where they are yet to be loaded, or are random.
-    """
-
-    start: ChosenStart
-    loaded: Classifier | None = None
-
-
-def find_start(
-    draft: Draft, data: DataSet, facts: Facts, clock: Clock, listener: Listener, *, fetching: bool = True
-) -> tuple[ChosenStart, Classifier | None]:
+def find_start(draft: Draft, data: DataSet, facts: Facts, clock: Clock, listener: Listener, *, fetching: bool) -> Found:
     """Return the start for a request that leaves it open, and its weights; those are fetched if they are not here.
 
     Args:
@@ -88,24 +63,22 @@ def find_start(
     Raises:
         VitralError: An image cannot be read.
     """
-    taken, refusal = _Taken(ChosenStart("", ())), None
+    chosen, loaded, refusal = ChosenStart("", ()), None, None
     if torchrun.is_main():
         left = replace(facts, budget_seconds=None if clock.seconds is None else clock.left())
         try:
-            taken = _take(_Search(draft, data, left, listener, fetching))
+            chosen, loaded = _choose(_Search(draft, data, left, listener, fetching))
         except VitralError as error:
             refusal = error
     if refusal := distributed.broadcast(refusal):
         raise refusal
-    chosen = distributed.broadcast(taken.start)
+    chosen = distributed.broadcast(chosen)
     if fetching:
-        return _everywhere(chosen, taken.loaded, listener)
-    return chosen, taken.loaded or (_stand_in(chosen.name) if chosen.name else None)
+        return _everywhere(chosen, loaded, listener)
+    return chosen, loaded or (_stand_in(chosen.name) if chosen.name else None)
 
 
-def _everywhere(
-    chosen: ChosenStart, loaded: Classifier | None, listener: Listener
-) -> tuple[ChosenStart, Classifier | None]:
+def _everywhere(chosen: ChosenStart, loaded: Classifier | None, listener: Listener) -> Found:
     """Return a choice with its weights in every process of a job; from scratch in all where one of them cannot have those.
 
     The processes may be on several machines, each with a cache of its own.
@@ -123,38 +96,40 @@ def _everywhere(
     return starts.from_scratch(f"{chosen.name} is not on every machine of the job"), None
 
 
-def _take(search: _Search) -> _Taken:
+def _choose(search: _Search) -> Found:
     """Choose a start, and load it; from scratch where none pays, none can be had, or what was to be had did not come."""
-    if why := starts.why_none_pays(search.facts.data.images, search.side):
-        return _Taken(starts.from_scratch(why))
+    facts, data = search.facts, search.facts.data
+    if why := starts.why_none_pays(data.images, data.known_side):
+        return starts.from_scratch(why), None
     free = [row for row in rows().values() if is_free(row)]
     here = [row for row in free if kept(row) is not None]
-    offered = starts_of(here, search.draft, search.side, cached=True)
-    while chosen := starts.choose_start(offered, search.facts):
+    offered = starts_of(here, search.draft, data.known_side, cached=True)
+    while chosen := starts.choose_start(offered, facts):
         with without_network(not search.fetching):
             if taken := _had(search, chosen, offered):
                 return taken
         offered = [start for start in offered if start.name != chosen.name]  # a damaged one must not hide the others
     if not may_fetch():
         none = "none in the cache pays" if here else "none is in the cache"
-        return _Taken(starts.from_scratch(f"published starts may not be fetched, and {none}"))
+        return starts.from_scratch(f"published starts may not be fetched, and {none}"), None
     return _fetched(search, [row for row in free if row not in here])
 
 
-def _fetched(search: _Search, free: Sequence[Row]) -> _Taken:
+def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     """Choose a start of some that are not here, and fetch it; the network is tried only if there is time to fetch one."""
-    seconds = starts.seconds_of(search.facts)
+    facts, side = search.facts, search.facts.data.known_side
+    seconds = starts.seconds_of(facts)
     small = [row for row in free if row.megabytes <= starts.most_megabytes(seconds)]
     if not small:
-        return _Taken(starts.from_scratch(f"there is no time to fetch a published start in {rounded(seconds)}"))
+        return starts.from_scratch(f"there is no time to fetch a published start in {rounded(seconds)}"), None
     reached = answering(small)
     if not reached:
-        return _Taken(starts.from_scratch("no network answers, and no published start that pays is in the cache"))
-    offered = starts_of([row for row in small if host(row) in reached], search.draft, search.side, cached=False)
-    chosen = starts.choose_start(offered, search.facts)
+        return starts.from_scratch("no network answers, and no published start that pays is in the cache"), None
+    offered = starts_of([row for row in small if host(row) in reached], search.draft, side, cached=False)
+    chosen = starts.choose_start(offered, facts)
     if chosen is None:
-        return _Taken(starts.from_scratch(starts.why_not(offered, search.facts)))
-    return _had(search, chosen, offered) or _Taken(starts.from_scratch(f"{chosen.name} could not be had"))
+        return starts.from_scratch(starts.why_not(offered, facts)), None
+    return _had(search, chosen, offered) or (starts.from_scratch(f"{chosen.name} could not be had"), None)
 
 
 def is_free(row: Row) -> bool:
@@ -201,18 +176,17 @@ def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> St
     )
 
 
-def _had(search: _Search, chosen: Start, offered: Sequence[Start]) -> _Taken | None:
+def _had(search: _Search, chosen: Start, offered: Sequence[Start]) -> Found | None:
     """Load a start, and another to compare it with where there is time for both; or the network that stands in for it.
 
-    Returns:
-        None where the start cannot be had, which is said.
+    None where the start cannot be had, which a warning says.
     """
     # Features are computed by all processes of a job together, and this is one of them.
     facts, listener = search.facts, search.listener
     other = starts.rival(chosen, offered, facts) if distributed.world() == 1 else None
     if not search.fetching and not chosen.cached:
         lines = (starts.why_start(chosen, facts), starts.where_from(chosen, fetching=False, other=other))
-        return _Taken(ChosenStart(chosen.name, lines), _stand_in(chosen.name))
+        return ChosenStart(chosen.name, lines), _stand_in(chosen.name)
     ends = monotonic() + DOWNLOAD_SHARE * starts.seconds_of(facts)  # of both downloads
     try:
         loaded = {chosen.name: _loaded(chosen, listener, ends)}
@@ -230,7 +204,7 @@ def _had(search: _Search, chosen: Start, offered: Sequence[Start]) -> _Taken | N
             figures = starts.better(_probed(search, (chosen, other), loaded, count))
             chosen, why = figures[0][0], starts.why_compared(figures, count)
     lines = (why, starts.where_from(chosen, fetching=True))
-    return _Taken(ChosenStart(chosen.name, lines), loaded[chosen.name])
+    return ChosenStart(chosen.name, lines), loaded[chosen.name]
 
 
 def _loaded(start: Start, listener: Listener, ends: float) -> Classifier:
