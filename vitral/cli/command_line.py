@@ -47,7 +47,7 @@ def commands_of(result: RunResult) -> str:
     If the run delivers a classifier that no recipe trained, return the first alone.
     """
     run = result.run
-    command = run.session.command
+    command = run.command
     request = dataclasses.replace(stored_request(run.folder) or command, quick=command.quick)
     if result.choice is not None and not result.choice.trained:
         return command_of(request)
@@ -98,7 +98,7 @@ def _more_images(result: RunResult) -> list[str]:
     plain = method.name == "supervised" and not data.multi_label
     if not (run.kind == "fine-tune" and trained and plain and outside >= labelled):
         return []
-    again = dataclasses.replace(run.session.command, source=run.plan.start, model=None, sweep=False)
+    again = dataclasses.replace(run.command, source=run.plan.start, model=None, sweep=False)
     changes = ("method.name=noisy-student", f"method.teacher={run.folder}", "method.unlabelled=unlabelled:OTHERS")
     words = [part for change in changes for part in (flag("overrides"), change)]
     command = f"{command_of(again, recipe=str(run.folder / RECIPE_FILE))} {shlex.join(words)}"

@@ -20,4 +20,4 @@ class Speech:
     again: Callable[[RunResult], str]
 
 
-PYTHON = Speech(ask=Request.call, again=lambda result: result.run.session.command.call())
+PYTHON = Speech(ask=Request.call, again=lambda result: result.run.command.call())

@@ -96,11 +96,11 @@ def execute(whole: Run) -> RunResult:
         run.recipe, run.data.class_names, skip_bad_images=run.request.skip_bad_images, listener=run.listener
     )
     batches = training_batches(
-        run.data.splits["train"],
+        run.splits["train"],
         run.recipe,
         image_size=run.classifier.model.image_size,
         augmentation=run.plan.augmentation,
-        task=run.data.task,
+        task=run.task,
         num_classes=len(run.data.class_names),
         fill=run.classifier.preprocessing.mean_colour,
         further=further,

@@ -1,5 +1,6 @@
 """`Session`: one command at work; `Run`: a plan with everything that it is carried out on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import Provenance
-from vitral.data.source import DataSet
+from vitral.data.source import DataSet, Source
 from vitral.events import Listener
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.naming import describe
+from vitral.tasks.task import Figure, Task
 from vitral.training.choose.draft import Draft
 from vitral.training.clock import Clock, Schedule
 from vitral.training.facts import Facts
@@ -62,6 +64,11 @@ class Session:
     retry: bool = False
     validate: bool = True
 
+    @property
+    def headline(self) -> Figure:
+        """The figure by which a classifier of the data is judged."""
+        return self.data.task.headline
+
 
 @dataclass(frozen=True)
 class Run:
@@ -82,6 +89,11 @@ class Run:
     schedule: Schedule | None = None
 
     @property
+    def command(self) -> Request:
+        """What the user requested, of which the run may be a part."""
+        return self.session.command
+
+    @property
     def request(self) -> Request:
         """What is requested of the run."""
         return self.session.request
@@ -100,6 +112,26 @@ class Run:
     def data(self) -> DataSet:
         """What to learn."""
         return self.session.data
+
+    @property
+    def task(self) -> Task:
+        """What a label is."""
+        return self.data.task
+
+    @property
+    def headline(self) -> Figure:
+        """The figure by which the classifier is judged."""
+        return self.session.headline
+
+    @property
+    def splits(self) -> Mapping[str, Source]:
+        """The images by split."""
+        return self.data.splits
+
+    @property
+    def source(self) -> str:
+        """Where the weights come from, for people."""
+        return self.classifier.provenance.source
 
     @property
     def clock(self) -> Clock:
@@ -129,7 +161,8 @@ class Run:
             return "a recipe was named, and what it trains is delivered"
         if not self.request.baselines:
             return f"no simple classifier is fitted with {argument('baselines', False)}"
-        if not self.data.task.closed_form or not self.recipe.method.uses_labels:
+        method = self.recipe.method
+        if not self.task.closed_form or not method.uses_labels:
             return "there is one only where every image has one class, and the network learns those"
         return ""
 
@@ -148,7 +181,7 @@ class Run:
             self.classifier.preprocessing.with_size(model.image_size),
             self.classifier.class_names,
             provenance=provenance,
-            task=self.data.task,
+            task=self.task,
         )
 
     def lines(self) -> list[str]:
@@ -160,7 +193,7 @@ class Run:
             f"Found {data.name}: {data.what()}; images: {counts}.",
             *data.notes,
             f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
-            f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.classifier.provenance.source}.",
+            f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.source}.",
             *self.plan.reasons,
             *(() if self.why_no_first else (FIRST_ALONE if alone else FIRST_THEN,)),
             *(() if self.schedule is None else (self.schedule.sentence(),)),
@@ -183,7 +216,7 @@ class Run:
                 "name": describe(model.config),
                 "parameters": count_parameters(model),
                 "image_size": list(model.image_size),
-                "source": self.classifier.provenance.source,
+                "source": self.source,
             },
             "start": plan["chosen"],
             **{name: plan[name] for name in names},

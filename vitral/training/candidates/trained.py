@@ -81,8 +81,9 @@ class _Attempts:
     """The attempts of a run, with the record of each that made a classifier."""
 
     def __init__(self, run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> None:
-        self.run, self.scoring, self.batches, self.first = run, scoring, batches, first
-        self.headline, self.listener = run.data.task.headline, run.listener
+        self.run, self.plan, self.scoring, self.batches, self.first = run, run.plan, scoring, batches, first
+        self.more_time = run.session.more_time
+        self.headline, self.listener = run.headline, run.listener
         self.compares = run.plan.several or first is not None
         self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in run.plan.attempts}
         read = {name: read_record(folder) for name, folder in self.folders.items()}
@@ -129,7 +130,7 @@ class _Attempts:
             return self._untrained()
         record, folder = self.records[best.name], self.folders[best.name]
         history = [row for row in read_metrics(folder) if row["step"] <= record.steps]  # a longer training may follow
-        if self.run.plan.several and torchrun.is_main():
+        if self.plan.several and torchrun.is_main():
             write_file(self.run.folder / RECIPE_FILE, record.recipe)
             write_file(self.run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
         distributed.barrier()
@@ -170,7 +171,7 @@ class _Attempts:
     def _judge_again(self) -> None:
         """Judge by the present data what was judged by data that changed since, or by none as nothing was compared."""
         fingerprint = self.run.data.fingerprint
-        for attempt in self.run.plan.attempts:
+        for attempt in self.plan.attempts:
             record = self.records.get(attempt.name)
             if record is None or not self.compares or (record.figure is not None and record.data == fingerprint):
                 continue
@@ -191,7 +192,7 @@ class _Attempts:
     def _pending(self) -> list[Attempt]:
         """Return the attempts that are to be trained: those that are not over, and the best where the run gets more."""
         best = self._best()
-        return [attempt for attempt in self.run.plan.attempts if self._is_pending(attempt, best)]
+        return [attempt for attempt in self.plan.attempts if self._is_pending(attempt, best)]
 
     def _is_pending(self, attempt: Attempt, best: Attempt | None) -> bool:
         folder = self.folders[attempt.name]
@@ -207,27 +208,27 @@ class _Attempts:
         folder = self.folders[attempt.name]
         path, planned = folder / RECIPE_FILE, attempt.recipe.steps or 0
         longer = path.is_file() and planned > (load_recipe(path).steps or 0)
-        more = self.run.session.more_time or longer
+        more = self.more_time or longer
         return planned > self.records[attempt.name].reached and more and not read_outcome(folder)
 
     def _left_alone(self, pending: Sequence[Attempt]) -> list[str]:
         """Return a line for each attempt that could be expected to be trained, and is not."""
         length, best = argument("overrides", ["steps=N"]), self._best()
-        if not self.run.plan.several:
+        if not self.plan.several:
             if pending or best is None:
                 return []
-            more = "" if self.run.session.more_time else f"more {argument('time')}, or "
+            more = "" if self.more_time else f"more {argument('time')}, or "
             steps = self.records[best.name].reached
             return [
                 f"This training is finished: it made its {steps} steps. It goes on with {more}another length by {length}."
             ]
-        outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.run.plan.attempts]
+        outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.plan.attempts]
         lines = [
             f"{attempt.title}: {outcome}, as before; more {argument('time')} or {length} tries it again."
             for attempt, outcome in outcomes
             if outcome
         ]
-        if best is not None and best not in pending and self.run.session.more_time:
+        if best is not None and best not in pending and self.more_time:
             lines.append(
                 f"{best.title}, the best so far, made all its steps; another length by {length} gives it more."
             )
@@ -235,7 +236,7 @@ class _Attempts:
 
     def _best(self) -> Attempt | None:
         """Return the best of the attempts that made a classifier, of equals the cheapest; None where there is none."""
-        made = [attempt for attempt in self.run.plan.attempts if attempt.name in self.records]
+        made = [attempt for attempt in self.plan.attempts if attempt.name in self.records]
         if len(made) < 2:
             return made[0] if made else None
         best = choose([_candidate(self.records[attempt.name]) for attempt in made], self.headline).best
@@ -249,10 +250,10 @@ class _Attempts:
         there, and may be tried again, all. Who sets which are kept keeps those.
         """
         keeping = any(key in self.run.request.overridden for key in KEEPING)
-        if not (self.run.plan.several and torchrun.is_main()) or keeping:
+        if not (self.plan.several and torchrun.is_main()) or keeping:
             return
         best = self._best()
-        for attempt in self.run.plan.attempts:
+        for attempt in self.plan.attempts:
             folder, record = self.folders[attempt.name], self.records.get(attempt.name)
             if record is not None and attempt not in pending and is_over(folder) and not read_outcome(folder):
                 free_checkpoints(folder, newest=attempt == best or record.reached > record.steps)
@@ -262,7 +263,7 @@ class _Attempts:
 
         What the earlier ones did not use up is shared out among the later ones, and the last one has all that is left.
         """
-        whole, plan, clock, cost = self.scoring.pacer, self.run.plan, self.run.clock, pending[0].relative_cost
+        whole, plan, clock, cost = self.scoring.pacer, self.plan, self.run.clock, pending[0].relative_cost
         if whole.seconds is None or not plan.several:
             return whole
         slowest = max(attempt.relative_cost for attempt in plan.attempts)  # of what may be scored at the end
@@ -286,7 +287,7 @@ class _Attempts:
 
     def _tried(self, attempt: Attempt, pacer: Pacer) -> TrainingResult | str:
         """Train an attempt; return what that gave, or why one of several is given up, in a sentence or two."""
-        if not self.run.plan.several:
+        if not self.plan.several:
             return self._trained(attempt, pacer)
         try:
             return self._trained(attempt, pacer)
@@ -322,7 +323,7 @@ class _Attempts:
                 folder=self.folders[attempt.name],
                 validate=run_validation(run, self.scoring.validating, self.scoring.live),
                 resume=True,
-                further=run.session.more_time,
+                further=self.more_time,
                 remarks=(*remarks_on(run), *remarks),
                 pacer=pacer,
                 listener=self.listener,
@@ -415,7 +416,7 @@ class _Attempts:
         """Return the choice among what was tried, the cheapest first, whatever the order in which it was finished."""
         if not self.compares:
             return None
-        made = [_candidate(records[attempt.name]) for attempt in self.run.plan.attempts if attempt.name in records]
+        made = [_candidate(records[attempt.name]) for attempt in self.plan.attempts if attempt.name in records]
         return choose(made if self.first is None else [self.first.candidate, *made], self.headline)
 
 

@@ -190,8 +190,8 @@ def diagnose_run(
     run: Run, training: TrainingResult, baselines: Baselines | None, evaluation: Result
 ) -> tuple[Diagnosis, ...]:
     """Return the problems of a run's result, the worst first; none if all is well."""
-    train, tuned = run.data.splits["train"], run.kind == "fine-tune"
-    scratch = run.classifier.provenance.source.startswith(RANDOM)
+    train, tuned = run.splits["train"], run.kind == "fine-tune"
+    scratch = run.source.startswith(RANDOM)
     request = run.request
     circumstances = Circumstances(
         split=run.data.scored_split(),
@@ -210,6 +210,6 @@ def diagnose_run(
             plugins=request.plugins,
         ),
         pretrained=PRETRAINED if tuned else "",
-        judged="validation" in run.data.splits,
+        judged="validation" in run.splits,
     )
     return diagnose(evaluation, baselines, circumstances)

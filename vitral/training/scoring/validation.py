@@ -66,4 +66,4 @@ def _of_head(
 
 def scoring_workers(run: Run) -> int:
     """Return the number of processes that read the images to score."""
-    return 0 if len(run.data.splits["train"]) < FEW_IMAGES else run.recipe.workers
+    return 0 if len(run.splits["train"]) < FEW_IMAGES else run.recipe.workers

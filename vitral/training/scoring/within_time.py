@@ -62,13 +62,13 @@ def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
     if run.clock.seconds is None:
         return _without_budget(run, judging)
     run = _timed(run)
-    validation, train = run.data.splits.get("validation"), run.data.splits["train"]
+    validation, train = run.splits.get("validation"), run.splits["train"]
     there = {
         "validation": 0 if validation is None else len(validation),
-        "scored": len(run.data.splits[run.data.scored_split()]),
+        "scored": len(run.splits[run.data.scored_split()]),
     }
     has_head = method_of(run.recipe).trains_head(run.recipe)
-    fitted = 0 if has_head or not run.data.task.scored else fitted_images(train)
+    fitted = 0 if has_head or not run.task.scored else fitted_images(train)
     allowed = distributed.broadcast(
         allow(run.plan.image_seconds or 0.0, run.clock.left(), **there, followed=NEIGHBOURS_AMONG, completing=fitted)
     )
@@ -83,12 +83,12 @@ def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
 
 
 def _without_budget(run: Run, judging: int | None) -> tuple[Run, Scoring]:
-    validation, settled = run.data.splits.get("validation"), None
+    validation, settled = run.splits.get("validation"), None
     if validation is not None:
         most = len(validation) if judging is None else judging
         settled = limited(run.data, "validation", most, seed=run.recipe.seed)
     live = follow(run.recipe, run.data, settled, judging=run.judging)
-    return run, Scoring(settled, live, run.data.splits["train"], Pacer(run.clock))
+    return run, Scoring(settled, live, run.splits["train"], Pacer(run.clock))
 
 
 def _timed(run: Run) -> Run:
@@ -96,7 +96,7 @@ def _timed(run: Run) -> Run:
     if run.plan.image_seconds is not None:
         return run
     assert run.clock.seconds is not None, "only a budget needs it"
-    source = run.data.splits[run.data.scored_split()]
+    source = run.splits[run.data.scored_split()]
     seconds = distributed.broadcast(time_images(run.classifier, source, TIMED_IMAGES_SHARE * run.clock.seconds))
     return replace(run, plan=replace(run.plan, image_seconds=seconds))
 
@@ -134,7 +134,7 @@ def to_score(run: Run, scoring: Scoring) -> Run:
         return run
     split = run.data.scored_split()
     fewer = limited(run.data, split, scoring.scored, seed=run.recipe.seed)
-    data = replace(run.data, splits={**run.data.splits, split: fewer})
+    data = replace(run.data, splits={**run.splits, split: fewer})
     return replace(run, session=replace(run.session, data=data))
 
 
@@ -164,7 +164,7 @@ def refuse(run: Run, scoring: Scoring, *, runs: int = 1, beside: float = 0.0) ->
     Raises:
         TrainingError: Always; it says which budget would do.
     """
-    given = run.clock.seconds if runs == 1 else run.session.command.budget_seconds
+    given = run.clock.seconds if runs == 1 else run.command.budget_seconds
     assert given is not None, "there is no budget that could be too short"
     step = 0.0 if run.request.quick else run.plan.step_seconds
     raise TrainingError(too_short(given, run.clock.spent(), scoring.ending + beside, step, runs=runs))
