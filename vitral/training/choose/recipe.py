@@ -6,7 +6,7 @@ depends only on how many images there are and how large; the rest is ours.
 
 import dataclasses
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from vitral.advice import argument
@@ -43,21 +43,6 @@ METHODS = {
 }
 
 
-@dataclass(frozen=True)
-class Length:
-    """How long training is.
-
-    Attributes:
-        batch: Images of a step.
-        steps: Updates.
-        reason: Why no more or fewer.
-    """
-
-    batch: int
-    steps: int
-    reason: str
-
-
 def choose_recipe(
     facts: Facts,
     begin: Recipe,
@@ -75,44 +60,48 @@ def choose_recipe(
         overridden: The keys that the user sets, whose own choice no line explains.
         several: Whether several attempts follow, so that no method is chosen here: the recipe is that of all weights.
     """
-    wanted = wanted or begin
+    wanted, images = wanted or begin, facts.data.images
     size, why_size = _size(facts)
-    run = length(facts.data.images, on_gpu=facts.machine.has_gpu, batch=_batch_set(wanted, overridden))
-    area, why_area = _least_area(facts)
-    mixup, why_mixup = _mixup(facts)
-    method, why = ("full", "") if several else _method_set(wanted, overridden) or _method(facts)
+    batch, steps, why_length = length(
+        images,
+        on_gpu=facts.machine.has_gpu,
+        batch=wanted.batch_size if "batch_size" in overridden else None,
+    )
+    method, why_method = ("full", "") if several else _method_set(wanted, overridden) or _method(facts)
+    full, few = method == "full", images < SMALL_SET
+    area, why_area = (0.25, "few images must be seen in many ways") if few else (0.05, "many images vary by themselves")
     changes: dict[str, object] = {
         "name": "automatic",
         "image_size": size,
         "epochs": None,
-        "steps": run.steps,
-        "batch_size": run.batch,
+        "steps": steps,
+        "batch_size": batch,
         "optimizer.lr": {"full": FULL_LR, "probe": PROBE_LR, "lora": LORA_LR}[method],
-        "optimizer.layer_decay": LAYER_DECAY if method == "full" else 1.0,
+        "optimizer.layer_decay": LAYER_DECAY if full else 1.0,
         "adaptation.method": method,
         "augmentation": replace(facts.data.augmentation, min_area=area),
-        "mixing.mixup": mixup if method == "full" else 0.0,
-        "schedule.warmup_steps": run.steps // 10,
+        "mixing.mixup": MIXUP if full and not few else 0.0,
+        "schedule.warmup_steps": steps // 10,
     }
     if method == "probe":
         changes["regularization.stochastic_depth"] = 0.0
 
     def reasons() -> Iterator[tuple[set[str], str]]:
-        passes = run.steps * run.batch / facts.data.images
         yield set(), _heading(facts)
         if not several:
-            yield {"adaptation.method"}, f"  {METHODS[method]}: {why}."
+            yield {"adaptation.method"}, f"  {METHODS[method]}: {why_method}."
         yield {"image_size"}, f"  images at {size} pixels: {why_size}."
-        yield {"steps", "epochs"}, f"  {run.steps} steps of {run.batch} images, {passes:.0f} passes: {run.reason}."
-        if method == "full" and not several:
+        passes = steps * batch / images
+        yield {"steps", "epochs"}, f"  {steps} steps of {batch} images, {passes:.0f} passes: {why_length}."
+        if full and not several:
             yield (
                 {"adaptation.method", "optimizer.lr", "optimizer.layer_decay"},
                 f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: "
                 "early features are kept longest.",
             )
         yield {"augmentation.crop", "augmentation.min_area"}, f"  crops of at least {area:.0%} of an image: {why_area}."
-        if mixup and method == "full":
-            yield {"mixing.mixup"}, f"  MixUp {mixup}: {why_mixup}."
+        if full and not few:
+            yield {"mixing.mixup"}, f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} images and more."
 
     return begin.with_changes(changes), [line for keys, line in reasons() if not keys & set(overridden)]
 
@@ -121,22 +110,6 @@ def _heading(facts: Facts) -> str:
     data, machine = facts.data, "a GPU" if facts.machine.has_gpu else "a CPU"
     weights = f"{facts.known_weights.parameters / 1e6:.0f} M weights"
     return f"Chosen for {data.images:,} images of {data.classes} classes, {weights} and {machine}:"
-
-
-def _batch_set(wanted: Recipe, overridden: Collection[str]) -> int | None:
-    return wanted.batch_size if "batch_size" in overridden else None
-
-
-def _least_area(facts: Facts) -> tuple[float, str]:
-    if facts.data.images < SMALL_SET:
-        return 0.25, "few images must be seen in many ways"
-    return 0.05, "many images vary by themselves"
-
-
-def _mixup(facts: Facts) -> tuple[float, str]:
-    if facts.data.images < SMALL_SET:
-        return 0.0, ""
-    return MIXUP, f"BiT-HyperRule's for {SMALL_SET:,} images and more"
 
 
 def has_one_size(config: Any) -> bool:  # noqa: ANN401  # the family's own ModelConfig
@@ -159,7 +132,8 @@ def fitting_size(config: Any, size: int) -> int:  # noqa: ANN401  # the family's
 
 def own_size(facts: Facts) -> int:
     """Return the size of the images that the trained network learned on, pixels."""
-    return min(facts.known_weights.config.image_size)
+    config = facts.known_weights.config
+    return min(config.image_size)
 
 
 def only_method(facts: Facts) -> tuple[str, str] | None:
@@ -206,8 +180,9 @@ def _expected_seconds(facts: Facts) -> float:
     """Return what training all weights would take a CPU, as far as it can be told without a measurement; 0 for a GPU."""
     if facts.machine.has_gpu:
         return 0.0
-    run, scale = length(facts.data.images, on_gpu=False), (_size(facts)[0] / own_size(facts)) ** 2
-    return 3.0 * facts.known_weights.macs * scale * run.batch * run.steps / CPU_SPEED
+    batch, steps, _ = length(facts.data.images, on_gpu=False)
+    scale = (_size(facts)[0] / own_size(facts)) ** 2
+    return 3.0 * facts.known_weights.macs * scale * batch * steps / CPU_SPEED
 
 
 def _size(facts: Facts) -> tuple[int, str]:
@@ -233,8 +208,8 @@ def image_size(own: int, side: float, *, on_gpu: bool) -> tuple[int, str]:
     return LARGE_SIZE, "finer patches than in pre-training, as in the paper"
 
 
-def length(images: int, *, on_gpu: bool, batch: int | None = None) -> Length:
-    """Return how long training on so many images is.
+def length(images: int, *, on_gpu: bool, batch: int | None = None) -> tuple[int, int, str]:
+    """Return how long training on so many images is: images of a step, updates, and why no more or fewer.
 
     Args:
         images: The training images.
@@ -246,7 +221,7 @@ def length(images: int, *, on_gpu: bool, batch: int | None = None) -> Length:
     most = (GPU_PASSES if on_gpu else CPU_PASSES) * images
     steps = max(LEAST_STEPS, min(rule * RULE_BATCH, most) // batch)
     if steps == LEAST_STEPS:
-        return Length(batch, steps, "fewer would not train a head")
+        return batch, steps, "fewer would not train a head"
     if steps * batch >= most - batch:
-        return Length(batch, steps, "more would only be learned by heart")
-    return Length(batch, steps, "BiT-HyperRule's number of images")
+        return batch, steps, "more would only be learned by heart"
+    return batch, steps, "BiT-HyperRule's number of images"

@@ -84,17 +84,6 @@ def feature_seconds(facts: Facts, start: Start, images: int) -> float:
     return images * start.macs / (FORWARD_SPEED * facts.machine.known_speed)
 
 
-def _classes(facts: Facts) -> int:
-    """Return how many classes there are; 0 where an image may have several, or none."""
-    return facts.data.classes if facts.data.task.closed_form else 0
-
-
-def _images_learned(facts: Facts) -> int:
-    """Return through how many images the training of all weights goes, an image counted as often as it is seen."""
-    run = length(facts.data.images, on_gpu=facts.machine.has_gpu)
-    return run.batch * run.steps
-
-
 def from_scratch(reason: str) -> ChosenStart:
     """Return the choice of random weights, and why in one line."""
     return ChosenStart("", (f"Start: from scratch, for {reason}.",))
@@ -122,7 +111,7 @@ def choose_start(starts: Sequence[Start], facts: Facts) -> Start | None:
     paying = [start for start in starts if _pays(start, facts)]
     for kind in KINDS:
         if of_kind := [start for start in paying if start.metric == kind]:
-            return _best(of_kind, facts)
+            return max(of_kind, key=lambda start: _worth(start, facts))
     return None
 
 
@@ -149,7 +138,9 @@ def images_to_probe(starts: Sequence[Start], facts: Facts) -> int:
     """Return by how many images several starts are compared; 0 where there is no time for enough of them."""
     an_image = sum(feature_seconds(facts, start, 1) for start in starts)
     count = min(MOST_PROBED, facts.data.images, int(PROBING_SHARE * seconds_of(facts) / max(an_image, 1e-12)))
-    return count if _classes(facts) and count >= max(FEWEST_PROBED, A_CLASS * _classes(facts)) else 0
+    data = facts.data
+    can_be_probed = data.task.closed_form and data.classes > 0 and count >= max(FEWEST_PROBED, A_CLASS * data.classes)
+    return count if can_be_probed else 0
 
 
 def why_start(chosen: Start, facts: Facts) -> str:
@@ -214,14 +205,10 @@ def why_not(starts: Sequence[Start], facts: Facts) -> str:
     )
 
 
-def _best(starts: Sequence[Start], facts: Facts) -> Start:
-    """Return the best of starts whose scores are of one kind, by those and by what a run takes with each."""
-    return max(starts, key=lambda start: _worth(start, facts))
-
-
 def _worth(start: Start, facts: Facts) -> float:
     """Return a start's score less what it costs, in points."""
-    training = _images_learned(facts) * start.macs / facts.machine.known_speed
+    batch, steps, _ = length(facts.data.images, on_gpu=facts.machine.has_gpu)
+    training = batch * steps * start.macs / facts.machine.known_speed
     download = 0.0 if start.cached else start.megabytes / LINE_SPEED
     return round(start.score) - POINTS * math.log2(1 + (download + training) / max(seconds_of(facts), 1e-9))
 
