@@ -38,7 +38,7 @@ def arms(start: str) -> dict[str, list[str]]:
     blocks, finer = len(model.blocks()), fitting_size(model.config, round(FINER_SIDE * min(model.image_size)))
     found = {PROBE: ["--quick"]}
     for name in COST:
-        changes = changes_of(name, blocks, finer)
+        changes, _ = changes_of(name, blocks, finer)
         said = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
         found[folder_of(name)] = ["--no-baselines", *said]
     return {**found, CHOICE: []}

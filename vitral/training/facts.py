@@ -194,6 +194,11 @@ class Facts:
         return replace(self, data=replace(self.data, reading_seconds=spent), budget_seconds=left)
 
     @property
+    def task(self) -> Task:
+        """What a label is."""
+        return self.data.task
+
+    @property
     def known_weights(self) -> WeightsFacts:
         """What the trained weights are."""
         assert self.weights is not None, "the weights were not looked at"

@@ -69,8 +69,9 @@ def test_the_larger_size_is_delivered_where_it_is_best(
 ) -> None:
     own = attempts.changes_of
 
-    def hardly(way: str, blocks: int, finer: int | None = None) -> dict[str, object]:
-        return own(way, blocks, finer) | ({} if way == FINER else {"optimizer.lr": 1e-9})
+    def hardly(way: str, blocks: int, finer: int | None = None) -> tuple[dict[str, object], str]:
+        changes, reason = own(way, blocks, finer)
+        return changes | ({} if way == FINER else {"optimizer.lr": 1e-9}), reason
 
     monkeypatch.setattr(attempts, "changes_of", hardly)  # so that the others learn nothing
     result = tune(large, tmp_path / "run", a_start(tmp_path / "start", depth=3), **OWN)

@@ -6,7 +6,7 @@ What an update costs and which attempt pays first is measured: benchmarks/attemp
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from vitral.training.choose.network import SEEN, WARMUP_FRACTION, batch_of, views_of
+from vitral.training.choose.network import SEEN, WARMUP_FRACTION, batch_of, suited, views
 from vitral.training.choose.recipe import FULL_LR, LAYER_DECAY, LORA_LR, fitting_size, only_method, own_size
 from vitral.training.clock import LEAST_PASSES, LEAST_UPDATES, PATIENCE_SECONDS, TRAINING_SHARE
 from vitral.training.facts import Facts
@@ -89,30 +89,20 @@ def choose_attempts(
     """
     if only_method(facts) is not None:
         return ()
-    names = _names(facts, recipe, images_per_second, finer)
-    whole, blocks = sum(COST[name] for name in names), facts.known_weights.blocks
-    changes = {name: changes_of(name, blocks, finer) for name in names}
-    if ANEW in names:
-        anew = _anew(facts, recipe, own_batches=len(names) == 1 and "batch_size" not in overridden)
-        changes[ANEW] = {key: value for key, value in anew.items() if key not in overridden}
-    return tuple(Option(name, changes[name], COST[name] / whole, _reason(name, blocks, finer)) for name in names)
+    names, blocks = _names(facts, recipe, images_per_second, finer), facts.known_weights.blocks
+    whole, options = sum(COST[name] for name in names), []
+    for name in names:
+        changes, reason = changes_of(name, blocks, finer)
+        if name == ANEW:
+            changes |= _anew(facts, recipe, own_batches=len(names) == 1 and "batch_size" not in overridden)
+            changes = {key: value for key, value in changes.items() if key not in overridden}
+        options.append(Option(name, changes, COST[name] / whole, reason))
+    return tuple(options)
 
 
 def first_to_pay(attempts: Sequence[Attempt]) -> Attempt:
     """Return the attempt that is made where one alone is."""
     return min(attempts, key=lambda attempt: FIRST_TO_PAY.index(attempt.name))
-
-
-def _reason(name: str, blocks: int, finer: int | None) -> str:
-    reasons = {
-        LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
-        LORA: "the head and low-rank changes of all blocks learn",
-        ALL: "everything learns, early features at lower rates",
-        ANEW: "everything learns by the recipe of training without weights, its optimizer and views in place "
-        "of these, for a network as small as this",
-        FINER: f"everything learns, of images at {finer} pixels, as the paper fine-tunes",
-    }
-    return reasons[name]
 
 
 def _names(facts: Facts, recipe: Recipe, images_per_second: float, finer: int | None) -> list[str]:
@@ -165,9 +155,9 @@ def finer_size(facts: Facts, recipe: Recipe, cost: Cost) -> int | None:
 
 
 def _is_possible(name: str, facts: Facts, finer: int | None) -> bool:
-    blocks = facts.known_weights.blocks
-    last = blocks - frozen_blocks(blocks) < blocks
-    return {LORA: facts.known_weights.low_rank, LAST: last, FINER: finer is not None}.get(name, True)
+    weights = facts.known_weights
+    possible = {LORA: weights.low_rank, LAST: frozen_blocks(weights.blocks) > 0, FINER: finer is not None}
+    return possible.get(name, True)
 
 
 def _anew(facts: Facts, recipe: Recipe, *, own_batches: bool) -> dict[str, object]:
@@ -175,14 +165,16 @@ def _anew(facts: Facts, recipe: Recipe, *, own_batches: bool) -> dict[str, objec
 
     Where it is one of several attempts these share the batches.
     """
-    changes, steps = changes_of(ANEW, 0), recipe.steps or 0
+    changes: dict[str, object] = {}
+    steps = recipe.steps or 0
     if own_batches:
         batch = batch_of(facts.data.images)
         steps = max(1, round(steps * recipe.batch_size / batch))
         changes |= {"batch_size": batch, "steps": steps}
     if recipe.augmentation is not None:
-        views, before = asdict(views_of(recipe.augmentation, facts.data.known_side)), asdict(recipe.augmentation)
-        changes |= {f"augmentation.{key}": value for key, value in views.items() if value != before[key]}
+        before = asdict(recipe.augmentation)
+        after = asdict(views(recipe.augmentation, suited(facts.data.known_side)))
+        changes |= {f"augmentation.{key}": value for key, value in after.items() if value != before[key]}
     return changes | {"schedule.warmup_steps": round(WARMUP_FRACTION * steps)}
 
 
@@ -203,10 +195,13 @@ def _enough(facts: Facts, recipe: Recipe, count: int) -> float:
     return min(recipe.steps or 0, LEAST_UPDATES if count == 1 else max(LEAST_UPDATES, seen / recipe.batch_size))
 
 
-def changes_of(name: str, blocks: int, finer: int | None = None) -> dict[str, object]:
-    """Return what an attempt changes in the recipe of all weights, for a network of so many blocks."""
+def changes_of(name: str, blocks: int, finer: int | None = None) -> tuple[dict[str, object], str]:
+    """Return what an attempt changes in the recipe of all weights, for a network of so many blocks, and what learns."""
     if name == LORA:
-        return {"adaptation.method": "lora", "optimizer.lr": LORA_LR, "optimizer.layer_decay": 1.0}
+        return (
+            {"adaptation.method": "lora", "optimizer.lr": LORA_LR, "optimizer.layer_decay": 1.0},
+            "the head and low-rank changes of all blocks learn",
+        )
     if name == ANEW:
         scratch = SCRATCH.model_dump(mode="json", exclude_unset=True)
         settings = {
@@ -214,17 +209,24 @@ def changes_of(name: str, blocks: int, finer: int | None = None) -> dict[str, ob
             for section in ("optimizer", "schedule", "regularization")
             for key, value in scratch[section].items()
         }
-        return {
-            "adaptation.method": "full",
-            "optimizer.layer_decay": 1.0,
-            "regularization.stochastic_depth": 0.0,
-            "mixing.mixup": 0.0,
-            "mixing.cutmix": 0.0,
-            **settings,
-        }
-    decaying = {"adaptation.method": "full", "optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
-    own: dict[str, dict[str, object]] = {
-        LAST: {"adaptation.frozen_blocks": frozen_blocks(blocks)},
-        FINER: {"image_size": finer},
-    }
-    return decaying | own.get(name, {})
+        return (
+            {
+                "adaptation.method": "full",
+                "optimizer.layer_decay": 1.0,
+                "regularization.stochastic_depth": 0.0,
+                "mixing.mixup": 0.0,
+                "mixing.cutmix": 0.0,
+                **settings,
+            },
+            "everything learns by the recipe of training without weights, its optimizer and views in place of these, for a "
+            "network as small as this",
+        )
+    changes = {"adaptation.method": "full", "optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
+    if name == LAST:
+        frozen = frozen_blocks(blocks)
+        reason = f"the last {blocks - frozen} of {blocks} blocks and the head learn"
+        return changes | {"adaptation.frozen_blocks": frozen}, reason
+    if name == FINER:
+        reason = f"everything learns, of images at {finer} pixels, as the paper fine-tunes"
+        return changes | {"image_size": finer}, reason
+    return changes, "everything learns, early features at lower rates"

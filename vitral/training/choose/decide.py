@@ -82,7 +82,7 @@ def _judges_nothing(draft: Draft, facts: Facts) -> bool:
     """Tell whether a run that has a first classifier has no images by which to compare a trained network."""
     request, data, method = draft.request, facts.data, draft.in_full.method
     unnamed = request.kind == "fine-tune" and not (draft.recipe_named or request.exactly)
-    return unnamed and request.baselines and data.task.closed_form and method.uses_labels and not data.judged
+    return unnamed and request.baselines and facts.task.closed_form and method.uses_labels and not data.judged
 
 
 def _may_try_several(draft: Draft, facts: Facts) -> bool:
@@ -90,7 +90,7 @@ def _may_try_several(draft: Draft, facts: Facts) -> bool:
     request = draft.request
     if not draft.automatic or request.exactly or not request.baselines or wants_one(request.overridden):
         return False
-    return facts.data.task.closed_form and only_method(facts) is None
+    return facts.task.closed_form and only_method(facts) is None
 
 
 def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
@@ -175,7 +175,7 @@ def _recipe(
 ) -> tuple[Recipe, list[str]]:
     """Return the recipe with all of the request's changes, and why it is what it is."""
     recipe, reasons = _adapting(draft, facts, option) if draft.automatic else _from_scratch(draft, facts, chosen)
-    task = facts.data.task
+    task = facts.task
     fitting = task.objective(recipe.objective.name)
     if recipe.method.uses_labels and fitting != recipe.objective.name:
         recipe = recipe.with_changes({"objective.name": fitting})

@@ -74,14 +74,7 @@ def macs(model: str, size: int) -> float:
 
 @dataclass(frozen=True)
 class ChosenNetwork:
-    """A network for images of a size, with the reasons.
-
-    Attributes:
-        model: The network's name.
-        size: The images' size, pixels.
-        why_model: The reason for the network, one line.
-        why_size: The reason for the size, one line.
-    """
+    """A network by its name, the size of the images in pixels, and the reason for each, one line."""
 
     model: str
     size: int
@@ -90,44 +83,57 @@ class ChosenNetwork:
 
 
 def choose_network(facts: Facts, size: int | None = None) -> ChosenNetwork:
-    """Return the network, and the size of the images: the largest at which there is time to learn them, up to all they show.
-
-    The network is a narrow one where a wide one would see even the least images too seldom.
+    """Return the network, and the size of the images.
 
     Args:
         facts: Data and machine.
         size: The only size that the images may have, pixels; None where it is to be chosen.
     """
-    wide = _suited(detail(facts))
     fitting = _sizes(detail(facts)) if size is None else [size]
-    wide_passes = WIDE_PASSES if facts.data.an_epoch >= LARGE_SET else FEW_WIDE_PASSES
-    model = wide if passes_at(facts, wide, fitting[0]) >= wide_passes else NARROW[wide]
-    in_time = [each for each in fitting if passes_at(facts, model, each) >= passes_needed(facts)]
-    chosen = in_time[-1] if in_time else fitting[0]
-    why_size = f"Images at {chosen} pixels: {_why_size(facts, model, chosen, fitting)}."
-    return ChosenNetwork(model, chosen, _why_network(facts, model), why_size)
+    model, why_model = _model(facts, fitting[0])
+    chosen, why_size = _size(facts, model, fitting)
+    return ChosenNetwork(model, chosen, why_model, f"Images at {chosen} pixels: {why_size}.")
 
 
 def _sizes(side: float) -> list[int]:
     """Return the sizes, pixels, at which images of a shorter side may be seen: small ones as they are."""
-    if _suited(side) == FINE:
+    if suited(side) == FINE:
         return [max(LEAST, int(side) // UNIT * UNIT)]
     return [size for size in SIZES if size <= ENLARGED * side]
 
 
-def _why_size(facts: Facts, model: str, size: int, fitting: list[int]) -> str:
-    side = facts.data.known_side
-    if side < LEAST:
-        return f"they are only {side:.0f} themselves"
-    own = "about their own size" if facts.data.detail is None else "larger they show no more"
+def _model(facts: Facts, least: int) -> tuple[str, str]:
+    """Return the network, a narrow one where a wide one would see even the least images too seldom, and the reason."""
+    data, wide = facts.data, suited(detail(facts))
+    model, hurry = wide, ""
+    if passes_at(facts, wide, least) < (WIDE_PASSES if data.an_epoch >= LARGE_SET else FEW_WIDE_PASSES):
+        model, hurry = NARROW[wide], f", and so few passes over them as {_time(facts)} room for,"
+    kind = "small" if wide == FINE else "of this size"
+    enlarged = "" if data.detail is None else f", with the detail of {data.detail:.0f}"
+    return model, (
+        f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} "
+        f"({data.known_side:.0f} pixels{enlarged}){hurry} the best that was measured; pre-trained weights do better on "
+        f"few images: published ones by name, such as {argument('source', 'vit-s14@dinov2')}, or a run of "
+        f"{function('pretrain')}."
+    )
+
+
+def _size(facts: Facts, model: str, fitting: list[int]) -> tuple[int, str]:
+    """Return the largest size at which there is time to learn the images, up to all that they show, and the reason."""
+    data, needed = facts.data, passes_needed(facts)
+    in_time = [size for size in fitting if passes_at(facts, model, size) >= needed]
+    size = in_time[-1] if in_time else fitting[0]
+    own = "about their own size" if data.detail is None else "larger they show no more"
+    if data.known_side < LEAST:
+        return size, f"they are only {data.known_side:.0f} themselves"
     if len(fitting) == 1:
-        return own
-    images, seen = facts.data.an_epoch, passes_at(facts, model, size)
-    if seen < passes_needed(facts):
-        return f"the least, and even so {_time(facts)} room for only {seen:.2g} passes over {images:,} images"
+        return size, own
+    if not in_time:
+        seen, images = passes_at(facts, model, size), data.an_epoch
+        return size, f"the least, and even so {_time(facts)} room for only {seen:.2g} passes over {images:,} images"
     if size == fitting[-1]:
-        return "the largest that pays from scratch" if size == SIZES[-1] else own
-    return f"of larger ones {_time(facts)} no room for the {passes_needed(facts):.0f} passes that so many images need"
+        return size, "the largest that pays from scratch" if size == SIZES[-1] else own
+    return size, f"of larger ones {_time(facts)} no room for the {needed:.0f} passes that so many images need"
 
 
 def _time(facts: Facts) -> str:
@@ -135,24 +141,12 @@ def _time(facts: Facts) -> str:
     return f"{rounded(SCRATCH_PATIENCE_SECONDS)} have" if facts.budget_seconds is None else f"{argument('time')} has"
 
 
-def _why_network(facts: Facts, model: str) -> str:
-    kind = "small" if _suited(detail(facts)) == FINE else "of this size"
-    enlarged = "" if facts.data.detail is None else f", with the detail of {facts.data.detail:.0f}"
-    hurry = f", and so few passes over them as {_time(facts)} room for," if model in NARROW.values() else ""
-    return (
-        f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} "
-        f"({facts.data.known_side:.0f} pixels{enlarged}){hurry} the best that was measured; pre-trained weights do better on "
-        f"few images: published ones by name, such as {argument('source', 'vit-s14@dinov2')}, or a run of "
-        f"{function('pretrain')}."
-    )
-
-
 def fit_recipe(
     recipe: Recipe, facts: Facts, network: ChosenNetwork, augmentation: Augmentation, *, overridden: Collection[str]
 ) -> tuple[Recipe, list[str]]:
-    """Return the recipe for a network that was chosen, but for what the user set of it, and the reason for mixing.
+    """Return the recipe for a network that was chosen, and the reason for mixing.
 
-    How images vary is left as it suits the data and the network: what the user set of it is to be laid over it.
+    What the user set of it stays, but for how images vary: that is to be laid over what suits the data and the network.
 
     Args:
         recipe: The recipe with what the user set.
@@ -190,7 +184,7 @@ def _mixed(recipe: Recipe, facts: Facts, passes: float, overridden: Collection[s
     if any(key.startswith("mixing") for key in overridden):
         return recipe, []
     # Mixing was measured on images of one class each.
-    if facts.data.task.mixable and recipe.method.name == "supervised" and passes >= MIXED_PASSES:
+    if facts.task.mixable and recipe.method.name == "supervised" and passes >= MIXED_PASSES:
         recipe = recipe.with_changes(MIXING)
     if not mixes(recipe.mixing):
         return recipe, []
@@ -203,12 +197,8 @@ def batch_of(images: int) -> int:
     return max(8, min(LARGE_BATCH if images >= LARGE_SET else BATCH, images // 4))
 
 
-def views_of(augmentation: Augmentation, side: float) -> Augmentation:
-    """Return how images of a shorter side, in pixels, vary in a short run, whatever its network."""
-    return views(augmentation, _suited(side))
-
-
-def _suited(side: float) -> str:
+def suited(side: float) -> str:
+    """Return the wide network for images of a shorter side, in pixels."""
     return FINE if side < FINE_BELOW else COARSE
 
 
