@@ -51,7 +51,7 @@ def main() -> None:
     """Run every size on every folder, and print a table of each folder."""
     from vitral.data.open import open_data
     from vitral.training.choose.network import ENLARGED
-    from vitral.training.facts import median_side
+    from vitral.training.facts import median_sides
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", nargs="+")
@@ -65,7 +65,7 @@ def main() -> None:
     for data in options.data:
         opened = open_data(data, verify=False)
         train, score = opened.splits["train"], opened.splits[opened.scored_split()]
-        side, learned = median_side(train), len(train)
+        (side, _), learned = median_sides(train, detailed=False), len(train)
         runs: dict[float, dict[int, Run]] = {}
         for passes in options.passes:
             for size in (size for size in options.sizes if size <= ENLARGED * side):

@@ -1,16 +1,16 @@
 """What a plan depends on besides the request: the data, the weights, the machine; all that is timed is timed here, once."""
 
-import contextlib
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Parameter, functional
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
@@ -19,7 +19,6 @@ from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.images.augment import Augmentation
-from vitral.images.decode import Pixels
 from vitral.images.detail import detail_side
 from vitral.machine import memory_bytes
 from vitral.models.cost import count_macs, count_parameters
@@ -214,7 +213,7 @@ def look(data: DataSet, *, sized: bool, timed: bool) -> Facts:
         timed: Whether the network is to be chosen, by the machine's speed and the detail that the images show.
     """
     train = data.splits["train"]
-    side, detail = median_detail(train) if timed else (median_side(train) if sized else None, None)
+    side, detail = median_sides(train, detailed=timed) if sized or timed else (None, None)
     return Facts(
         data=DataFacts(
             images=len(train),
@@ -254,24 +253,18 @@ def look_at_machine(*, timed: bool = False) -> MachineFacts:
     )
 
 
-def median_side(train: Source) -> float:
-    """Return the shorter side, in pixels, of the middle one of some images."""
-    return float(np.median([min(pixels.shape[:2]) for pixels in _sampled(train)]))
+def median_sides(train: Source, *, detailed: bool) -> tuple[float, float | None]:
+    """Return the shorter side, in pixels, of the middle one of some images, and the side at which it shows as much.
 
-
-def median_detail(train: Source) -> tuple[float, float | None]:
-    """Return the same, and the side at which the middle one shows as much; None where most were not enlarged."""
+    The latter is None where most were not enlarged, or where `detailed` is false.
+    """
     own, shown = [], []
-    for pixels in _sampled(train):
+    for index in np.linspace(0, len(train) - 1, min(len(train), SAMPLED_IMAGES)).astype(int):
+        pixels = train.image(int(index))
         own.append(min(pixels.shape[:2]))
-        shown.append(detail_side(pixels, SIZES) or np.inf)  # of one that was not enlarged, whatever its own size
+        shown.append((detail_side(pixels, SIZES) if detailed else None) or np.inf)  # whatever its own size
     side, detail = float(np.median(own)), float(np.median(shown))
     return side, detail if detail < side else None
-
-
-def _sampled(train: Source) -> Iterator[Pixels]:
-    indices = np.linspace(0, len(train) - 1, min(len(train), SAMPLED_IMAGES)).astype(int)
-    return (train.image(int(index)) for index in indices)
 
 
 def usable_bytes(device: torch.device) -> int | None:
@@ -315,7 +308,8 @@ def measure(
         scored: Images on which the run is scored, some of which are timed with a budget; None for none.
     """
     within = None if budget_seconds is None else MEASURING_SHARE * budget_seconds
-    with _same_random_state(classifier):
+    device = next(classifier.model.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         probe = _Probe(classifier, recipe)
         most = max(FEWEST, min(PROBE_IMAGES, int(PROBE_MACS // count_macs(classifier.model.config))))
         few = FEWEST if within is not None else most
@@ -346,40 +340,33 @@ def time_images(classifier: Classifier, source: Source, seconds: float) -> float
     return cost if enough or len(source) <= WARM_IMAGES else an_image(WARM_IMAGES + MORE_IMAGES)
 
 
-@contextlib.contextmanager
-def _same_random_state(classifier: Classifier) -> Iterator[None]:
-    device = next(classifier.model.parameters()).device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-
-
 class _Probe:
     """Steps of a copy of all that a run trains, on so many empty images."""
 
     def __init__(self, classifier: Classifier, recipe: Recipe) -> None:
         self.recipe, self.task = recipe.with_changes(PLAIN), classifier.task
-        self.num_classes = len(classifier.class_names or ())
+        self.num_classes = len(classifier.class_names)
         model = copy.deepcopy(classifier.model)
         adapt(model, recipe.adaptation, seed=0)
         training_mode(model)
         normalize = classifier.preprocessing.normalize
-        context = Context(tuple(classifier.class_names), normalize)
-        self.step = Step(build_method(model, self.recipe, self.task, context), self.recipe, normalize)
+        self.method = build_method(model, self.recipe, self.task, Context(tuple(classifier.class_names), normalize))
+        self.step = Step(self.method, self.recipe, normalize)
 
     def batch(self, count: int) -> Batch:
         """Return a batch of empty images, in every view and with as many of further sources as a whole batch would have."""
-        method, recipe = self.step.method, self.recipe
-        views = method.views(recipe)
+        recipe, views = self.recipe, self.method.views(self.recipe)
         partner = mixes(recipe.mixing) and any(view.mixed for view in views)
         labels = self.task.encode([self.task.label([0])] * (count + partner), self.num_classes)
         extra = {}
-        for name, source in method.sources(recipe).items():
+        for name, source in self.method.sources(recipe).items():
             further = max(1, round(count * source.batch_size / recipe.batch_size))
             extra[name] = self._empty(further, source.views, torch.full((further,), -1))
         return replace(self._empty(count, views, labels, partner=partner), extra=extra)
 
     def _empty(self, count: int, views: Sequence[View], labels: Targets, *, partner: bool = False) -> Batch:
-        images = torch.zeros(count + partner, 3, *self.step.method.network.image_size, dtype=torch.uint8)
+        network = self.method.network
+        images = torch.zeros(count + partner, 3, *network.image_size, dtype=torch.uint8)
         more = (images,) * (len(views) - 1)
         return Batch(images, labels, torch.arange(len(images)), partner=partner, more=more, erasing=(0.0,) * len(views))
 
@@ -401,7 +388,7 @@ class _Probe:
 
     def update_seconds(self) -> float:
         """Return the seconds of an update by gradients that are there; the copy is of no use afterwards."""
-        for parameter in self.step.method.module.parameters():
+        for parameter in self._parameters():
             if parameter.requires_grad:
                 parameter.grad = torch.ones_like(parameter)
 
@@ -412,9 +399,13 @@ class _Probe:
         update()  # which makes its state
         return timed(update, self.step.device)
 
+    def _parameters(self) -> list[Parameter]:
+        module = self.method.module
+        return list(module.parameters())
+
     def fixed_bytes(self) -> int:
         """Return what weights, gradients and optimizers take, whatever the batch."""
-        parameters = list(self.step.method.module.parameters())
+        parameters = self._parameters()
         learned = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         return learned * STATE_BYTES + (sum(p.numel() for p in parameters) - learned) * WEIGHT_BYTES
 
@@ -428,7 +419,7 @@ def _saved_bytes(step: Callable[[], None]) -> int:
         kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with saved_tensors_hooks(note, lambda tensor: tensor):
         step()
     return sum(kept.values())
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import Provenance
 from vitral.data.source import DataSet, Source
@@ -14,7 +13,7 @@ from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.naming import describe
 from vitral.tasks.task import Figure, Task
-from vitral.training.choose.draft import Draft
+from vitral.training.choose.draft import Draft, why_no_first
 from vitral.training.clock import Clock, Schedule
 from vitral.training.facts import Facts
 from vitral.training.plan import Attempt, Cost, Plan, attempt_folder
@@ -157,14 +156,7 @@ class Run:
     @property
     def why_no_first(self) -> str:
         """Why the run has no first classifier before it trains; empty if it has one."""
-        if self.kind != "fine-tune" or self.plan.exactly:
-            return "a recipe was named, and what it trains is delivered"
-        if not self.request.baselines:
-            return f"no simple classifier is fitted with {argument('baselines', False)}"
-        method = self.recipe.method
-        if not self.task.closed_form or not method.uses_labels:
-            return "there is one only where every image has one class, and the network learns those"
-        return ""
+        return why_no_first(self.request, self.plan, self.task)
 
     def attempt_folder(self, attempt: Attempt) -> Path:
         """Return where an attempt keeps what it makes."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from vitral.advice import argument
 from vitral.training.choose import network
 from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
-from vitral.training.choose.draft import Draft
+from vitral.training.choose.draft import Draft, why_no_first
 from vitral.training.choose.layout import fit_machine
 from vitral.training.choose.length import fit_length
 from vitral.training.choose.network import ChosenNetwork
@@ -37,7 +37,7 @@ def decide(draft: Draft, facts: Facts) -> Plan:
     if facts.measured is None:
         return plan
     plan, cost = _laid_out(replace(plan, image_seconds=facts.measured.image_seconds), facts)
-    if _judges_nothing(draft, facts):
+    if not facts.data.judged and not why_no_first(draft.request, plan, facts.task):
         return replace(plan, why_none=UNJUDGED, reasons=(*plan.reasons, UNJUDGED))
     if _may_try_several(draft, facts):
         plan = _with_attempts(plan, draft, facts, cost)
@@ -53,10 +53,7 @@ def decide(draft: Draft, facts: Facts) -> Plan:
 def _before_measured(draft: Draft, facts: Facts, option: Mapping[str, object] | None = None) -> Plan:
     """Return the plan as far as it does not depend on what the network was measured to take.
 
-    Args:
-        draft: What the choices begin from.
-        facts: Data, weights and machine as they are.
-        option: What the only attempt changes in the recipe; no line explains what it replaces.
+    `option` is what the only attempt changes in the recipe; no line explains what it replaces.
     """
     chosen = _network(draft, facts) if draft.needs_network else None
     start, origin, reasons = _start(draft, chosen)
@@ -78,13 +75,6 @@ def _laid_out(plan: Plan, facts: Facts) -> tuple[Plan, Cost]:
     return replace(plan, recipe=recipe, cost=cost, reasons=(*plan.reasons, *why)), cost
 
 
-def _judges_nothing(draft: Draft, facts: Facts) -> bool:
-    """Tell whether a run that has a first classifier has no images by which to compare a trained network."""
-    request, data, method = draft.request, facts.data, draft.in_full.method
-    unnamed = request.kind == "fine-tune" and not (draft.recipe_named or request.exactly)
-    return unnamed and request.baselines and facts.task.closed_form and method.uses_labels and not data.judged
-
-
 def _may_try_several(draft: Draft, facts: Facts) -> bool:
     """Tell whether several attempts may be made: request, data and memory leave more than one."""
     request = draft.request
@@ -98,12 +88,23 @@ def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
     options = choose_attempts(
         facts, plan.recipe, cost.images_per_second, finer=finer, overridden=draft.request.overridden
     )
-    budget = draft.request.budget_seconds
+    budget, patience = draft.request.budget_seconds, rounded(PATIENCE_SECONDS)
     if not options:
-        why = _why_none(budget, cost)
+        why = (
+            f"All weights would learn for about {rounded(cost.seconds)} here, which is longer than the {patience} that a run "
+            f"takes unasked: {argument('time')} says how long it may take."
+            if budget is None
+            else f"Too few updates could be made in {rounded(budget)} to learn anything."
+        )
         return replace(plan, why_none=why, reasons=(*plan.reasons, why))
     if len(options) == 1:
-        return _with_one(plan, options[0], draft, facts)
+        why = (
+            f"One way to learn is tried, for several would train for more than {patience}; with {argument('time')} more are "
+            "tried where it has room for them"
+            if budget is None
+            else "There is time for one way to learn"
+        )
+        return _with_one(plan, options[0], draft, facts, why)
     return replace(
         plan,
         attempts=tuple(option.attempt(plan.recipe) for option in options),
@@ -112,16 +113,7 @@ def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
     )
 
 
-def _why_none(budget_seconds: float | None, cost: Cost) -> str:
-    if budget_seconds is not None:
-        return f"Too few updates could be made in {rounded(budget_seconds)} to learn anything."
-    return (
-        f"All weights would learn for about {rounded(cost.seconds)} here, which is longer than the {rounded(PATIENCE_SECONDS)} "
-        f"that a run takes unasked: {argument('time')} says how long it may take."
-    )
-
-
-def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts) -> Plan:
+def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts, why: str) -> Plan:
     """Return the plan of a run with a single attempt: its recipe is that attempt's from the beginning, in its lines, too."""
     single, cost = _laid_out(_before_measured(draft, facts, option.changes), facts)
     return replace(
@@ -129,17 +121,8 @@ def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts) -> Plan:
         attempts=(Attempt(TRAINED, single.recipe, option.reason, from_probe=option.from_probe),),
         image_seconds=plan.image_seconds,
         cost=replace(cost, seconds=COST[option.name] * cost.seconds),
-        reasons=(*single.reasons, _why_one(option, draft.request.budget_seconds)),
+        reasons=(*single.reasons, f"{why}: {option.name} ({option.reason})."),
     )
-
-
-def _why_one(option: Option, budget_seconds: float | None) -> str:
-    named = f"{option.name} ({option.reason})"
-    if budget_seconds is not None:
-        return f"There is time for one way to learn: {named}."
-    patience = rounded(PATIENCE_SECONDS)
-    why = f"for several would train for more than {patience}; with {argument('time')} more are tried where it has room for them"
-    return f"One way to learn is tried, {why}: {named}."
 
 
 def _start(draft: Draft, chosen: ChosenNetwork | None) -> tuple[str, Origin, list[str]]:

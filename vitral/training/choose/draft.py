@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from vitral.advice import argument
 from vitral.errors import RecipeError
 from vitral.models.catalog import list_models
-from vitral.training.plan import ChosenStart
+from vitral.tasks.task import Task
+from vitral.training.plan import ChosenStart, Plan
 from vitral.training.request import Request
 from vitral.training.settings.recipe import Recipe, load_recipe
 from vitral.training.settings.recipe_network import ANY_CLASSES, DEFAULT_MODEL, SHAPE, network_config
@@ -116,3 +117,15 @@ def _check_shape(draft: Draft, recipe: Recipe) -> None:
             f"'{draft.source}' is trained in its own shape, so '{keys[0]}' cannot be set; leave it out, or begin from random "
             f"weights with a model's name, such as {argument('source', DEFAULT_MODEL)}."
         )
+
+
+def why_no_first(request: Request, plan: Plan, task: Task) -> str:
+    """Return why a run has no first classifier before it trains; empty if it has one."""
+    method = plan.recipe.method
+    if request.kind != "fine-tune" or plan.exactly:
+        return "a recipe was named, and what it trains is delivered"
+    if not request.baselines:
+        return f"no simple classifier is fitted with {argument('baselines', False)}"
+    if not task.closed_form or not method.uses_labels:
+        return "there is one only where every image has one class, and the network learns those"
+    return ""
