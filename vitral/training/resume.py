@@ -32,7 +32,7 @@ from vitral.training.records.run_file import (
 )
 from vitral.training.records.run_folder import BASELINES_FILE, FIRST_FILE
 from vitral.training.request import FUNCTIONS, Request
-from vitral.training.settings.recipe import Recipe, first_difference, load_recipe, may_change
+from vitral.training.settings.recipe import first_difference, load_recipe, may_change
 
 SAME = ("source", "sweep", "classes", "model", "recipe", "image_size", "seed")  # what a run that continues keeps
 RESUMED = "resumed_with"  # in run.json: other means than those it began with
@@ -89,14 +89,15 @@ def continued(request: Request) -> Continued:
     chosen = stored_start(folder) if plan is None else plan.chosen
     if stored.sweep:
         plan = None  # of the run with the best rate; the sweep reads each run's
-    if plan is not None and not states(folder, plan) and (changed or not plan.attempts):
+    elif plan is not None and not states(folder, plan) and (changed or not plan.attempts):
         plan = None
+    elif plan is not None:
+        plan = with_settings(plan, new)
+    stored = _seen_from_here(stored)
     merged = replace(
         stored,
-        data=request.data if request.data is not None else _data_from(stored.where, stored.data),
-        source=_path_from(stored.where, stored.source),
-        recipe=_path_from(stored.where, stored.recipe),
-        overrides=_last_of_each((*stored.overrides, *request.overrides)),
+        data=stored.data if request.data is None else request.data,
+        overrides=tuple({_key(change): change for change in (*stored.overrides, *request.overrides)}.values()),
         time=stored.time if request.time is None else request.time,
         skip_bad_images=request.skip_bad_images or stored.skip_bad_images,
         baselines=request.baselines and stored.baselines,
@@ -107,8 +108,6 @@ def continued(request: Request) -> Continued:
         data_changed=request.data_changed,
         offline=request.offline,
     )
-    if plan is not None:
-        plan = with_settings(plan, new)
     retry = more_time or any(_key(change) == "steps" for change in request.overrides)
     return Continued(merged, plan, seconds, more_time, retry, chosen)
 
@@ -242,7 +241,9 @@ def _check_same(folder: Path, plan: Plan | None, stored: Request, request: Reque
         began = argument(name, was) if was not in (None, False) else f"no {argument(name)}"
         raise TrainingError(f"The run in '{folder}' began with {began}; it cannot go on with {argument(name, now)}.")
     for change in new:
-        if _key(change) in may_change() or (plan is not None and _changes_nothing(plan.recipe, change)):
+        if _key(change) in may_change():
+            continue
+        if plan is not None and first_difference(plan.recipe.changed([change]), plan.recipe) is None:
             continue
         raise TrainingError(
             f"The run in '{folder}' did not begin with {argument('overrides', [change])}; it cannot go on with it."
@@ -261,10 +262,6 @@ def _is_planned(plan: Plan | None, name: str, value: object) -> bool:
         recipe = load_recipe(str(value))
         return any(first_difference(recipe, attempt.recipe) is None for attempt in plan.attempts)
     return bool(plan.start == value if name in ("source", "model") else getattr(plan.recipe, name) == value)
-
-
-def _changes_nothing(recipe: Recipe, change: str) -> bool:
-    return first_difference(recipe.changed([change]), recipe) is None
 
 
 def _compare_machines(folder: Path, listener: Listener) -> None:
@@ -288,22 +285,17 @@ def _compare_machines(folder: Path, listener: Listener) -> None:
         )
 
 
-def _last_of_each(changes: Sequence[str]) -> tuple[str, ...]:
-    return tuple({_key(change): change for change in changes}.values())
-
-
 def _key(change: str) -> str:
     return change.partition("=")[0].strip()
 
 
-def _data_from(where: str, name: str | None) -> str | None:
-    """Return a name of data as it is from here; it may hold a path, or be none."""
-    return name if name is None or not where or Path(where) == Path.cwd() else seen_from_here(name, where)
-
-
-def _path_from(where: str, name: str | None) -> str | None:
-    """Return a name as it is from here: a path is relative to where the command was given."""
-    if name is None or not where or Path(where) == Path.cwd():
-        return name
-    there = Path(where, name)
-    return str(there) if there.exists() else name
+def _seen_from_here(stored: Request) -> Request:
+    """Return a request with its paths as they are from here: they are relative to where the command was given."""
+    where, paths = stored.where, {}
+    if not where or Path(where) == Path.cwd():
+        return stored
+    for name in ("source", "recipe"):
+        path = getattr(stored, name)
+        if path is not None and Path(where, path).exists():
+            paths[name] = str(Path(where, path))
+    return replace(stored, data=None if stored.data is None else seen_from_here(stored.data, where), **paths)

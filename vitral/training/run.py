@@ -81,28 +81,23 @@ def run_request(
 
 
 def carry_out(session: Session) -> RunResult:
-    """Plan a session as one run, or read its plan, and carry it out."""
-    return execute(prepare(session))
-
-
-def execute(whole: Run) -> RunResult:
-    """Carry out a plan: the first classifier, each attempt, then scores and diagnosis of the best."""
+    """Plan a session as one run, or read its plan; make the first classifier and each attempt; score and diagnose the best."""
+    whole = prepare(session)
     _announce(whole)
-    resumed = whole.session.plan is not None and not whole.request.data_changed
+    resumed = session.plan is not None and not whole.request.data_changed
     run, scoring = within_time(whole, whole.plan.validation if resumed else None)
     continues = run.request.resume and bool(distributed.broadcast(states(run.folder, run.plan)))
     _check_possible(run, scoring, continues=continues)
-    further = open_further(
-        run.recipe, run.data.class_names, skip_bad_images=run.request.skip_bad_images, listener=run.listener
-    )
+    names, skip, preprocessing = run.data.class_names, run.request.skip_bad_images, run.classifier.preprocessing
+    further = open_further(run.recipe, names, skip_bad_images=skip, listener=run.listener)
     batches = training_batches(
         run.splits["train"],
         run.recipe,
-        image_size=run.classifier.model.image_size,
+        image_size=run.model.image_size,
         augmentation=run.plan.augmentation,
         task=run.task,
-        num_classes=len(run.data.class_names),
-        fill=run.classifier.preprocessing.mean_colour,
+        num_classes=len(names),
+        fill=preprocessing.mean_colour,
         further=further,
         listener=run.listener,
     )
@@ -120,12 +115,7 @@ def execute(whole: Run) -> RunResult:
 def _written_down(whole: Run, run: Run, scoring: Scoring, batches: TrainingBatches, further: Further) -> Run:
     """Write plan and description, once the data are known to be the run's; return the run with the plan as written.
 
-    Args:
-        whole: The run before its images were cut to its time.
-        run: The run.
-        scoring: What it validates and scores.
-        batches: Training images by step.
-        further: What its method learns from besides its data.
+    `whole` is the run before its images were cut to its time, and `further` what its method learns from besides its data.
     """
     folder, session = run.folder, run.session
     beside = further if run.judging is None else {**further, JUDGING: run.judging}
@@ -148,11 +138,6 @@ def _try_first(run: Run, scoring: Scoring, *, continues: bool) -> tuple[FirstCla
     """Return the first classifier, and why nothing is trained after it; empty where the run goes on with training.
 
     Where the time is over before there is anything, a small one is made all the same: late is better than nothing.
-
-    Args:
-        run: The run.
-        scoring: What it validates and scores.
-        continues: Whether it goes on with a training that was stopped.
     """
     if run.why_no_first:
         return None, ""

@@ -128,6 +128,11 @@ class Run:
         return self.data.splits
 
     @property
+    def model(self) -> Model:
+        """The network in its starting state."""
+        return self.classifier.model
+
+    @property
     def source(self) -> str:
         """Where the weights come from, for people."""
         return self.classifier.provenance.source
@@ -178,7 +183,7 @@ class Run:
 
     def lines(self) -> list[str]:
         """Return what the data are, the network, and every setting with its reason, a line each."""
-        model, data = self.classifier.model, self.data
+        model, data = self.model, self.data
         alone = self.request.quick or self.plan.why_none
         counts = ", ".join(f"{name} {count}" for name, count in data.counts().items())
         return [
@@ -197,7 +202,7 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
-        model, data, plan = self.classifier.model, self.data, self.plan.to_json()
+        model, data, plan = self.model, self.data, self.plan.to_json()
         names = ("recipe", "augmentation", "reasons", "attempts", "cost")
         return {
             "kind": self.kind,

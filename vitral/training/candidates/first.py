@@ -290,7 +290,7 @@ def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearMode
 
 
 def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Described | None) -> LinearModel:
-    model = copy.deepcopy(run.classifier.model).cpu().eval()
+    model = copy.deepcopy(run.model).cpu().eval()
     _set_head(model, probe, described.labels)
     left_out = _left_out_right(probe, described)[: 0 if run.plan.learned and judged is not None else None]
     return _judged(run, PROBE, model, left_out, None if judged is None else judged.features, judged)

@@ -140,7 +140,7 @@ class _Attempts:
         trained = choice is None or choice.best == best.name
         classifier = self._delivered(best) if trained else self._first().load().to(training_device())
         training = TrainingResult(
-            model=classifier.model if trained else self.networks.get(best.name, self.run.classifier.model),
+            model=classifier.model if trained else self.networks.get(best.name, self.run.model),
             steps=record.steps,
             best_step=record.best_step,
             best_accuracy=record.best_accuracy,
@@ -302,7 +302,7 @@ class _Attempts:
         return TOO_LARGE
 
     def _trained(self, attempt: Attempt, pacer: Pacer) -> TrainingResult:
-        run, recipe, model, batches = self.run, attempt.recipe, self.run.classifier.model, self.batches
+        run, recipe, model, batches = self.run, attempt.recipe, self.run.model, self.batches
         if run.plan.several:
             model = copy.deepcopy(model)
             self.listener(Message(f"{attempt.title}: {attempt.reason}."))
