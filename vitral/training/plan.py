@@ -47,12 +47,7 @@ class Cost:
     update_share: float = 0.0
 
     def sentence(self, budget_seconds: float | None, reading_seconds: float = 0.0) -> str:
-        """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it.
-
-        Args:
-            budget_seconds: What the command may take; None for as long as it needs.
-            reading_seconds: What it took until the data were read.
-        """
+        """Return the expectation as one line for the user; what a budget leaves after reading may cut the run short."""
         length, cut = f"about {rounded(self.seconds)} of training", ""
         if budget_seconds is not None and budget_seconds - reading_seconds < self.seconds:
             length = f"as much training as the {rounded(budget_seconds)} of {argument('time')} have room for,"

@@ -173,12 +173,6 @@ def request_of(
 ) -> Request:
     """Return the request of a call from Python, where names may be paths and the budget may come under its older name.
 
-    Args:
-        kind: "fine-tune" or "pre-train".
-        time: The budget.
-        budget_seconds: The older name of `time`.
-        given: The other fields of the request.
-
     Raises:
         RecipeError: The time is no duration, or was given twice.
     """

@@ -115,9 +115,7 @@ def continued(request: Request) -> Continued:
 def with_settings(plan: Plan, changes: Sequence[str]) -> Plan:
     """Return a plan of another length, or with other settings that may change without another network being learned.
 
-    Args:
-        plan: The run's plan.
-        changes: KEY=VALUE; those of other settings are left out.
+    Of the changes, KEY=VALUE, those of other settings are left out.
     """
     changes = [change for change in changes if _key(change) in may_change()]
     if not changes:
@@ -157,15 +155,7 @@ def has_unused_time(folder: Path, plan: Plan | None) -> bool:
 def check_data_and_machine(
     folder: Path, plan: Plan, data: DataSet, further: Further, *, changed: bool, listener: Listener
 ) -> None:
-    """Refuse to continue on other data, or note those if the user allows them; warn of other means.
-
-    Args:
-        folder: The run folder.
-        plan: The run's plan.
-        data: The data as they are now.
-        further: What the method learns from besides the run's data.
-        changed: Whether the user allows that the data changed.
-        listener: Receives the warnings.
+    """Refuse to continue on other data, or note those if the user allows that they changed; warn of other means.
 
     Raises:
         TrainingError: The data changed and the user did not allow it.
@@ -190,12 +180,7 @@ def check_data_and_machine(
 def note_request(folder: Path, plan: Plan, command: Request, *, more_time: bool, retry: bool) -> None:
     """Write into a run's folder what the command that continues with it changed, in the main process.
 
-    Args:
-        folder: The run folder.
-        plan: The run's plan.
-        command: The request, merged with what the folder kept.
-        more_time: Whether the command gives the run more time.
-        retry: Whether attempts that were given up are tried again.
+    `command` is merged with what the folder kept; with `retry` attempts that were given up are tried again.
     """
     if retry:
         forget_outcomes(folder, plan)

@@ -29,14 +29,7 @@ KEYS = ("adaptation.", "optimizer.", "steps", "epochs")  # of a recipe: who sets
 
 @dataclass(frozen=True)
 class Option:
-    """What one of several attempts would be.
-
-    Attributes:
-        name: What it is called.
-        changes: What it changes in the run's recipe, by key.
-        share: Its share of the time for training, 0 to 1.
-        reason: What learns.
-    """
+    """What one of several attempts would be: see `Attempt`; `changes` are in the run's recipe, by key."""
 
     name: str
     changes: Mapping[str, object]
@@ -143,10 +136,7 @@ def _without_budget(possible: Sequence[str], fits: Callable[[Sequence[str]], boo
 def finer_size(facts: Facts, recipe: Recipe, cost: Cost) -> int | None:
     """Return the side of larger images that are worth a try, pixels; None where they show no more, or there is no room.
 
-    Args:
-        facts: Data, weights and machine.
-        recipe: The run's recipe, with the size of its images.
-        cost: What the run costs at that size.
+    `cost` is what the run costs at the recipe's own size.
     """
     own, usable = recipe.image_size or own_size(facts), facts.machine.usable_bytes
     finer = fitting_size(facts.known_weights.config, round(FINER_SIDE * own))

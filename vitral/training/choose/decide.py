@@ -26,10 +26,6 @@ def decide(draft: Draft, facts: Facts) -> Plan:
 
     Without `facts.measured`, which needs the network, only what does not depend on it: no layout, no attempts.
 
-    Args:
-        draft: What the choices begin from.
-        facts: Data, weights and machine as they are.
-
     Raises:
         RecipeError: A value that was set does not go with what was chosen, or without a time budget the run would take years.
     """

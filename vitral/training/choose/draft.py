@@ -60,12 +60,9 @@ class Draft:
     @property
     def begins_freely(self) -> bool:
         """Whether nothing in the request means a network, so that a start may be chosen."""
-        open_to_any = self.request.kind == "fine-tune" and not self.recipe_named and self.chosen is None
-        return (
-            open_to_any
-            and self.source is None
-            and not any(key.startswith(NETWORK_KEYS) for key in self.request.overridden)
-        )
+        unnamed = self.source is None and self.chosen is None and not self.recipe_named
+        keys = self.request.overridden
+        return self.request.kind == "fine-tune" and unnamed and not any(key.startswith(NETWORK_KEYS) for key in keys)
 
     @property
     def needs_network(self) -> bool:
@@ -81,9 +78,7 @@ class Draft:
 def draft_of(request: Request, chosen: ChosenStart | None = None) -> Draft:
     """Return a request with its recipe, read once, every value that the request sets checked.
 
-    Args:
-        request: What the command was given, completed by what the folder of a run that continues keeps.
-        chosen: The start that was chosen; None where one was named, or before that.
+    `chosen` is the start that was chosen; None where one was named, or before that.
 
     Raises:
         RecipeError: No such recipe, an unknown key or an impossible value, or a shape of a network that comes trained.

@@ -9,11 +9,7 @@ from vitral.training.settings.recipe import Recipe
 
 
 def fit_machine(recipe: Recipe, facts: Facts) -> tuple[Recipe, Cost, list[str]]:
-    """Return the recipe as this machine can carry it out, what that will cost, and the reason for what is not as it was.
-
-    Args:
-        recipe: The settings, its length in steps.
-        facts: Machine and budget, and what steps of the network take.
+    """Return a recipe, its length in steps, as this machine can carry it out, the cost, and why what changed is not as it was.
 
     Raises:
         RecipeError: Without a time budget the run would take years.

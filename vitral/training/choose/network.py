@@ -83,12 +83,7 @@ class ChosenNetwork:
 
 
 def choose_network(facts: Facts, size: int | None = None) -> ChosenNetwork:
-    """Return the network, and the size of the images.
-
-    Args:
-        facts: Data and machine.
-        size: The only size that the images may have, pixels; None where it is to be chosen.
-    """
+    """Return the network, and the size of the images in pixels; that is `size`, where one is given."""
     fitting = _sizes(detail(facts)) if size is None else [size]
     model, why_model = _model(facts, fitting[0])
     chosen, why_size = _size(facts, model, fitting)
@@ -146,14 +141,8 @@ def fit_recipe(
 ) -> tuple[Recipe, list[str]]:
     """Return the recipe for a network that was chosen, and the reason for mixing.
 
-    What the user set of it stays, but for how images vary: that is to be laid over what suits the data and the network.
-
-    Args:
-        recipe: The recipe with what the user set.
-        facts: Data and machine.
-        network: Network and size, also where the user set the size.
-        augmentation: What suits the data.
-        overridden: The keys that the user set.
+    What the user set, by the keys in `overridden`, stays, but for how images vary: that is to be laid over what suits the
+    data, which is `augmentation`, and the network.
     """
     images = facts.data.an_epoch
     batch = recipe.batch_size if "batch_size" in overridden else batch_of(images)

@@ -192,13 +192,7 @@ def _size(facts: Facts) -> tuple[int, str]:
 
 
 def image_size(own: int, side: float, *, on_gpu: bool) -> tuple[int, str]:
-    """Return the size of the images that a pre-trained network is used on, pixels, and why.
-
-    Args:
-        own: The network's own size, pixels.
-        side: The images' shorter side, pixels.
-        on_gpu: Whether it learns on a GPU.
-    """
+    """Return at which size a pre-trained network of its own size is used on images of a shorter side, pixels, and why."""
     if side < RULE_SMALL:
         return min(own, SMALL_SIZE), f"they are only {side:.0f} themselves"
     if not on_gpu:
@@ -209,13 +203,7 @@ def image_size(own: int, side: float, *, on_gpu: bool) -> tuple[int, str]:
 
 
 def length(images: int, *, on_gpu: bool, batch: int | None = None) -> tuple[int, int, str]:
-    """Return how long training on so many images is: images of a step, updates, and why no more or fewer.
-
-    Args:
-        images: The training images.
-        on_gpu: Whether it learns on a GPU.
-        batch: Images of a step, if they are given.
-    """
+    """Return how long training on so many images is: images of a step, which may be given, updates, and why so many."""
     rule = STEPS[0] if images < SMALL_SET else STEPS[1] if images < LARGE_SET else STEPS[2]
     batch = batch or min(RULE_BATCH if on_gpu else CPU_BATCH, max(8, images // 4))
     most = (GPU_PASSES if on_gpu else CPU_PASSES) * images

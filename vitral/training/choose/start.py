@@ -102,12 +102,7 @@ def most_megabytes(seconds: float) -> float:
 
 
 def choose_start(starts: Sequence[Start], facts: Facts) -> Start | None:
-    """Return the start that pays best; None if none does.
-
-    Args:
-        starts: that can be had: those in the cache, or those that are small enough to fetch.
-        facts: Data, machine, and the time that is left.
-    """
+    """Return the start that pays best of those that can be had; None if none does."""
     paying = [start for start in starts if _pays(start, facts)]
     for kind in KINDS:
         if of_kind := [start for start in paying if start.metric == kind]:
@@ -154,12 +149,7 @@ def why_start(chosen: Start, facts: Facts) -> str:
 
 
 def why_compared(figures: Sequence[tuple[Start, float]], images: int) -> str:
-    """Return in one line why a start was chosen that was compared with another: the first of both.
-
-    Args:
-        figures: the share of images that each start's probe is right about, 0 to 1, the chosen one first.
-        images: that the probes were fitted on.
-    """
+    """Return in one line why the first of several starts was chosen, by the share of images that each one's probe got right."""
     said = ", ".join(f"{start.name} {figure:.1%}" for start, figure in figures)
     best = figures[0][0].name
     return f"Start: {best}, by linear probes of two on {images:,} training images, each left out of its fit: {said}."
@@ -173,10 +163,7 @@ def better(figures: Sequence[tuple[Start, float]]) -> list[tuple[Start, float]]:
 def where_from(chosen: Start, *, fetching: bool, other: Start | None = None) -> str:
     """Return in one line where a start comes from, with size and licence.
 
-    Args:
-        chosen: the start.
-        fetching: whether what is not here is fetched, and not only spoken of.
-        other: what it would be compared with, if both were here.
+    Where nothing is fetched the line speaks of what would be, and of the other start that it would be compared with.
     """
     if chosen.cached:
         return f"  It is in the cache: {chosen.described()}."

@@ -166,31 +166,14 @@ def opened(
 
 
 def looked_at(request: Request, *, started: float | None = None, verify: bool = True, listener: Listener) -> Session:
-    """Return what `opened` gives, without having a folder: nothing is written, and no published weights are fetched.
-
-    Args:
-        request: What the command was given.
-        started: `time.monotonic()` when the command began; None for now.
-        verify: Whether images are decoded beforehand.
-        listener: Receives messages and progress.
-
-    Raises:
-        VitralError: Bad input, by kind; one line that names the thing.
-    """
+    """Return what `opened` gives, without having a folder: nothing is written, and no published weights are fetched."""
     checked = _check(request, started, listener)
     data = checked.read(verify=verify)
     return checked.session(request.out or RUNS / data.name, data, fetching=False)
 
 
 def part_of(session: Session, request: Request, folder: Path, data: DataSet) -> Session:
-    """Return the session of a run that is part of a command, in a folder of its own; it continues a run that is there.
-
-    Args:
-        session: The command's.
-        request: What is requested of the run.
-        folder: Its folder.
-        data: What it learns.
-    """
+    """Return the session of a run that is part of a command, in a folder of its own; it continues a run that is there."""
     plan = read_plan(folder)
     if plan is not None:
         plan = with_settings(plan, request.overrides)

@@ -42,10 +42,6 @@ def load_start(draft: Draft, listener: Listener) -> Classifier | None:
     It is loaded, and the size that the request sets is tried on it, before the data are read: a slip of the hand must not cost
     the reading of a single image.
 
-    Args:
-        draft: The request with its recipe.
-        listener: Receives the download of published weights.
-
     Raises:
         WeightsError: The source cannot be loaded.
         ModelError: The network cannot take the size.

@@ -51,14 +51,7 @@ class _Search:
 def find_start(draft: Draft, data: DataSet, facts: Facts, clock: Clock, listener: Listener, *, fetching: bool) -> Found:
     """Return the start for a request that leaves it open, and its weights; those are fetched if they are not here.
 
-    Args:
-        draft: The request with its recipe.
-        data: What to learn.
-        facts: What data and machine are.
-        clock: The command's time.
-        listener: Receives messages and progress.
-        fetching: Whether what is not on this machine is fetched; otherwise a network of the same kind stands in for it, for
-            a plan.
+    Where nothing is to be fetched, for a plan, a network of the same kind stands in for what is not on this machine.
 
     Raises:
         VitralError: An image cannot be read.
@@ -138,20 +131,15 @@ def is_free(row: Row) -> bool:
 
 
 def starts_of(listed: Sequence[Row], draft: Draft, side: float, *, cached: bool) -> list[Start]:
-    """Return published weights as starts for a run, those left out whose network cannot take the size that was asked for.
+    """Return published weights with a score as starts for a run on images of a shorter side, in pixels.
 
-    Args:
-        listed: rows that have a score.
-        draft: The request with its recipe.
-        side: the images' shorter side, pixels.
-        cached: whether they are on this machine.
+    Those are left out whose network cannot take the size that was asked for.
     """
     found = (_start(row, side, draft.recipe.image_size, cached=cached) for row in listed)
     return [start for start in found if start is not None]
 
 
 def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> Start | None:
-    """Return a row as a start; None if its network cannot take the size that was asked for."""
     config = variant(row.model)
     on_gpu = training_device().type == "cuda"
     size = asked_size or fitting_size(config, image_size(row.image_size, side, on_gpu=on_gpu)[0])
