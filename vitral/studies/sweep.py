@@ -103,7 +103,7 @@ class _Trials:
         run, scoring = within_time(prepare(replace(trial, listener=ignore)))
         if is_too_short(run, scoring):
             looking = run.clock.spent()  # which each of them does anew
-            whole = replace(run, session=replace(run.session, clock=self.session.clock))
+            whole = replace(run, clock=self.session.clock)
             refuse(whole, scoring, runs=len(self.rates) + 1, beside=looking)
 
     @functools.cached_property

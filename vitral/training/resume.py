@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from vitral import distributed, plugins, torchrun
 from vitral.advice import argument, function
@@ -276,7 +277,8 @@ def _key(change: str) -> str:
 
 def _seen_from_here(stored: Request) -> Request:
     """Return a request with its paths as they are from here: they are relative to where the command was given."""
-    where, paths = stored.where, {}
+    where = stored.where
+    paths: dict[str, Any] = {}
     if not where or Path(where) == Path.cwd():
         return stored
     for name in ("source", "recipe"):

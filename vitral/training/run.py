@@ -117,7 +117,7 @@ def _written_down(whole: Run, run: Run, scoring: Scoring, batches: TrainingBatch
 
     `whole` is the run before its images were cut to its time, and `further` what its method learns from besides its data.
     """
-    folder, session = run.folder, run.session
+    folder = run.folder
     beside = further if run.judging is None else {**further, JUDGING: run.judging}
     if run.request.resume:
         check_data_and_machine(
@@ -129,7 +129,7 @@ def _written_down(whole: Run, run: Run, scoring: Scoring, batches: TrainingBatch
         write_plan(folder, plan)
         write_description(whole, beside)
         if run.request.resume:
-            note_request(folder, plan, session.command, more_time=session.more_time, retry=session.retry)
+            note_request(folder, plan, run.command, more_time=run.more_time, retry=run.retry)
         write_training_images(folder, run.data, batches, keep=run.request.resume)
     return replace(run, plan=replace(plan, reasons=run.plan.reasons))
 

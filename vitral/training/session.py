@@ -64,68 +64,41 @@ class Session:
     validate: bool = True
 
     @property
-    def headline(self) -> Figure:
-        """The figure by which a classifier of the data is judged."""
-        return self.data.task.headline
-
-
-@dataclass(frozen=True)
-class Run:
-    """A plan with everything that it is carried out on.
-
-    Attributes:
-        session: The command at work.
-        plan: What was decided.
-        classifier: The network in its starting state, with head, size, preprocessing and class names in place.
-        judging: Other data by which its features are followed; None for those that it learns from.
-        schedule: How the time is expected to be spent; None where nothing is trained.
-    """
-
-    session: Session
-    plan: Plan
-    classifier: Classifier
-    judging: DataSet | None = None
-    schedule: Schedule | None = None
-
-    @property
-    def command(self) -> Request:
-        """What the user requested, of which the run may be a part."""
-        return self.session.command
-
-    @property
-    def request(self) -> Request:
-        """What is requested of the run."""
-        return self.session.request
-
-    @property
-    def kind(self) -> str:
-        """The command: "fine-tune" or "pre-train"."""
-        return self.request.kind
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self.session.folder
-
-    @property
-    def data(self) -> DataSet:
-        """What to learn."""
-        return self.session.data
-
-    @property
     def task(self) -> Task:
         """What a label is."""
         return self.data.task
 
     @property
     def headline(self) -> Figure:
-        """The figure by which the classifier is judged."""
-        return self.session.headline
+        """The figure by which a classifier of the data is judged."""
+        return self.task.headline
 
     @property
     def splits(self) -> Mapping[str, Source]:
         """The images by split."""
         return self.data.splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Session):
+    """A command that is planned: with everything that its plan is carried out on.
+
+    Attributes:
+        plan: What was decided.
+        classifier: The network in its starting state, with head, size, preprocessing and class names in place.
+        judging: Other data by which its features are followed; None for those that it learns from.
+        schedule: How the time is expected to be spent; None where nothing is trained.
+    """
+
+    plan: Plan
+    classifier: Classifier
+    judging: DataSet | None = None
+    schedule: Schedule | None = None
+
+    @property
+    def kind(self) -> str:
+        """The command: "fine-tune" or "pre-train"."""
+        return self.request.kind
 
     @property
     def model(self) -> Model:
@@ -135,17 +108,8 @@ class Run:
     @property
     def source(self) -> str:
         """Where the weights come from, for people."""
-        return self.classifier.provenance.source
-
-    @property
-    def clock(self) -> Clock:
-        """The run's time."""
-        return self.session.clock
-
-    @property
-    def listener(self) -> Listener:
-        """What receives messages and progress."""
-        return self.session.listener
+        provenance = self.classifier.provenance
+        return provenance.source
 
     @property
     def recipe(self) -> Recipe:
@@ -173,10 +137,12 @@ class Run:
 
     def classifier_of(self, model: Model, provenance: Provenance | None = None) -> Classifier:
         """Return the run's classifier with a network in the state that training gave it, and images at that network's size."""
+        begun = self.classifier
+        preprocessing = begun.preprocessing
         return Classifier(
             model,
-            self.classifier.preprocessing.with_size(model.image_size),
-            self.classifier.class_names,
+            preprocessing.with_size(model.image_size),
+            begun.class_names,
             provenance=provenance,
             task=self.task,
         )

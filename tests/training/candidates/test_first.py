@@ -420,7 +420,7 @@ def test_where_there_is_no_time_for_anything_a_linear_model_on_pixels_is_deliver
     assert result.evaluation.headline() == 1.0
     assert any(at_message("leaves no time for anything")(event) for event in said)
     clock = replace(result.run.clock, started=result.run.clock.started - 60)  # as on a slower machine
-    ended = replace(result, run=replace(result.run, session=replace(result.run.session, clock=clock))).at_its_end()
+    ended = replace(result, run=replace(result.run, clock=clock)).at_its_end()
     assert "longer than the" in ended.diagnosis[0].problem
     assert vitral.load(result.classifier_folder).class_names == ("dark", "light")
 

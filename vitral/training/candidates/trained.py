@@ -82,7 +82,6 @@ class _Attempts:
 
     def __init__(self, run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> None:
         self.run, self.plan, self.scoring, self.batches, self.first = run, run.plan, scoring, batches, first
-        self.more_time = run.session.more_time
         self.headline, self.listener = run.headline, run.listener
         self.compares = run.plan.several or first is not None
         self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in run.plan.attempts}
@@ -208,7 +207,7 @@ class _Attempts:
         folder = self.folders[attempt.name]
         path, planned = folder / RECIPE_FILE, attempt.recipe.steps or 0
         longer = path.is_file() and planned > (load_recipe(path).steps or 0)
-        more = self.more_time or longer
+        more = self.run.more_time or longer
         return planned > self.records[attempt.name].reached and more and not read_outcome(folder)
 
     def _left_alone(self, pending: Sequence[Attempt]) -> list[str]:
@@ -217,7 +216,7 @@ class _Attempts:
         if not self.plan.several:
             if pending or best is None:
                 return []
-            more = "" if self.more_time else f"more {argument('time')}, or "
+            more = "" if self.run.more_time else f"more {argument('time')}, or "
             steps = self.records[best.name].reached
             return [
                 f"This training is finished: it made its {steps} steps. It goes on with {more}another length by {length}."
@@ -228,7 +227,7 @@ class _Attempts:
             for attempt, outcome in outcomes
             if outcome
         ]
-        if best is not None and best not in pending and self.more_time:
+        if best is not None and best not in pending and self.run.more_time:
             lines.append(
                 f"{best.title}, the best so far, made all its steps; another length by {length} gives it more."
             )
@@ -323,7 +322,7 @@ class _Attempts:
                 folder=self.folders[attempt.name],
                 validate=run_validation(run, self.scoring.validating, self.scoring.live),
                 resume=True,
-                further=self.more_time,
+                further=run.more_time,
                 remarks=(*remarks_on(run), *remarks),
                 pacer=pacer,
                 listener=self.listener,

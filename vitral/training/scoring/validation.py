@@ -28,7 +28,7 @@ def run_validation(run: Run, source: Source | None, live: Live | None) -> Valida
         source: The images; None for none.
         live: The scores of the network's features; None for none.
     """
-    if not run.session.validate:
+    if not run.validate:
         return None
     # An untrained head is not scored.
     scored = source if method_of(run.recipe).trains_head(run.recipe) else None

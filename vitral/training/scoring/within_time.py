@@ -135,7 +135,7 @@ def to_score(run: Run, scoring: Scoring) -> Run:
     split = run.data.scored_split()
     fewer = limited(run.data, split, scoring.scored, seed=run.recipe.seed)
     data = replace(run.data, splits={**run.splits, split: fewer})
-    return replace(run, session=replace(run.session, data=data))
+    return replace(run, data=data)
 
 
 def _cut(run: Run, allowed: Allowance, there: dict[str, int]) -> str:

@@ -120,9 +120,8 @@ def prepare(session: Session) -> Run:
 
 def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:
     skip, listener = session.request.skip_bad_images, session.listener
-    return Run(
-        session, plan, classifier, open_judging(plan.recipe, session.data, skip_bad_images=skip, listener=listener)
-    )
+    judging = open_judging(plan.recipe, session.data, skip_bad_images=skip, listener=listener)
+    return Run(**(vars(session) | {"plan": plan}), classifier=classifier, judging=judging)
 
 
 def _schedule(run: Run, reading: float) -> Schedule:

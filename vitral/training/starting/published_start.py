@@ -110,7 +110,7 @@ def _choose(search: _Search) -> Found:
 
 def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     """Choose a start of some that are not here, and fetch it; the network is tried only if there is time to fetch one."""
-    facts, side = search.facts, search.facts.data.known_side
+    facts, data = search.facts, search.facts.data
     seconds = starts.seconds_of(facts)
     small = [row for row in free if row.megabytes <= starts.most_megabytes(seconds)]
     if not small:
@@ -118,7 +118,7 @@ def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     reached = answering(small)
     if not reached:
         return starts.from_scratch("no network answers, and no published start that pays is in the cache"), None
-    offered = starts_of([row for row in small if host(row) in reached], search.draft, side, cached=False)
+    offered = starts_of([row for row in small if host(row) in reached], search.draft, data.known_side, cached=False)
     chosen = starts.choose_start(offered, facts)
     if chosen is None:
         return starts.from_scratch(starts.why_not(offered, facts)), None
