@@ -39,7 +39,7 @@ def situation_of(images: int, side: float, speed: float, seconds: float | None) 
 def fitted(facts: Facts, *overrides: str) -> tuple[Recipe, list[str]]:
     """Return what fitting makes of the default recipe with some settings, and why it mixes images."""
     keys = {override.partition("=")[0] for override in overrides}
-    return fit_recipe(load_recipe("scratch", overrides), facts, choose_network(facts), Augmentation(), overridden=keys)
+    return fit_recipe(load_recipe("scratch", overrides), facts, choose_network(facts), overridden=keys)
 
 
 HANDS = situation_of(1646, 100.0, 5e10, 180.0)

@@ -13,9 +13,10 @@ from vitral.events import Event, Message
 from vitral.models.create import create_model
 from vitral.models.families import build
 from vitral.studies.finetune import finetune
+from vitral.training.choose.draft import draft_of
 from vitral.training.choose.recipe import choose_recipe, fitting_size, has_one_size
 from vitral.training.facts import Facts, Measured
-from vitral.training.settings.recipe import load_recipe
+from vitral.training.request import Request
 
 ONE_SIZE = replace(WEIGHTS.config, position="relative")
 
@@ -40,7 +41,7 @@ ONE_SIZE = replace(WEIGHTS.config, position="relative")
     ],
 )
 def test_what_is_chosen(facts: Facts, expected: dict[str, Any]) -> None:
-    recipe, reasons = choose_recipe(facts, load_recipe("finetune"))
+    recipe, reasons = choose_recipe(draft_of(Request("fine-tune", "photos", source="weights")), facts)
     found = {
         "method": recipe.adaptation.method,
         "size": recipe.image_size,

@@ -28,7 +28,7 @@ from vitral.training.loop import TrainingResult, advice_to_resume, train
 from vitral.training.methods.batches import augmentations
 from vitral.training.methods.method import method_of
 from vitral.training.optimization.precision import training_device
-from vitral.training.plan import Attempt
+from vitral.training.plan import Attempt, attempt_folder
 from vitral.training.records.attempts import (
     GIVEN_UP,
     NO_TIME,
@@ -84,7 +84,7 @@ class _Attempts:
         self.run, self.plan, self.scoring, self.batches, self.first = run, run.plan, scoring, batches, first
         self.headline, self.listener = run.headline, run.listener
         self.compares = run.plan.several or first is not None
-        self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in run.plan.attempts}
+        self.folders = {attempt.name: attempt_folder(run.folder, run.plan, attempt) for attempt in run.plan.attempts}
         read = {name: read_record(folder) for name, folder in self.folders.items()}
         self.records = distributed.broadcast({name: record for name, record in read.items() if record is not None})
         self.networks: dict[str, Model] = {}  # that this command trained, and that are as good as their records say

@@ -10,7 +10,7 @@ from vitral.training.choose.draft import Draft, why_no_first
 from vitral.training.choose.layout import fit_machine
 from vitral.training.choose.length import fit_length
 from vitral.training.choose.network import ChosenNetwork
-from vitral.training.choose.recipe import choose_recipe, fitting_size, only_method, own_size
+from vitral.training.choose.recipe import choose_recipe, only_method
 from vitral.training.clock import PATIENCE_SECONDS
 from vitral.training.facts import Facts
 from vitral.training.plan import TRAINED, Attempt, Cost, Origin, Plan
@@ -164,14 +164,13 @@ def _recipe(
 
 def _from_scratch(draft: Draft, facts: Facts, chosen: ChosenNetwork | None) -> tuple[Recipe, list[str]]:
     """Return the recipe of a run from random weights, and why; a named recipe stays as it is, the request's changes aside."""
-    recipe, augmentation = draft.recipe, facts.data.augmentation
+    recipe = draft.recipe
     if draft.recipe_named or chosen is None:
         if draft.views:
-            recipe = recipe.with_changes({"augmentation": augmentation}).changed(draft.views)
+            recipe = recipe.with_changes({"augmentation": facts.data.augmentation}).changed(draft.views)
         return recipe, [_why_size(draft)]
-    recipe, why_mixed = network.fit_recipe(
-        recipe, _seen(draft, facts), chosen, augmentation, overridden=draft.request.overridden
-    )
+    overridden = draft.request.overridden
+    recipe, why_mixed = network.fit_recipe(recipe, _seen(draft, facts), chosen, overridden=overridden)
     return recipe.changed(draft.views), [chosen.why_size, *why_mixed]
 
 
@@ -186,15 +185,8 @@ def _why_size(draft: Draft) -> str:
 def _adapting(draft: Draft, facts: Facts, option: Mapping[str, object]) -> tuple[Recipe, list[str]]:
     """Return the recipe for trained weights, and why."""
     overridden = draft.request.overridden
-    recipe, reasons = choose_recipe(
-        facts,
-        draft.recipe,
-        wanted=draft.in_full,
-        overridden={*overridden, *option},
-        several=_may_try_several(draft, facts),
-    )
-    size = fitting_size(facts.known_weights.config, recipe.image_size or own_size(facts))
-    recipe = recipe.with_changes({"image_size": size}).changed(draft.request.changes).with_changes(option)
+    recipe, reasons = choose_recipe(draft, facts, option, several=_may_try_several(draft, facts))
+    recipe = recipe.changed(draft.request.changes).with_changes(option)
     if "steps" in option:
         passes = (recipe.steps or 0) * recipe.batch_size / facts.data.images
         reasons.append(

@@ -137,19 +137,19 @@ def _time(facts: Facts) -> str:
 
 
 def fit_recipe(
-    recipe: Recipe, facts: Facts, network: ChosenNetwork, augmentation: Augmentation, *, overridden: Collection[str]
+    recipe: Recipe, facts: Facts, network: ChosenNetwork, *, overridden: Collection[str]
 ) -> tuple[Recipe, list[str]]:
     """Return the recipe for a network that was chosen, and the reason for mixing.
 
-    What the user set, by the keys in `overridden`, stays, but for how images vary: that is to be laid over what suits the
-    data, which is `augmentation`, and the network.
+    What the user set, by the keys in `overridden`, stays, but for how images vary: that is to be laid over what suits data
+    and network.
     """
     images = facts.data.an_epoch
     batch = recipe.batch_size if "batch_size" in overridden else batch_of(images)
     changes: dict[str, object] = {
         "image_size": network.size,
         "batch_size": batch,
-        "augmentation": views(augmentation, network.model),
+        "augmentation": views(facts.data.augmentation, network.model),
     }
     if not {"steps", "epochs"} & set(overridden):
         # A schedule that nearly fits the time from its first step is bent to it before it has got far.

@@ -11,6 +11,7 @@ from typing import Any
 
 from vitral.advice import argument
 from vitral.errors import ModelError
+from vitral.training.choose.draft import Draft
 from vitral.training.clock import CPU_SPEED, CUT, PATIENCE_SECONDS
 from vitral.training.facts import STATE_BYTES, Facts
 from vitral.training.settings.recipe import Recipe
@@ -44,35 +45,28 @@ METHODS = {
 
 
 def choose_recipe(
-    facts: Facts,
-    begin: Recipe,
-    *,
-    wanted: Recipe | None = None,
-    overridden: Collection[str] = (),
-    several: bool = False,
+    draft: Draft, facts: Facts, option: Collection[str] = (), *, several: bool = False
 ) -> tuple[Recipe, list[str]]:
     """Return a recipe for pre-trained weights, and why it is what it is, a line a choice.
 
+    The method and the batches that the request sets decide the rest.
+
     Args:
+        draft: The request, and the recipe whose settings hold where nothing is chosen.
         facts: Data, weights and machine.
-        begin: The recipe whose settings hold where nothing is chosen.
-        wanted: The same with what the user sets, so that the method and the batches set there decide the rest.
-        overridden: The keys that the user sets, whose own choice no line explains.
+        option: Keys that are replaced afterwards; as of those that the request sets no line explains the choice.
         several: Whether several attempts follow, so that no method is chosen here: the recipe is that of all weights.
     """
-    wanted, images = wanted or begin, facts.data.images
+    wanted, overridden, images = draft.in_full, {*draft.request.overridden, *option}, facts.data.images
     size, why_size = _size(facts)
-    batch, steps, why_length = length(
-        images,
-        on_gpu=facts.machine.has_gpu,
-        batch=wanted.batch_size if "batch_size" in overridden else None,
-    )
+    set_batch = wanted.batch_size if "batch_size" in overridden else None
+    batch, steps, why_length = length(images, on_gpu=facts.machine.has_gpu, batch=set_batch)
     method, why_method = ("full", "") if several else _method_set(wanted, overridden) or _method(facts)
     full, few = method == "full", images < SMALL_SET
     area, why_area = (0.25, "few images must be seen in many ways") if few else (0.05, "many images vary by themselves")
     changes: dict[str, object] = {
         "name": "automatic",
-        "image_size": size,
+        "image_size": fitting_size(facts.known_weights.config, size),
         "epochs": None,
         "steps": steps,
         "batch_size": batch,
@@ -103,7 +97,7 @@ def choose_recipe(
         if full and not few:
             yield {"mixing.mixup"}, f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} images and more."
 
-    return begin.with_changes(changes), [line for keys, line in reasons() if not keys & set(overridden)]
+    return draft.recipe.with_changes(changes), [line for keys, line in reasons() if not keys & overridden]
 
 
 def _heading(facts: Facts) -> str:
