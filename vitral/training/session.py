@@ -16,7 +16,7 @@ from vitral.tasks.task import Figure, Task
 from vitral.training.choose.draft import Draft, why_no_first
 from vitral.training.clock import Clock, Schedule
 from vitral.training.facts import Facts
-from vitral.training.plan import Cost, Plan
+from vitral.training.plan import Attempt, Cost, Plan, attempt_folder
 from vitral.training.request import Request
 from vitral.training.settings.recipe import Recipe
 
@@ -126,6 +126,10 @@ class Run(Session):
     def why_no_first(self) -> str:
         """Why the run has no first classifier before it trains; empty if it has one."""
         return why_no_first(self.request, self.plan, self.task)
+
+    def attempt_folder(self, attempt: Attempt) -> Path:
+        """Return where an attempt keeps what it makes."""
+        return attempt_folder(self.folder, self.plan, attempt)
 
     def with_recipe(self, recipe: Recipe) -> "Run":
         """Return the run with the recipe of what it trained."""

@@ -66,7 +66,7 @@ class Outcome:
 
 def first_outcome(run: Run, first: FirstClassifier) -> Outcome:
     """Return the first classifier as what a run delivers that trained nothing."""
-    choice = choose([first.candidate], run.headline)
+    choice = choose([first.candidate], run.data.task.headline)
     return Outcome(run, first.load().to(training_device()), None, False, choice)
 
 
@@ -84,7 +84,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     if torchrun.is_main() and not outcome.is_saved:  # before all else: no figure is worth a trained network
         save(outcome.described({}), folder)
     if choice is not None and len(choice.candidates) > 1:
-        run.listener(Message(choice.sentence(run.headline)))
+        run.listener(Message(choice.sentence(run.data.task.headline)))
     if split == TEST and torchrun.is_main():
         note_look(run.folder, run.data, run.kind)
     evaluation = _evaluated(outcome, split)
@@ -108,10 +108,10 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
 
 
 def _evaluated(outcome: Outcome, split: str) -> Result:
-    run, source = outcome.run, outcome.run.splits[split]
-    if not run.task.scored:  # no image need be looked at for that
+    run, source = outcome.run, outcome.run.data.splits[split]
+    if not run.data.task.scored:  # no image need be looked at for that
         unknown = torch.zeros(len(source), 0)
-        return run.task.score(unknown, unknown, class_names=run.data.class_names, describe=source.describe)
+        return run.data.task.score(unknown, unknown, class_names=run.data.class_names, describe=source.describe)
     return evaluate_source(
         outcome.classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=run.listener
     )

@@ -27,7 +27,7 @@ def write_description(run: Run, further: Further) -> None:
     """Write into the run folder how the run began, and with which further data; how it began is written once."""
     start = {
         "from": None if run.kind == "pre-train" else run.plan.start,
-        "source": run.source,
+        "source": run.classifier.provenance.source,
     }
     if "environment" in read_run(run.folder):
         update_run(run.folder, start)  # which may have been chosen anew, where nothing was trained before
@@ -87,7 +87,7 @@ def provenance(
 ) -> Provenance:
     """Return where a run's trained classifier comes from: start, data, recipe, length and machine, and what else was tried."""
     return Provenance(
-        source=run.source,
+        source=run.classifier.provenance.source,
         training={
             "kind": run.kind,
             "data": run.request.required_data(),
@@ -107,7 +107,7 @@ def choice_entry(choice: Choice | None, run: Run) -> dict[str, Any]:
     """Return the entry of a classifier's description for what was tried and what of it is delivered; empty without a choice."""
     if choice is None:
         return {}
-    return {"choice": {**choice.to_json(), "sentence": choice.sentence(run.headline)}}
+    return {"choice": {**choice.to_json(), "sentence": choice.sentence(run.data.task.headline)}}
 
 
 def named_scores(evaluation: Result, baselines: Baselines | None, split: str) -> dict[str, float]:

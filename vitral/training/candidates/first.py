@@ -77,7 +77,7 @@ class FirstClassifier:
     def sentence(self, run: Run) -> str:
         """Return what it is, how good, and where it can be used, without a full stop."""
         candidate = self.candidate
-        reached = candidate.text(run.headline)
+        reached = candidate.text(run.data.task.headline)
         return f"{candidate.name.capitalize()}: {reached} of {candidate.of()}, saved in '{run.folder / CLASSIFIER}'"
 
     def load(self) -> Classifier:
@@ -172,7 +172,9 @@ def first_classifier(
     if before is not None:
         first = FirstClassifier(before, run.folder / FIRST, _probe_folder(run, before))
     else:
-        train = sample(run.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier")
+        train = sample(
+            run.data.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
+        )
         judging = 0 if validating is None else len(validating)
         may = affordable(run, train, seconds, others=judging + after, trained=run.plan.origin == "weights")
         if may is None and late:
@@ -214,9 +216,9 @@ def _made(
     best = pixels = _of_pixels(run, fitted, judged)
     if fitted.probe is not None:
         probe = _of_features(run, fitted.probe, described, judged)
-        if line := poor_start(pixels, probe, run.headline):
+        if line := poor_start(pixels, probe, run.data.task.headline):
             listener(Message(line, warning=True))
-        if probe.better_than(pixels, run.headline):
+        if probe.better_than(pixels, run.data.task.headline):
             best = probe
         else:
             _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
@@ -290,7 +292,7 @@ def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearMode
 
 
 def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Described | None) -> LinearModel:
-    model = copy.deepcopy(run.model).cpu().eval()
+    model = copy.deepcopy(run.classifier.model).cpu().eval()
     _set_head(model, probe, described.labels)
     left_out = _left_out_right(probe, described)[: 0 if run.plan.learned and judged is not None else None]
     return _judged(run, PROBE, model, left_out, None if judged is None else judged.features, judged)
@@ -326,7 +328,7 @@ def _judged(
         figure = float(left_out.double().mean())
         return LinearModel(Candidate(name, figure, len(left_out), split="training"), model, left_out, left_out[:0])
     logits = _logits(model, values)
-    figures = run.task.validate(run.task.probabilities(logits), judged.labels)
+    figures = run.data.task.validate(run.data.task.probabilities(logits), judged.labels)
     candidate = Candidate(name, next(iter(figures.values())), len(values))
     return LinearModel(candidate, model, logits.argmax(dim=1) == judged.labels, left_out)
 
@@ -341,7 +343,7 @@ def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: flo
     """Write a linear layer that was fitted on so many images, and had so much time, into a folder."""
     candidate = linear.candidate
     if torchrun.is_main():
-        source = run.source if candidate.name == PROBE else f"nothing: a {PIXELS}"
+        source = run.classifier.provenance.source if candidate.name == PROBE else f"nothing: a {PIXELS}"
         provenance = Provenance(
             source=source,
             training={
@@ -351,7 +353,7 @@ def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: flo
                 "method": f"{candidate.name}, in closed form on {images:,} training images",
                 ALLOWED: None if math.isinf(seconds) else seconds,
             },
-            scores={f"{candidate.split}/{run.headline.name}": candidate.figure},
+            scores={f"{candidate.split}/{run.data.task.headline.name}": candidate.figure},
         )
         save(run.classifier_of(linear.model, provenance), folder)
 

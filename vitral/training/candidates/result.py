@@ -70,7 +70,7 @@ class RunResult:
 
     def choice_lines(self) -> tuple[str, ...]:
         """Return what was tried and what of it was kept, in one sentence; nothing where there was no choice."""
-        return () if self.choice is None else (self.choice.sentence(self.run.headline),)
+        return () if self.choice is None else (self.choice.sentence(self.run.data.task.headline),)
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""

@@ -28,7 +28,7 @@ from vitral.training.loop import TrainingResult, advice_to_resume, train
 from vitral.training.methods.batches import augmentations
 from vitral.training.methods.method import method_of
 from vitral.training.optimization.precision import training_device
-from vitral.training.plan import Attempt, attempt_folder
+from vitral.training.plan import Attempt
 from vitral.training.records.attempts import (
     GIVEN_UP,
     NO_TIME,
@@ -81,10 +81,10 @@ class _Attempts:
     """The attempts of a run, with the record of each that made a classifier."""
 
     def __init__(self, run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> None:
-        self.run, self.plan, self.scoring, self.batches, self.first = run, run.plan, scoring, batches, first
-        self.headline, self.listener = run.headline, run.listener
+        self.run, self.scoring, self.batches, self.first = run, scoring, batches, first
+        self.headline, self.listener = run.data.task.headline, run.listener
         self.compares = run.plan.several or first is not None
-        self.folders = {attempt.name: attempt_folder(run.folder, run.plan, attempt) for attempt in run.plan.attempts}
+        self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in run.plan.attempts}
         read = {name: read_record(folder) for name, folder in self.folders.items()}
         self.records = distributed.broadcast({name: record for name, record in read.items() if record is not None})
         self.networks: dict[str, Model] = {}  # that this command trained, and that are as good as their records say
@@ -129,7 +129,7 @@ class _Attempts:
             return self._untrained()
         record, folder = self.records[best.name], self.folders[best.name]
         history = [row for row in read_metrics(folder) if row["step"] <= record.steps]  # a longer training may follow
-        if self.plan.several and torchrun.is_main():
+        if self.run.plan.several and torchrun.is_main():
             write_file(self.run.folder / RECIPE_FILE, record.recipe)
             write_file(self.run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
         distributed.barrier()
@@ -139,7 +139,7 @@ class _Attempts:
         trained = choice is None or choice.best == best.name
         classifier = self._delivered(best) if trained else self._first().load().to(training_device())
         training = TrainingResult(
-            model=classifier.model if trained else self.networks.get(best.name, self.run.model),
+            model=classifier.model if trained else self.networks.get(best.name, self.run.classifier.model),
             steps=record.steps,
             best_step=record.best_step,
             best_accuracy=record.best_accuracy,
@@ -170,7 +170,7 @@ class _Attempts:
     def _judge_again(self) -> None:
         """Judge by the present data what was judged by data that changed since, or by none as nothing was compared."""
         fingerprint = self.run.data.fingerprint
-        for attempt in self.plan.attempts:
+        for attempt in self.run.plan.attempts:
             record = self.records.get(attempt.name)
             if record is None or not self.compares or (record.figure is not None and record.data == fingerprint):
                 continue
@@ -191,7 +191,7 @@ class _Attempts:
     def _pending(self) -> list[Attempt]:
         """Return the attempts that are to be trained: those that are not over, and the best where the run gets more."""
         best = self._best()
-        return [attempt for attempt in self.plan.attempts if self._is_pending(attempt, best)]
+        return [attempt for attempt in self.run.plan.attempts if self._is_pending(attempt, best)]
 
     def _is_pending(self, attempt: Attempt, best: Attempt | None) -> bool:
         folder = self.folders[attempt.name]
@@ -213,7 +213,7 @@ class _Attempts:
     def _left_alone(self, pending: Sequence[Attempt]) -> list[str]:
         """Return a line for each attempt that could be expected to be trained, and is not."""
         length, best = argument("overrides", ["steps=N"]), self._best()
-        if not self.plan.several:
+        if not self.run.plan.several:
             if pending or best is None:
                 return []
             more = "" if self.run.more_time else f"more {argument('time')}, or "
@@ -221,7 +221,7 @@ class _Attempts:
             return [
                 f"This training is finished: it made its {steps} steps. It goes on with {more}another length by {length}."
             ]
-        outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.plan.attempts]
+        outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.run.plan.attempts]
         lines = [
             f"{attempt.title}: {outcome}, as before; more {argument('time')} or {length} tries it again."
             for attempt, outcome in outcomes
@@ -235,7 +235,7 @@ class _Attempts:
 
     def _best(self) -> Attempt | None:
         """Return the best of the attempts that made a classifier, of equals the cheapest; None where there is none."""
-        made = [attempt for attempt in self.plan.attempts if attempt.name in self.records]
+        made = [attempt for attempt in self.run.plan.attempts if attempt.name in self.records]
         if len(made) < 2:
             return made[0] if made else None
         best = choose([_candidate(self.records[attempt.name]) for attempt in made], self.headline).best
@@ -249,10 +249,10 @@ class _Attempts:
         there, and may be tried again, all. Who sets which are kept keeps those.
         """
         keeping = any(key in self.run.request.overridden for key in KEEPING)
-        if not (self.plan.several and torchrun.is_main()) or keeping:
+        if not (self.run.plan.several and torchrun.is_main()) or keeping:
             return
         best = self._best()
-        for attempt in self.plan.attempts:
+        for attempt in self.run.plan.attempts:
             folder, record = self.folders[attempt.name], self.records.get(attempt.name)
             if record is not None and attempt not in pending and is_over(folder) and not read_outcome(folder):
                 free_checkpoints(folder, newest=attempt == best or record.reached > record.steps)
@@ -262,7 +262,7 @@ class _Attempts:
 
         What the earlier ones did not use up is shared out among the later ones, and the last one has all that is left.
         """
-        whole, plan, clock, cost = self.scoring.pacer, self.plan, self.run.clock, pending[0].relative_cost
+        whole, plan, clock, cost = self.scoring.pacer, self.run.plan, self.run.clock, pending[0].relative_cost
         if whole.seconds is None or not plan.several:
             return whole
         slowest = max(attempt.relative_cost for attempt in plan.attempts)  # of what may be scored at the end
@@ -286,7 +286,7 @@ class _Attempts:
 
     def _tried(self, attempt: Attempt, pacer: Pacer) -> TrainingResult | str:
         """Train an attempt; return what that gave, or why one of several is given up, in a sentence or two."""
-        if not self.plan.several:
+        if not self.run.plan.several:
             return self._trained(attempt, pacer)
         try:
             return self._trained(attempt, pacer)
@@ -301,7 +301,7 @@ class _Attempts:
         return TOO_LARGE
 
     def _trained(self, attempt: Attempt, pacer: Pacer) -> TrainingResult:
-        run, recipe, model, batches = self.run, attempt.recipe, self.run.model, self.batches
+        run, recipe, model, batches = self.run, attempt.recipe, self.run.classifier.model, self.batches
         if run.plan.several:
             model = copy.deepcopy(model)
             self.listener(Message(f"{attempt.title}: {attempt.reason}."))
@@ -415,7 +415,7 @@ class _Attempts:
         """Return the choice among what was tried, the cheapest first, whatever the order in which it was finished."""
         if not self.compares:
             return None
-        made = [_candidate(records[attempt.name]) for attempt in self.plan.attempts if attempt.name in records]
+        made = [_candidate(records[attempt.name]) for attempt in self.run.plan.attempts if attempt.name in records]
         return choose(made if self.first is None else [self.first.candidate, *made], self.headline)
 
 

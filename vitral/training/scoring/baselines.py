@@ -24,7 +24,7 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
         fitted: The training images' features, if they are known already.
     """
     # Neighbours' votes and the closed form need a single label.
-    if not run.request.baselines or not run.task.exclusive or run.data.scored_split() == "train":
+    if not run.request.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
     path = run.folder / BASELINES_FILE
     if run.request.resume and (stored := distributed.broadcast(read_kept(Baselines, path))) is not None:
