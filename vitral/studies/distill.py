@@ -303,7 +303,7 @@ def _as_learned(
 
 
 def _side_by_side(teacher: Classifier, result: RunResult, *, labelled: bool, listener: Listener) -> Distilled:
-    scored = result.run.task.scored
+    scored = result.run.data.task.scored
     taught = 1.0 if scored else None
     if labelled:
         taught = _accuracy(teacher, result.run.data, result.split, listener)

@@ -108,7 +108,7 @@ def repeat(
         for line in run.lines():
             listener(Message(line))
         arms = (Arm(ARM, Training(pinned), seeds, label=run.plan.start),)
-        design = Design(f"{runs} runs of one recipe on {run.data.name}", run.headline, arms)
+        design = Design(f"{runs} runs of one recipe on {run.data.name}", run.data.task.headline, arms)
         return Repeated(folder, seeds, run_study(design, folder, listener=listener))
 
 

@@ -37,7 +37,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
     """Return everything that a run's page shows, in the words of Python or of another front end."""
     run = result.run
     split = result.split
-    source = run.splits[split]
+    source = run.data.splits[split]
     model, predictor = result.classifier.model, result.classifier.predictor
     evaluation = result.evaluation
     meaningful = not evaluation.at_chance  # otherwise the place where it looked means nothing
@@ -59,7 +59,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         split=split,
         example_images=example_images(source, evaluation),
         mistakes=mistakes(result.classifier, source, evaluation, run.clock.left),
-        examples=examples(result.classifier, source, run.clock.left) if meaningful and run.task.exclusive else (),
+        examples=examples(result.classifier, source, run.clock.left) if meaningful and run.data.task.exclusive else (),
         method=method_for(predictor),
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
@@ -77,14 +77,14 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     run, training = result.run, result.training
     model = result.classifier.model
     counts = ", ".join(
-        f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in run.splits.items()
+        f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in run.data.splits.items()
     )
     machine = environment()
     height, width = model.image_size
     return (
         ("Network", f"{describe(model.config)}, {count_parameters(model):,} parameters"),
         ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G an image of {height}x{width} pixels"),
-        ("Started from", run.source),
+        ("Started from", run.classifier.provenance.source),
         ("Data", f"{run.data.name}: {run.data.what()}; {counts}"),
         ("Recipe", f"{run.recipe.name}: {run.recipe.summary()}, seed {run.recipe.seed}"),
         *(("Kept", line) for line in result.choice_lines()),

@@ -50,7 +50,7 @@ def sweep(session: Session) -> RunResult:
     folder = session.folder / SWEEP
     if torchrun.is_main() and (session.more_time or session.request.data_changed):
         reopen(folder)  # every trial continues: with more time, or noting that its data changed
-    headline = session.headline
+    headline = session.data.task.headline
     try:
         study = run_study(trials.design(), folder, listener=session.listener)
     except TrainingInterrupted as stop:
@@ -134,7 +134,7 @@ class _Trial:
         rates = self.trials.rates
         listener(Message(f"Sweep {rates.index(self.rate) + 1}/{len(rates) + 1}: learning rate {self.rate:g}."))
         evaluation = carry_out(self.trials.of(self.rate, cell.folder)).evaluation
-        return {**evaluation.scores(), self.trials.session.headline.name: evaluation.headline()}
+        return {**evaluation.scores(), self.trials.session.data.task.headline.name: evaluation.headline()}
 
 
 def _part(

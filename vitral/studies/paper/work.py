@@ -47,9 +47,9 @@ class TrialWork(Training):
         )  # the study has decoded them once
         if not self.scored:
             return {}
-        figures = {**result.evaluation.scores(), result.run.headline.name: result.evaluation.headline()}
+        figures = {**result.evaluation.scores(), result.run.data.task.headline.name: result.evaluation.headline()}
         judged = result.training.best_accuracy
-        if "test" in result.run.splits and judged is not None:
+        if "test" in result.run.data.splits and judged is not None:
             figures[VALIDATION] = judged
         if self.transfer is not None:
             figures[TRANSFER.name] = distributed.broadcast(self._few_shot(cell, listener))
