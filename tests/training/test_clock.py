@@ -23,7 +23,6 @@ from vitral.training.clock import (
     Pacer,
     Reserve,
     Schedule,
-    allow,
     machine_slowness,
     pace,
     schedule,
@@ -356,7 +355,7 @@ def test_a_schedule_names_each_part_once_with_its_seconds() -> None:
 
 def test_all_images_are_scored_without_a_budget_and_as_many_as_there_is_time_for_with_one() -> None:
     def allowed(left: float) -> tuple[int, int]:
-        share = allow(0.02, left, validation=5_000, scored=5_000)
+        share = Allowance(5_000, 5_000, image_seconds=0.02).within(left)
         return share.validation, share.scored
 
     assert allowed(math.inf) == (5_000, 5_000)

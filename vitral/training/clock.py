@@ -117,7 +117,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Allowance:
-    """How many images a command scores within its time, and what that leaves to be reserved.
+    """How many images a command scores, and what that takes.
 
     Attributes:
         validation: Images of every validation.
@@ -129,9 +129,25 @@ class Allowance:
 
     validation: int
     scored: int
-    followed: int
-    completing: int
-    image_seconds: float
+    followed: int = 0
+    completing: int = 0
+    image_seconds: float = 0.0
+
+    def within(self, left: float) -> "Allowance":
+        """Return how many of the images there is time for, by the seconds that are left; infinite without a budget."""
+        if math.isinf(left):
+            return self
+
+        def most(share: float, there: int) -> int:
+            return min(there, max(LEAST_SCORED, math.floor(share * max(left, 0.0) / max(self.image_seconds, 1e-9))))
+
+        return Allowance(
+            most(VALIDATION_SHARE, self.validation),
+            most(SCORING_SHARE, self.scored),
+            most(VALIDATION_SHARE, self.followed),
+            most(SCORING_SHARE, self.completing),
+            self.image_seconds,
+        )
 
     @property
     def report_seconds(self) -> float:
@@ -142,34 +158,6 @@ class Allowance:
     def ending(self) -> float:
         """Seconds that must be left after training, or not even one update is worth while."""
         return (self.validation + self.scored) * self.image_seconds + self.report_seconds + ENDING_SECONDS
-
-
-def allow(
-    image_seconds: float, left: float, *, validation: int, scored: int, followed: int = 0, completing: int = 0
-) -> Allowance:
-    """Share out what is left of a budget.
-
-    Args:
-        image_seconds: What one image takes to be read and put through the network, without a gradient.
-        left: Seconds until the command must have ended; infinite without a budget.
-        validation: Images of the validation split.
-        scored: Images of the split on which the run is scored.
-        followed: Images of which neighbours are looked for, at most.
-        completing: Training images on which a head may be fitted at the end.
-    """
-
-    def most(share: float, there: int) -> int:
-        if math.isinf(left):
-            return there
-        return min(there, max(LEAST_SCORED, math.floor(share * max(left, 0.0) / max(image_seconds, 1e-9))))
-
-    return Allowance(
-        most(VALIDATION_SHARE, validation),
-        most(SCORING_SHARE, scored),
-        most(VALIDATION_SHARE, followed),
-        most(SCORING_SHARE, completing),
-        image_seconds,
-    )
 
 
 @dataclass(frozen=True)

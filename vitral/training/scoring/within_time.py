@@ -20,7 +20,6 @@ from vitral.training.clock import (
     Allowance,
     Pacer,
     Reserve,
-    allow,
     machine_slowness,
 )
 from vitral.training.facts import time_images
@@ -63,22 +62,22 @@ def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
         return _without_budget(run, judging)
     run = _timed(run)
     validation, train = run.splits.get("validation"), run.splits["train"]
-    there = {
-        "validation": 0 if validation is None else len(validation),
-        "scored": len(run.splits[run.data.scored_split()]),
-    }
     has_head = method_of(run.recipe).trains_head(run.recipe)
-    fitted = 0 if has_head or not run.task.scored else fitted_images(train)
-    allowed = distributed.broadcast(
-        allow(run.plan.image_seconds or 0.0, run.clock.left(), **there, followed=NEIGHBOURS_AMONG, completing=fitted)
+    there = Allowance(
+        0 if validation is None else len(validation),
+        len(run.splits[run.data.scored_split()]),
+        NEIGHBOURS_AMONG,
+        completing=0 if has_head or not run.task.scored else fitted_images(train),
+        image_seconds=run.plan.image_seconds or 0.0,
     )
+    allowed = distributed.broadcast(there.within(run.clock.left()))
     if judging is not None:
         allowed = replace(allowed, validation=judging)
-    if allowed.validation < there["validation"] or allowed.scored < there["scored"]:
+    if allowed.validation < there.validation or allowed.scored < there.scored:
         line = _cut(run, allowed, there)
         run = replace(run, plan=replace(run.plan, reasons=(*run.plan.reasons, line)))
         run.listener(Message(line))
-    scoring = _scoring(run, allowed, has_head=has_head, fitted=fitted)
+    scoring = _scoring(run, allowed, has_head=has_head, completes=there.completing > 0)
     return (run if run.data.scored_split() == "train" else to_score(run, scoring)), scoring
 
 
@@ -101,7 +100,7 @@ def _timed(run: Run) -> Run:
     return replace(run, plan=replace(run.plan, image_seconds=seconds))
 
 
-def _scoring(run: Run, allowed: Allowance, *, has_head: bool, fitted: int) -> Scoring:
+def _scoring(run: Run, allowed: Allowance, *, has_head: bool, completes: bool) -> Scoring:
     data, seed = run.data, run.recipe.seed
     validating = limited(data, "validation", allowed.validation, seed=seed) if "validation" in data.splits else None
     live = follow(run.recipe, data, validating, judging=run.judging, most=allowed.followed)
@@ -113,7 +112,7 @@ def _scoring(run: Run, allowed: Allowance, *, has_head: bool, fitted: int) -> Sc
         fixed=ENDING_SECONDS,
     )
     pacer = Pacer(run.clock, reserve=reserve, slowness=machine_slowness)
-    completing = limited(data, "train", allowed.completing, seed=seed) if fitted else data.splits["train"]
+    completing = limited(data, "train", allowed.completing, seed=seed) if completes else data.splits["train"]
     return Scoring(validating, live, completing, pacer, allowed.scored, allowed.ending)
 
 
@@ -138,11 +137,11 @@ def to_score(run: Run, scoring: Scoring) -> Run:
     return replace(run, data=data)
 
 
-def _cut(run: Run, allowed: Allowance, there: dict[str, int]) -> str:
-    split, validation, scored = run.data.scored_split(), there["validation"], there["scored"]
-    validated = f"each validation is of {allowed.validation:,} of {validation:,} images, and " if validation else ""
+def _cut(run: Run, allowed: Allowance, there: Allowance) -> str:
+    split, images = run.data.scored_split(), f"{allowed.validation:,} of {there.validation:,} images"
+    validated = f"each validation is of {images}, and " if there.validation else ""
     return (
-        f"To keep {argument('time')}, {validated}the score is of {allowed.scored:,} of {scored:,} {split} images; "
+        f"To keep {argument('time')}, {validated}the score is of {allowed.scored:,} of {there.scored:,} {split} images; "
         f"{function('evaluate')} scores all."
     )
 

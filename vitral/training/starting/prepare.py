@@ -25,7 +25,7 @@ from vitral.seeds import derive
 from vitral.training.choose.decide import decide
 from vitral.training.choose.draft import Draft
 from vitral.training.choose.network import COARSE, FINE
-from vitral.training.clock import Schedule, allow, schedule
+from vitral.training.clock import Allowance, Schedule, schedule
 from vitral.training.facts import look, look_at_weights, measure
 from vitral.training.optimization.precision import training_device
 from vitral.training.plan import Plan
@@ -126,7 +126,7 @@ def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:
 
 def _schedule(run: Run, reading: float) -> Schedule:
     scored = len(run.splits[run.data.scored_split()])
-    allowed = allow(run.plan.image_seconds or 0.0, run.clock.left(), validation=0, scored=scored)
+    allowed = Allowance(0, scored, image_seconds=run.plan.image_seconds or 0.0).within(run.clock.left())
     training, first = run.cost.seconds, not run.why_no_first
     return schedule(run.clock.seconds, allowed, reading=reading, training=training, first=first)
 
