@@ -26,31 +26,15 @@ EXECUTION = {"execution": True}  # marks a field of how a command is carried out
 
 @dataclass(frozen=True)
 class Request:
-    """What a training command was given; see `finetune` and `pretrain`.
+    """What a training command was given: the arguments of `finetune` and `pretrain`, which describe them, and some more.
 
     Attributes:
         kind: "fine-tune" or "pre-train".
-        data: The data's name, path or address.
-        source: Where the weights come from; None to choose a start.
-        model: The network to pre-train.
-        recipe: A recipe's name or file; None to choose one.
         overrides: Changes to the recipe, KEY=VALUE; a path among them is kept in full.
-        image_size: Pixels.
         time: The budget of the whole command: a duration such as "10m" or seconds; kept in seconds. None for no budget.
-        seed: The seed of every random choice.
-        classes: Which of nested folders names the class.
-        skip_bad_images: Whether to train without unreadable images.
-        sweep: Whether to try learning rates.
-        baselines: Whether to fit simple classifiers first.
-        quick: Whether to stop after the first of them.
         exact: Whether what the recipe trains is delivered however it compares with a simple classifier, as studies want it.
         where: The folder in which the command was given, to which its paths are relative.
         plugins: The files of plugins that were loaded.
-        out: The run folder; None for one below runs/.
-        resume: Whether the run in `out` continues.
-        overwrite: Whether to begin in `out` although something is there.
-        data_changed: Whether the data may have changed since the run began.
-        offline: Whether nothing may be fetched.
 
     Raises:
         RecipeError: The time is no duration, or `quick` goes with an argument that it would leave out.

@@ -36,10 +36,6 @@ class Session:
     Attributes:
         command: What the user requested, of which this run may be a part.
         request: What is requested of this run.
-        folder: The run folder.
-        data: What to learn.
-        clock: The time of the run.
-        listener: Receives messages and progress.
         plan: The plan of a run that continues; None where it is to be made.
         draft: What the plan is made from; None where there is one.
         facts: What was looked at so far; None before that.
