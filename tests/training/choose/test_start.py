@@ -1,5 +1,6 @@
 """Which published weights pay, as a function of facts: by their scores, the machine, the images and the time."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,16 +11,14 @@ from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.choose.start import (
     MOST_MEGABYTES,
     Start,
-    better,
     choose_start,
+    compared,
     images_to_probe,
     most_megabytes,
     rival,
     seconds_of,
     where_from,
     why_none_pays,
-    why_not,
-    why_start,
 )
 from vitral.training.facts import Facts
 from vitral.training.request import Request
@@ -44,6 +43,14 @@ def named(start: Start | None) -> str | None:
     return None if start is None else start.name
 
 
+def best(starts: Sequence[Start], facts: Facts) -> Start | None:
+    return choose_start(starts, facts)[0]
+
+
+def why(starts: Sequence[Start], facts: Facts) -> str:
+    return choose_start(starts, facts)[1]
+
+
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
@@ -61,26 +68,26 @@ def named(start: Start | None) -> str | None:
     ],
 )
 def test_the_best_score_is_taken_that_leaves_time_for_the_rest(facts: Facts, expected: str | None) -> None:
-    assert named(choose_start([TINY, BASE, LABELS, SMALL], facts)) == expected
+    assert named(best([TINY, BASE, LABELS, SMALL], facts)) == expected
 
 
 def test_scores_of_two_kinds_are_never_compared() -> None:
-    assert choose_start([LABELS, SMALL], PHOTOS) == SMALL
-    assert choose_start([replace(LABELS, score=99.0), SMALL], PHOTOS) == SMALL
-    assert choose_start([LABELS], PHOTOS) == LABELS
-    assert choose_start([], PHOTOS) is None
+    assert best([LABELS, SMALL], PHOTOS) == SMALL
+    assert best([replace(LABELS, score=99.0), SMALL], PHOTOS) == SMALL
+    assert best([LABELS], PHOTOS) == LABELS
+    assert best([], PHOTOS) is None
 
 
 def test_a_tenth_of_a_point_buys_nothing() -> None:
     registers = replace(SMALL, name="registers@a", score=79.1, macs=6.1e9)
-    assert choose_start([registers, SMALL], PHOTOS) == choose_start([SMALL, registers], PHOTOS) == SMALL
+    assert best([registers, SMALL], PHOTOS) == best([SMALL, registers], PHOTOS) == SMALL
 
 
 def test_what_is_here_costs_no_download() -> None:
     slow_line = changed(PHOTOS, budget_seconds=120.0, macs_per_second=GPU)
     other = replace(SMALL, name="other@a", score=79.9, megabytes=400)
-    assert choose_start([SMALL, other], slow_line) == SMALL
-    assert named(choose_start([SMALL, replace(other, cached=True)], slow_line)) == "other@a"
+    assert best([SMALL, other], slow_line) == SMALL
+    assert named(best([SMALL, replace(other, cached=True)], slow_line)) == "other@a"
 
 
 def test_a_download_is_only_as_large_as_the_time_allows() -> None:
@@ -110,8 +117,10 @@ def test_starts_are_compared_by_as_many_images_as_there_is_time_for() -> None:
 
 
 def test_of_equal_probes_the_cheaper_start_is_taken() -> None:
-    assert [start.name for start, _ in better([(SMALL, 0.9), (LABELS, 0.9)])] == ["small@labels", "small@a"]
-    assert [start.name for start, _ in better([(SMALL, 0.91), (LABELS, 0.9)])] == ["small@a", "small@labels"]
+    start, line = compared([(SMALL, 0.9), (LABELS, 0.9)], 500)
+    assert start == LABELS
+    assert line.endswith("small@labels 90.0%, small@a 90.0%.")
+    assert compared([(SMALL, 0.91), (LABELS, 0.9)], 500)[0] == SMALL
 
 
 def test_images_smaller_than_any_network_has_seen_need_no_published_start() -> None:
@@ -120,14 +129,14 @@ def test_images_smaller_than_any_network_has_seen_need_no_published_start() -> N
 
 
 def test_the_reason_says_what_decided() -> None:
-    line = why_start(SMALL, PHOTOS)
+    line = why([SMALL], PHOTOS)
     assert "79 k-NN" in line
     assert "500 images" in line
     assert "12 s of 60 min" in line
-    assert "too short to train" in why_not([SMALL], changed(CIFAR, budget_seconds=60.0))
-    assert "more than a third of 60 s" in why_not([SMALL], changed(PHOTOS, images=5_000, budget_seconds=60.0))
-    assert "memory" in why_not([SMALL], changed(PHOTOS, usable_bytes=1))
-    assert "size" in why_not([], PHOTOS)
+    assert "too short to train" in why([SMALL], changed(CIFAR, budget_seconds=60.0))
+    assert "more than a third of 60 s" in why([SMALL], changed(PHOTOS, images=5_000, budget_seconds=60.0))
+    assert "memory" in why([SMALL], changed(PHOTOS, usable_bytes=1))
+    assert "size" in why([], PHOTOS)
 
 
 def test_where_it_comes_from_is_said_with_size_and_licence() -> None:
@@ -146,10 +155,10 @@ def test_the_published_starts_that_are_chosen_are_free_and_confirmed() -> None:
     assert not any("score" in row.unverified for row in free)
     offered = starts_of(free, draft(), 300.0, cached=False)
     small = [start for start in offered if start.megabytes <= most_megabytes(seconds_of(PHOTOS))]
-    chosen = choose_start(small, PHOTOS)
+    chosen = best(small, PHOTOS)
     assert chosen is not None
     assert (chosen.name, chosen.size) == ("vit-s14@dinov2", 224)
-    assert named(choose_start(small, changed(PHOTOS, macs_per_second=GPU))) == "vit-b14@dinov2"
+    assert named(best(small, changed(PHOTOS, macs_per_second=GPU))) == "vit-b14@dinov2"
     tiny = starts_of(free, draft(), 32.0, cached=False)
     assert next(start.size for start in tiny if start.name == "vit-s14@dinov2") == 126
     asked = starts_of(free, draft(image_size=32), 300.0, cached=False)

@@ -101,8 +101,13 @@ def most_megabytes(seconds: float) -> float:
     return min(MOST_MEGABYTES, LINE_SPEED * DOWNLOAD_SHARE * seconds)
 
 
-def choose_start(starts: Sequence[Start], facts: Facts) -> Start | None:
-    """Return the start that pays best of those that can be had; None if none does."""
+def choose_start(starts: Sequence[Start], facts: Facts) -> tuple[Start | None, str]:
+    """Return the start that pays best of those that can be had, None if none does, and the reason in one line."""
+    best = _best(starts, facts)
+    return (None, _why_not(starts, facts)) if best is None else (best, _why_start(best, facts))
+
+
+def _best(starts: Sequence[Start], facts: Facts) -> Start | None:
     paying = [start for start in starts if _pays(start, facts)]
     for kind in KINDS:
         if of_kind := [start for start in paying if start.metric == kind]:
@@ -124,8 +129,7 @@ def rival(chosen: Start, starts: Sequence[Start], facts: Facts) -> Start | None:
         and one.parameters >= RIVAL_SIZE * chosen.parameters
         and (one.cached or one.megabytes <= room)
     ]
-    other = choose_start([one for one in others if one.metric != chosen.metric], facts)
-    other = other or choose_start(others, facts)
+    other = _best([one for one in others if one.metric != chosen.metric], facts) or _best(others, facts)
     return other if other is not None and images_to_probe((chosen, other), facts) else None
 
 
@@ -138,8 +142,7 @@ def images_to_probe(starts: Sequence[Start], facts: Facts) -> int:
     return count if can_be_probed else 0
 
 
-def why_start(chosen: Start, facts: Facts) -> str:
-    """Return in one line why a start was chosen by what is known of it."""
+def _why_start(chosen: Start, facts: Facts) -> str:
     takes = rounded(feature_seconds(facts, chosen, facts.data.images))
     among = "in the cache" if chosen.cached else "that are small enough to fetch"
     return (
@@ -148,16 +151,12 @@ def why_start(chosen: Start, facts: Facts) -> str:
     )
 
 
-def why_compared(figures: Sequence[tuple[Start, float]], images: int) -> str:
-    """Return in one line why the first of several starts was chosen, by the share of images that each one's probe got right."""
-    said = ", ".join(f"{start.name} {figure:.1%}" for start, figure in figures)
-    best = figures[0][0].name
-    return f"Start: {best}, by linear probes of two on {images:,} training images, each left out of its fit: {said}."
-
-
-def better(figures: Sequence[tuple[Start, float]]) -> list[tuple[Start, float]]:
-    """Return starts with their figures, the best first, the cheaper of equals."""
-    return sorted(figures, key=lambda one: (-one[1], one[0].macs))
+def compared(figures: Sequence[tuple[Start, float]], images: int) -> tuple[Start, str]:
+    """Return the best of starts by the share of images that each one's probe got right, of equals the cheaper, and why."""
+    ranked = sorted(figures, key=lambda one: (-one[1], one[0].macs))
+    best, said = ranked[0][0], ", ".join(f"{start.name} {figure:.1%}" for start, figure in ranked)
+    probes = f"by linear probes of two on {images:,} training images, each left out of its fit"
+    return best, f"Start: {best.name}, {probes}: {said}."
 
 
 def where_from(chosen: Start, *, fetching: bool, other: Start | None = None) -> str:
@@ -177,8 +176,7 @@ def where_from(chosen: Start, *, fetching: bool, other: Start | None = None) -> 
     )
 
 
-def why_not(starts: Sequence[Start], facts: Facts) -> str:
-    """Return why none of some starts pays, without a full stop."""
+def _why_not(starts: Sequence[Start], facts: Facts) -> str:
     if not starts:
         return "no published start takes images of that size"
     if not any(_fits(start, facts) for start in starts):

@@ -92,16 +92,18 @@ def _everywhere(chosen: ChosenStart, loaded: Classifier | None, listener: Listen
 def _choose(search: _Search) -> Found:
     """Choose a start, and load it; from scratch where none pays, none can be had, or what was to be had did not come."""
     facts, data = search.facts, search.facts.data
-    if why := starts.why_none_pays(data.images, data.known_side):
-        return starts.from_scratch(why), None
+    if none_pays := starts.why_none_pays(data.images, data.known_side):
+        return starts.from_scratch(none_pays), None
     free = [row for row in rows().values() if is_free(row)]
     here = [row for row in free if kept(row) is not None]
     offered = starts_of(here, search.draft, data.known_side, cached=True)
-    while chosen := starts.choose_start(offered, facts):
+    chosen, why = starts.choose_start(offered, facts)
+    while chosen is not None:
         with without_network(not search.fetching):
-            if taken := _had(search, chosen, offered):
+            if taken := _had(search, chosen, why, offered):
                 return taken
         offered = [start for start in offered if start.name != chosen.name]  # a damaged one must not hide the others
+        chosen, why = starts.choose_start(offered, facts)
     if not may_fetch():
         none = "none in the cache pays" if here else "none is in the cache"
         return starts.from_scratch(f"published starts may not be fetched, and {none}"), None
@@ -119,10 +121,10 @@ def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     if not reached:
         return starts.from_scratch("no network answers, and no published start that pays is in the cache"), None
     offered = starts_of([row for row in small if host(row) in reached], search.draft, data.known_side, cached=False)
-    chosen = starts.choose_start(offered, facts)
+    chosen, why = starts.choose_start(offered, facts)
     if chosen is None:
-        return starts.from_scratch(starts.why_not(offered, facts)), None
-    return _had(search, chosen, offered) or (starts.from_scratch(f"{chosen.name} could not be had"), None)
+        return starts.from_scratch(why), None
+    return _had(search, chosen, why, offered) or (starts.from_scratch(f"{chosen.name} could not be had"), None)
 
 
 def is_free(row: Row) -> bool:
@@ -164,7 +166,7 @@ def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> St
     )
 
 
-def _had(search: _Search, chosen: Start, offered: Sequence[Start]) -> Found | None:
+def _had(search: _Search, chosen: Start, why: str, offered: Sequence[Start]) -> Found | None:
     """Load a start, and another to compare it with where there is time for both; or the network that stands in for it.
 
     None where the start cannot be had, which a warning says.
@@ -173,7 +175,7 @@ def _had(search: _Search, chosen: Start, offered: Sequence[Start]) -> Found | No
     facts, listener = search.facts, search.listener
     other = starts.rival(chosen, offered, facts) if distributed.world() == 1 else None
     if not search.fetching and not chosen.cached:
-        lines = (starts.why_start(chosen, facts), starts.where_from(chosen, fetching=False, other=other))
+        lines = (why, starts.where_from(chosen, fetching=False, other=other))
         return ChosenStart(chosen.name, lines), _stand_in(chosen.name)
     ends = monotonic() + DOWNLOAD_SHARE * starts.seconds_of(facts)  # of both downloads
     try:
@@ -181,7 +183,6 @@ def _had(search: _Search, chosen: Start, offered: Sequence[Start]) -> Found | No
     except (VitralError, OSError) as error:
         listener(Message(f"{error} So the run does not begin with {chosen.name}.", warning=True))
         return None
-    why = starts.why_start(chosen, facts)
     if other is not None:
         try:
             loaded[other.name] = _loaded(other, listener, ends)
@@ -189,8 +190,7 @@ def _had(search: _Search, chosen: Start, offered: Sequence[Start]) -> Found | No
             listener(Message(f"{error} So {chosen.name} is compared with nothing.", warning=True))
         else:
             count = starts.images_to_probe((chosen, other), facts)
-            figures = starts.better(_probed(search, (chosen, other), loaded, count))
-            chosen, why = figures[0][0], starts.why_compared(figures, count)
+            chosen, why = starts.compared(_probed(search, (chosen, other), loaded, count), count)
     lines = (why, starts.where_from(chosen, fetching=True))
     return ChosenStart(chosen.name, lines), loaded[chosen.name]
 
