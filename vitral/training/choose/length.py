@@ -16,13 +16,9 @@ LEAST_RATES = 10  # that a run goes through: in fewer epochs a rate an epoch wou
 def fit_length(recipe: Recipe, images: int, processes: int = 1) -> tuple[Recipe, list[str]]:
     """Return the recipe with numbers of steps instead of epochs, and the reason for what is not as written, a line each.
 
-    A batch may be larger than the dataset: it then holds images of several epochs. Only a recipe with `fit_to_data` has its
-    batch cut to a quarter of a small dataset, and makes `MIN_STEPS` at least.
-
-    Args:
-        recipe: The settings as written.
-        images: Training images in an epoch.
-        processes: The processes that share a batch.
+    An epoch has so many images, and so many processes share a batch. A batch may be larger than the dataset: it then holds
+    images of several epochs. Only a recipe with `fit_to_data` has its batch cut to a quarter of a small dataset, and makes
+    `MIN_STEPS` at least.
     """
     batch, reasons = _batch(recipe, images, processes)
     steps = recipe.steps
