@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import write_images
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
+from vitral.studies import sweep
 from vitral.studies.finetune import finetune
 from vitral.studies.sweep import best_rate, held_out_share, sweep_rates
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -123,6 +124,22 @@ def test_an_interrupted_sweep_keeps_its_trials_and_goes_on_without_being_told_th
     assert (run / "sweep" / "lr-0.001" / "metrics.jsonl").read_bytes() == log
     assert {path.name for path in (run / "sweep").glob("lr-*")} == {"lr-0.001", "lr-0.01"}
     assert result.evaluation.num_examples == 359
+
+
+def test_a_sweep_whose_best_rate_changed_is_refused_and_not_trained_on_with_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    overrides = ["steps=3", "image_size=16", "batch_size=8", "optimizer.sweep=[0.001, 0.01]"]
+    result = finetune(
+        "digits", source="vit-mu4", out=run, overrides=overrides, sweep=True, baselines=False, listener=ignore
+    )
+    was = result.run.recipe.optimizer.lr
+    other = next(rate for rate in (0.001, 0.01) if rate != was)
+    monkeypatch.setattr(sweep, "best_rate", lambda figures, headline: other)
+    with pytest.raises(TrainingError, match=f"learning rate {was:g}, and now {other:g}"):
+        finetune(out=run, resume=True, listener=ignore)
+    assert load_recipe(run / "recipe.toml").optimizer.lr == was
 
 
 def test_a_sweep_that_is_stopped_says_how_the_sweep_goes_on_and_not_the_trial(tmp_path: Path) -> None:

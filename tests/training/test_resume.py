@@ -9,7 +9,7 @@ import pytest
 
 from vitral.errors import PluginError, TrainingError
 from vitral.images.augment import Augmentation
-from vitral.training.plan import LAST, LORA, TRAINED, Attempt, Plan, write_plan
+from vitral.training.plan import LAST, LORA, TRAINED, Attempt, Plan, attempt_folder, write_plan
 from vitral.training.records.checkpoints import State, save_checkpoint
 from vitral.training.records.run_file import begin, read_run, stored_request
 from vitral.training.request import Request
@@ -104,7 +104,7 @@ def test_a_recipe_that_is_named_again_must_be_the_plans(run: Path, tmp_path: Pat
         continued(Request("fine-tune", out=run, resume=True, recipe=str(path)))
 
 
-def test_until_something_was_trained_what_is_new_is_planned_anew(tmp_path: Path) -> None:
+def test_until_training_began_what_is_new_is_planned_anew(tmp_path: Path) -> None:
     begin(tmp_path, Request("fine-tune", data="digits"))
     write_plan(tmp_path, PLAN)
     again = Request("fine-tune", out=tmp_path, resume=True)
@@ -114,8 +114,44 @@ def test_until_something_was_trained_what_is_new_is_planned_anew(tmp_path: Path)
     write_plan(tmp_path, replace(PLAN, attempts=()))  # as of a quick run
     assert continued(again).plan is None
     write_plan(tmp_path, PLAN)
-    saved(tmp_path)
+    (tmp_path / "recipe.toml").write_text(RECIPE.to_toml())  # it was killed before its first checkpoint
     assert continued(replace(again, time="60s")).plan == PLAN
+    assert continued(replace(again, data_changed=True)).plan == PLAN
+    longer = continued(replace(again, overrides=("steps=9",))).plan
+    assert longer is not None
+    assert longer.recipe.steps == 9
+
+
+def test_several_attempts_of_which_the_first_was_killed_at_once_are_continued(tmp_path: Path) -> None:
+    begin(tmp_path, Request("fine-tune", data="digits"))
+    plan = replace(PLAN, attempts=(Attempt(LAST, RECIPE, share=0.4), Attempt(LORA, RECIPE, share=0.6)))
+    write_plan(tmp_path, plan)
+    again = Request("fine-tune", out=tmp_path, resume=True, time="60s")
+    assert continued(again).plan is None
+    folder = attempt_folder(tmp_path, plan, plan.attempts[0])
+    folder.mkdir(parents=True)
+    (folder / "recipe.toml").write_text(RECIPE.to_toml())
+    assert continued(again).plan == plan
+
+
+def test_a_setting_in_a_table_holds_like_one_with_a_dot(run: Path) -> None:
+    plan = continued(Request("fine-tune", out=run, resume=True, overrides=("checkpoint={keep=7}",))).plan
+    assert plan is not None
+    assert plan.attempts[0].recipe.checkpoint.keep == 7
+
+
+def test_what_a_run_that_lost_its_request_is_given_holds_or_is_refused(run: Path) -> None:
+    (run / "run.json").write_text("{")
+    again = Request("fine-tune", out=run, resume=True, data="digits")
+    with pytest.raises(TrainingError, match="cannot go on with"):
+        continued(replace(again, overrides=("optimizer.lr=0.5",)))
+    known = continued(replace(again, overrides=("steps=40",)))
+    assert known.plan is not None
+    assert (known.plan.attempts[0].recipe.steps, known.retry) == (40, True)
+    (run / "plan.json").unlink()
+    (run / "recipe.toml").write_text(RECIPE.to_toml())
+    with pytest.raises(TrainingError, match=r"no plan\.json"):
+        continued(again)
 
 
 def test_the_time_given_last_counts_from_where_it_was_given(run: Path) -> None:
@@ -154,7 +190,7 @@ def test_a_run_of_another_kind_version_or_plugin_is_refused_in_one_line(run: Pat
         continued(Request("pre-train", out=run, resume=True))
     (run / "plan.json").unlink()
     (run / "recipe.toml").write_text(RECIPE.to_toml())
-    with pytest.raises(TrainingError, match="An earlier version"):
+    with pytest.raises(TrainingError, match=r"no plan\.json"):
         continued(Request("fine-tune", out=run, resume=True))
     (run / "plan.json").write_text('{"start": 5}')
     with pytest.raises(TrainingError, match="cannot be read") as refused:
@@ -174,6 +210,19 @@ def test_paths_are_those_of_where_the_command_was_given(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     request = continued(Request("fine-tune", out=tmp_path, resume=True)).request
     assert (request.data, request.source) == (str(tmp_path / "here" / "photos"), "digits")
+
+
+def test_trained_weights_are_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "start").mkdir(parents=True)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    begin(folder, Request("fine-tune", data="digits", source="start", where=str(tmp_path / "here")))
+    write_plan(folder, replace(PLAN, start="start", origin="weights"))
+    saved(folder)
+    monkeypatch.chdir(tmp_path)
+    known = continued(Request("fine-tune", out=folder, resume=True))
+    assert known.plan is not None
+    assert known.plan.start == known.request.source == str(tmp_path / "here" / "start")
 
 
 def test_the_recipe_of_a_plan_is_a_recipe(run: Path) -> None:

@@ -9,7 +9,7 @@ from vitral import torchrun
 from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.data.subset import Joined, Subset
-from vitral.errors import TrainingInterrupted
+from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Listener, Message, ignore
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import reopen, run_study
@@ -65,6 +65,11 @@ def sweep(session: Session) -> RunResult:
         Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
     )
     last = _part(session, best, share, session.folder, to_train_on(session.data), baselines=False)
+    if last.plan is not None and f"{last.plan.recipe.optimizer.lr:g}" != f"{best:g}":
+        raise TrainingError(
+            f"The run in '{session.folder}' began with the learning rate {last.plan.recipe.optimizer.lr:g}, and now {best:g} "
+            "is best; begin a new sweep in another folder."
+        )
     return carry_out(replace(last, validate="test" in session.data.splits))
 
 

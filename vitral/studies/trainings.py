@@ -64,7 +64,7 @@ def looked(request: Request, *, verify: bool = True, listener: Listener = ignore
     Raises:
         VitralError: The request is wrong.
     """
-    return looked_at(replace(request, exact=True, out=NOWHERE), verify=verify, listener=listener)
+    return looked_at(replace(request, exact=True, out=NOWHERE, resume=False), verify=verify, listener=listener)
 
 
 def carry_out(request: Request, folder: Path, listener: Listener, *, verify: bool = True) -> RunResult:

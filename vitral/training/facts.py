@@ -148,6 +148,11 @@ class MachineFacts:
         assert self.macs_per_second is not None, "the machine's speed was not measured"
         return self.macs_per_second
 
+    @property
+    def own_speed(self) -> float:
+        """The same of this process alone, where the others of a job wait for what it does."""
+        return self.known_speed / self.processes
+
 
 @dataclass(frozen=True)
 class Measured:

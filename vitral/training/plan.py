@@ -114,8 +114,8 @@ class Plan:
         exactly: Whether the trained network is delivered whatever a simple classifier reaches.
         learned: Whether the trained weights have learned from the same data before.
         chosen: The start that was chosen; None where one was named.
-        image_seconds: Seconds of one image read and put through the network; None where no budget ever needed it.
-        validation: Images of every validation; None for all.
+        image_seconds: Seconds of one image read and put through the network; None where it was not measured. It is not written
+            down, because the machine that continues may be another, or busier.
     """
 
     start: str
@@ -130,7 +130,6 @@ class Plan:
     learned: bool = False
     chosen: ChosenStart | None = None
     image_seconds: float | None = None
-    validation: int | None = None
 
     @property
     def several(self) -> bool:
@@ -167,7 +166,7 @@ def attempt_folder(folder: Path, plan: Plan, attempt: Attempt) -> Path:
 
 def write_plan(folder: Path, plan: Plan) -> None:
     """Write a plan into a run folder."""
-    write_file(folder / PLAN_FILE, _PLAN.dump_json(plan, indent=1))
+    write_file(folder / PLAN_FILE, _PLAN.dump_json(replace(plan, image_seconds=None), indent=1))
 
 
 def read_plan(folder: Path) -> Plan | None:
@@ -177,12 +176,29 @@ def read_plan(folder: Path) -> Plan | None:
         TrainingError: It is damaged, or of another version of Vitral.
     """
     path = folder / PLAN_FILE
-    if not path.is_file():
+    if not path.exists():
         return None
     try:
-        return _PLAN.validate_json(text_of(path))
+        plan = _PLAN.validate_json(text_of(path))
+        _check(plan)
+        return plan
     except (OSError, ValueError, RecursionError) as error:
         raise TrainingError(
             f"The plan of the run in '{folder}' cannot be read ({one_line(error):.80}); restore '{path}', "
             f"or begin the run anew with {argument('overwrite', True)}."
         ) from error
+
+
+def _check(plan: Plan) -> None:
+    """Refuse values that no plan has, although they are of the right types.
+
+    Raises:
+        ValueError: There are such values.
+    """
+    names = [attempt.name for attempt in plan.attempts]
+    if any(attempt.recipe.steps is None for attempt in plan.attempts):
+        raise ValueError("an attempt without a length")
+    if plan.cost is not None and not plan.cost.images_per_second > 0:
+        raise ValueError("no images per second")
+    if plan.several and (len(set(names)) < len(names) or not set(names) <= set(SEVERAL)):
+        raise ValueError("the names of the attempts")

@@ -1,7 +1,7 @@
 """`Request`: what a training command was given, each argument once."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -103,8 +103,7 @@ class Request:
     @cached_property
     def overridden(self) -> dict[str, str]:
         """The recipe's keys that the command sets, with their values; of a section given as a table, each of its keys."""
-        pairs = (change.partition("=") for change in self.changes)
-        return {key: value for name, _, text in pairs for key, value in _leaves(name.strip(), text)}
+        return settings_of(self.changes)
 
     def required_data(self) -> str:
         """Return the data's name.
@@ -161,6 +160,12 @@ def request_of(
         RecipeError: The time is no duration, or was given twice.
     """
     return Request(kind, time=budget_of(time, budget_seconds), **given)
+
+
+def settings_of(changes: Iterable[str]) -> dict[str, str]:
+    """Return the recipe's keys that changes, KEY=VALUE, set, with their values; of a section given as a table, its keys."""
+    pairs = (change.partition("=") for change in changes)
+    return {key: value for name, _, text in pairs for key, value in _leaves(name.strip(), text)}
 
 
 def _anchored(change: str) -> str:

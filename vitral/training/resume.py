@@ -11,7 +11,7 @@ from vitral.data.open import seen_from_here
 from vitral.data.source import DataSet
 from vitral.errors import PluginError, TrainingError
 from vitral.events import Listener, Message
-from vitral.training.plan import ATTEMPTS, ChosenStart, Plan, attempt_folder, read_plan
+from vitral.training.plan import ATTEMPTS, PLAN_FILE, ChosenStart, Plan, attempt_folder, read_plan
 from vitral.training.records.attempts import (
     forget_outcomes,
     is_over,
@@ -32,7 +32,7 @@ from vitral.training.records.run_file import (
     update_run,
 )
 from vitral.training.records.run_folder import BASELINES_FILE, FIRST_FILE
-from vitral.training.request import FUNCTIONS, Request
+from vitral.training.request import FUNCTIONS, Request, settings_of
 from vitral.training.settings.recipe import first_difference, load_recipe, may_change
 
 SAME = ("source", "sweep", "classes", "model", "recipe", "image_size", "seed")  # what a run that continues keeps
@@ -64,7 +64,7 @@ class Continued:
 def continued(request: Request) -> Continued:
     """Return what a command that continues with the run in its folder is to do.
 
-    Until something was trained, a command that changes anything is planned anew.
+    Until training began, a command that changes anything is planned anew.
 
     Raises:
         TrainingError: The command would make it another run, or an earlier version began it.
@@ -75,12 +75,16 @@ def continued(request: Request) -> Continued:
     if stored is not None:
         _check_plugins(folder, stored)  # without which its plan cannot be read
     plan = read_plan(folder)
-    if stored is None:
-        return Continued(
-            replace(request, resume=True), plan, request.budget_seconds, more_time=request.time is not None
-        )
-    if plan is None and not stored.sweep:
+    if plan is None and (stored is None or not stored.sweep):
         _check_version(folder)
+    new_length = any(_key(change) == "steps" for change in request.overrides)
+    if stored is None:
+        if plan is not None:
+            _check_settings(folder, plan, request.overrides)
+            plan = with_settings(plan, request.overrides)
+        more_time = request.time is not None
+        request = replace(request, resume=True)
+        return Continued(request, plan, request.budget_seconds, more_time, retry=more_time or new_length)
     _check_kind(folder, plan, stored, request)
     new = tuple(change for change in request.overrides if change not in stored.overrides)
     _check_same(folder, plan, stored, request, new)
@@ -90,11 +94,11 @@ def continued(request: Request) -> Continued:
     chosen = stored_start(folder) if plan is None else plan.chosen
     if stored.sweep:
         plan = None  # of the run with the best rate; the sweep reads each run's
-    elif plan is not None and not states(folder, plan) and (changed or not plan.attempts):
+    elif plan is not None and not _trains(folder, plan) and (changed or not plan.attempts):
         plan = None
-    elif plan is not None:
-        plan = with_settings(plan, new)
     stored = _seen_from_here(stored)
+    if plan is not None:
+        plan = _of_source(with_settings(plan, new), stored.source)
     merged = replace(
         stored,
         data=stored.data if request.data is None else request.data,
@@ -109,8 +113,24 @@ def continued(request: Request) -> Continued:
         data_changed=request.data_changed,
         offline=request.offline,
     )
-    retry = more_time or any(_key(change) == "steps" for change in request.overrides)
-    return Continued(merged, plan, seconds, more_time, retry, chosen)
+    return Continued(merged, plan, seconds, more_time, more_time or new_length, chosen)
+
+
+def stored_plan(folder: Path, request: Request) -> Plan | None:
+    """Return the plan of the run in a folder as a request that belongs to it changes it; None where there is none yet."""
+    plan = read_plan(folder)
+    return None if plan is None else _of_source(with_settings(plan, request.overrides), request.source)
+
+
+def _of_source(plan: Plan, source: str | None) -> Plan:
+    """Return a plan whose weights are named as they are found from here."""
+    return plan if source is None or plan.origin != "weights" else replace(plan, start=source)
+
+
+def _trains(folder: Path, plan: Plan) -> bool:
+    """Tell whether the training of a run began, even if it was stopped before its first checkpoint."""
+    recipes = (attempt_folder(folder, plan, attempt) / RECIPE_FILE for attempt in plan.attempts)
+    return bool(states(folder, plan)) or any(recipe.is_file() for recipe in recipes)
 
 
 def with_settings(plan: Plan, changes: Sequence[str]) -> Plan:
@@ -118,7 +138,7 @@ def with_settings(plan: Plan, changes: Sequence[str]) -> Plan:
 
     Of the changes, KEY=VALUE, those of other settings are left out.
     """
-    changes = [change for change in changes if _key(change) in may_change()]
+    changes = [f"{key}={value}" for key, value in settings_of(changes).items() if key in may_change()]
     if not changes:
         return plan
     attempts = tuple(replace(attempt, recipe=attempt.recipe.changed(changes)) for attempt in plan.attempts)
@@ -194,8 +214,8 @@ def note_request(folder: Path, plan: Plan, command: Request, *, more_time: bool,
 def _check_version(folder: Path) -> None:
     if any((folder / name).exists() for name in (RECIPE_FILE, FIRST_FILE, ATTEMPTS)):
         raise TrainingError(
-            f"An earlier version of Vitral began the run in '{folder}' and wrote no plan; continue it by that version, or "
-            f"begin a new run with {argument('source', str(folder))}."
+            f"The run in '{folder}' has no {PLAN_FILE}: an earlier version of Vitral began it, or the file was lost. Continue "
+            f"it by that version, or begin a new run with {argument('source', str(folder))}."
         )
 
 
@@ -226,7 +246,12 @@ def _check_same(folder: Path, plan: Plan | None, stored: Request, request: Reque
             continue
         began = argument(name, was) if was not in (None, False) else f"no {argument(name)}"
         raise TrainingError(f"The run in '{folder}' began with {began}; it cannot go on with {argument(name, now)}.")
-    for change in new:
+    _check_settings(folder, plan, new)
+
+
+def _check_settings(folder: Path, plan: Plan | None, changes: Sequence[str]) -> None:
+    """Refuse settings, KEY=VALUE, by which another network would be learned."""
+    for change in changes:
         if _key(change) in may_change():
             continue
         if plan is not None and first_difference(plan.recipe.changed([change]), plan.recipe) is None:

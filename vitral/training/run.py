@@ -31,7 +31,7 @@ from vitral.errors import TrainingError
 from vitral.events import Listener, Message
 from vitral.training.candidates.deliver import finish, first_outcome
 from vitral.training.candidates.description import write_description, write_training_images
-from vitral.training.candidates.first import FirstClassifier, first_classifier
+from vitral.training.candidates.first import FirstClassifier, first_classifier, images_judged
 from vitral.training.candidates.result import RunResult
 from vitral.training.candidates.trained import try_attempts
 from vitral.training.choose.attempts import first_to_pay
@@ -84,8 +84,7 @@ def carry_out(session: Session) -> RunResult:
     """Plan a session as one run, or read its plan; make the first classifier and each attempt; score and diagnose the best."""
     whole = prepare(session)
     _announce(whole)
-    resumed = session.plan is not None and not whole.request.data_changed
-    run, scoring = within_time(whole, whole.plan.validation if resumed else None)
+    run, scoring = within_time(whole, images_judged(whole))
     continues = run.request.resume and bool(distributed.broadcast(states(run.folder, run.plan)))
     _check_possible(run, scoring, continues=continues)
     names, skip, preprocessing = run.data.class_names, run.request.skip_bad_images, run.classifier.preprocessing
@@ -101,7 +100,7 @@ def carry_out(session: Session) -> RunResult:
         further=further,
         listener=run.listener,
     )
-    run = _written_down(whole, run, scoring, batches, further)
+    _write_down(whole, run, batches, further)
     first, why_alone = _try_first(run, scoring, continues=continues)
     if first is not None and why_alone:
         run.listener(Message(why_alone))
@@ -112,8 +111,8 @@ def carry_out(session: Session) -> RunResult:
     return finish(try_attempts(run, scoring, batches, first), scoring, baselines)
 
 
-def _written_down(whole: Run, run: Run, scoring: Scoring, batches: TrainingBatches, further: Further) -> Run:
-    """Write plan and description, once the data are known to be the run's; return the run with the plan as written.
+def _write_down(whole: Run, run: Run, batches: TrainingBatches, further: Further) -> None:
+    """Write plan and description, once the data are known to be the run's.
 
     `whole` is the run before its images were cut to its time, and `further` what its method learns from besides its data.
     """
@@ -123,15 +122,13 @@ def _written_down(whole: Run, run: Run, scoring: Scoring, batches: TrainingBatch
         check_data_and_machine(
             folder, run.plan, run.data, beside, changed=run.request.data_changed, listener=run.listener
         )
-    validation = None if scoring.validating is None else len(scoring.validating)
-    plan = replace(whole.plan, image_seconds=run.plan.image_seconds, validation=validation)
+    distributed.barrier()  # nobody reads the plan any more, which the main process is about to write
     if torchrun.is_main():
-        write_plan(folder, plan)
+        write_plan(folder, whole.plan)
         write_description(whole, beside)
         if run.request.resume:
-            note_request(folder, plan, run.command, more_time=run.more_time, retry=run.retry)
+            note_request(folder, whole.plan, run.request, more_time=run.more_time, retry=run.retry)
         write_training_images(folder, run.data, batches, keep=run.request.resume)
-    return replace(run, plan=replace(plan, reasons=run.plan.reasons))
 
 
 def _try_first(run: Run, scoring: Scoring, *, continues: bool) -> tuple[FirstClassifier | None, str]:

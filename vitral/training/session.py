@@ -147,6 +147,8 @@ class Run(Session):
         """Return what the data are, the network, and every setting with its reason, a line each."""
         model, data = self.model, self.data
         alone = self.request.quick or self.plan.why_none
+        planned = self.schedule  # by this command: a plan that was read is of the time that an earlier one had
+        expected = None if planned is None else self.cost.sentence(self.request.budget_seconds, planned.reading)
         counts = ", ".join(f"{name} {count}" for name, count in data.counts().items())
         return [
             f"Found {data.name}: {data.what()}; images: {counts}.",
@@ -154,8 +156,9 @@ class Run(Session):
             f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
             f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.source}.",
             *self.plan.reasons,
+            *(() if expected is None else (expected,)),
             *(() if self.why_no_first else (FIRST_ALONE if alone else FIRST_THEN,)),
-            *(() if self.schedule is None else (self.schedule.sentence(),)),
+            *(() if planned is None else (planned.sentence(),)),
         ]
 
     def __repr__(self) -> str:

@@ -15,17 +15,22 @@ from tests.training.candidates.material import SIZE, Killed, a_start, at_message
 from vitral.classifier.provenance import BASELINE
 from vitral.cli.main import main
 from vitral.data.batch import Batch
+from vitral.data.source import Source
 from vitral.errors import RecipeError, TrainingError
-from vitral.events import Event, Message, Progress
+from vitral.events import Event, Message, Progress, ignore
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
 from vitral.training import facts
 from vitral.training.candidates import first as candidates
+from vitral.training.candidates import trained
 from vitral.training.candidates.choice import PIXELS, PROBE
 from vitral.training.candidates.result import RunResult
 from vitral.training.choose.network import FINE, NARROW
+from vitral.training.loop import Validate
 from vitral.training.scoring import within_time
+from vitral.training.scoring.live import Live
+from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.step import Step
 
@@ -262,6 +267,17 @@ def test_a_named_recipe_delivers_what_it_trains(tmp_path: Path) -> None:
     assert again.choice is None
 
 
+def test_the_classifier_names_the_recipe_that_trained_it_and_not_what_the_data_had_no_room_for(tmp_path: Path) -> None:
+    overrides = ("batch_size=64", "schedule.warmup_steps=200", "steps=4", "workers=0", "precision=fp32")
+    result = tune(shades(tmp_path / "photos"), tmp_path / "run", recipe="scratch", overrides=overrides)
+    trained_by = load_recipe(tmp_path / "run" / "recipe.toml")
+    assert (trained_by.batch_size, trained_by.schedule.warmup_steps) != (64, 200)
+    assert result.run.recipe == trained_by
+    described = vitral.load(tmp_path / "run").provenance.training["recipe"]
+    assert described["batch_size"] == trained_by.batch_size
+    assert described["schedule"]["warmup_steps"] == trained_by.schedule.warmup_steps
+
+
 def test_quick_stops_after_it_and_resume_goes_on(tmp_path: Path) -> None:
     data, run = shades(tmp_path / "photos"), tmp_path / "run"
     quick = tune(data, run, quick=True)
@@ -273,6 +289,28 @@ def test_quick_stops_after_it_and_resume_goes_on(tmp_path: Path) -> None:
     assert [one.name for one in later.choice.candidates] == [PIXELS, "trained network"]
     with pytest.raises(TrainingError, match="past its first classifier"):
         vitral.finetune(out=run, resume=True, quick=True, listener=lambda event: None)
+
+
+def test_with_more_time_network_and_first_classifier_are_judged_by_the_same_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    quick = vitral.finetune("digits", source="vit-mu4", out=run, quick=True, overrides=QUICK, listener=ignore)
+    assert quick.choice is not None
+    judged = quick.choice.candidates[0].images
+    assert judged == 179
+    validated = list[int]()
+    validation = trained.run_validation
+
+    def noted(run: Run, validating: Source | None, live: Live | None) -> Validate | None:
+        validated.append(0 if validating is None else len(validating))
+        return validation(run, validating, live)
+
+    monkeypatch.setattr(trained, "run_validation", noted)
+    for room in (facts, within_time):
+        monkeypatch.setattr(room, "time_images", lambda *given: 0.05)
+    vitral.finetune(out=run, resume=True, time="4m", listener=ignore)  # 1 % of it would be 48 images
+    assert set(validated) == {judged}
 
 
 def test_what_goes_on_before_an_update_is_planned_as_the_whole_command_is(

@@ -358,6 +358,12 @@ def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: flo
         save(run.classifier_of(linear.model, provenance), folder)
 
 
+def images_judged(run: Run) -> int | None:
+    """Return by how many validation images the first classifier of a run that continues was judged; None if not known."""
+    before = None if run.why_no_first else _before(run)
+    return before.images if before is not None and before.split == "validation" else None
+
+
 def _before(run: Run) -> Candidate | None:
     """Return the first classifier that a run had before it was stopped; None where there is none, or a damaged one.
 

@@ -45,10 +45,11 @@ from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.scoring.validation import run_validation
 from vitral.training.scoring.within_time import Scoring, is_too_short
 from vitral.training.session import Run
-from vitral.training.settings.recipe import load_recipe
+from vitral.training.settings.recipe import load_recipe, may_change
 from vitral.training.starting.prepare import set_rates
 
-LENGTH = ("steps", "epochs")  # settings that the recipe of a classifier that is there does not follow any more
+# Settings that the recipe of a classifier that is there does not follow any more.
+LENGTH = frozenset(("steps", "epochs", "schedule.bends"))
 KEEPING = ("checkpoint.keep", "checkpoint.archive_steps")  # settings by which a user keeps checkpoints
 TOO_LARGE = "It does not fit into memory."
 
@@ -133,7 +134,8 @@ class _Attempts:
             write_file(self.run.folder / RECIPE_FILE, record.recipe)
             write_file(self.run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
         distributed.barrier()
-        changes = [change for change in self.run.request.changes if not change.startswith(LENGTH)]
+        free = may_change() - LENGTH
+        changes = [f"{key}={value}" for key, value in self.run.request.overridden.items() if key in free]
         run = self.run.with_recipe(load_recipe(self.run.folder / RECIPE_FILE, changes))
         choice = self._choice(self.records)
         trained = choice is None or choice.best == best.name

@@ -39,11 +39,7 @@ def decide(draft: Draft, facts: Facts) -> Plan:
         plan = _with_attempts(plan, draft, facts, cost)
     else:
         plan = replace(plan, attempts=(Attempt(TRAINED, plan.recipe, from_probe=draft.automatic),))
-    if plan.why_none:
-        return plan
-    assert plan.cost is not None, "the network was measured"
-    expected = plan.cost.sentence(draft.request.budget_seconds, facts.data.reading_seconds)
-    return replace(plan, reasons=(*plan.reasons, expected))
+    return plan
 
 
 def _before_measured(draft: Draft, facts: Facts, option: Mapping[str, object] | None = None) -> Plan:

@@ -81,7 +81,7 @@ def seconds_of(facts: Facts) -> float:
 
 def feature_seconds(facts: Facts, start: Start, images: int) -> float:
     """Return what the features of so many images take."""
-    return images * start.macs / (FORWARD_SPEED * facts.machine.known_speed)
+    return images * start.macs / (FORWARD_SPEED * facts.machine.own_speed)
 
 
 def from_scratch(reason: str) -> ChosenStart:
@@ -193,7 +193,7 @@ def _why_not(starts: Sequence[Start], facts: Facts) -> str:
 def _worth(start: Start, facts: Facts) -> float:
     """Return a start's score less what it costs, in points."""
     batch, steps, _ = length(facts.data.images, on_gpu=facts.machine.has_gpu)
-    training = batch * steps * start.macs / facts.machine.known_speed
+    training = batch * steps * start.macs / facts.machine.own_speed
     download = 0.0 if start.cached else start.megabytes / LINE_SPEED
     return round(start.score) - POINTS * math.log2(1 + (download + training) / max(seconds_of(facts), 1e-9))
 
@@ -216,5 +216,5 @@ def _learned_better_anew(start: Start, facts: Facts) -> bool:
     """
     if facts.data.known_side >= FINE_BELOW or facts.data.images < LARGE_SET:
         return False
-    passes = PASSES_ANEW * facts.data.images * start.macs / facts.machine.known_speed
+    passes = PASSES_ANEW * facts.data.images * start.macs / facts.machine.own_speed
     return passes > TRAINING_SHARE * seconds_of(facts)

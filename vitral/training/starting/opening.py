@@ -21,11 +21,10 @@ from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.clock import CHECKING_SHARE, Clock
 from vitral.training.facts import look
 from vitral.training.methods.method import method_of
-from vitral.training.plan import read_plan
 from vitral.training.records.run_file import begin, note_start
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
 from vitral.training.request import Request
-from vitral.training.resume import Continued, continued, with_settings
+from vitral.training.resume import Continued, continued, stored_plan
 from vitral.training.session import Session
 from vitral.training.settings.recipe import Recipe
 from vitral.training.starting.prepare import load_start, random_start
@@ -174,9 +173,7 @@ def looked_at(request: Request, *, started: float | None = None, verify: bool = 
 
 def part_of(session: Session, request: Request, folder: Path, data: DataSet) -> Session:
     """Return the session of a run that is part of a command, in a folder of its own; it continues a run that is there."""
-    plan = read_plan(folder)
-    if plan is not None:
-        plan = with_settings(plan, request.overrides)
+    plan = stored_plan(folder, request)
     return replace(
         session,
         request=replace(request, out=folder, resume=plan is not None),
