@@ -30,6 +30,7 @@ from vitral.training.choose.network import FINE, NARROW
 from vitral.training.loop import Validate
 from vitral.training.scoring import within_time
 from vitral.training.scoring.live import Live
+from vitral.training.scoring.validation import run_validation
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.step import Step
@@ -300,11 +301,10 @@ def test_with_more_time_network_and_first_classifier_are_judged_by_the_same_imag
     judged = quick.choice.candidates[0].images
     assert judged == 179
     validated = list[int]()
-    validation = trained.run_validation
 
     def noted(run: Run, validating: Source | None, live: Live | None) -> Validate | None:
         validated.append(0 if validating is None else len(validating))
-        return validation(run, validating, live)
+        return run_validation(run, validating, live)
 
     monkeypatch.setattr(trained, "run_validation", noted)
     for room in (facts, within_time):
