@@ -4,16 +4,17 @@ import pytest
 
 from vitral.errors import ModelError
 from vitral.models.catalog import variant
-from vitral.studies.paper.operations import A100, GPUS, H100, H200, Operations, operations_of
+from vitral.studies.paper.operations import H200, Gpu, Operations, operations_of
 from vitral.training.settings.recipe import build_recipe, load_recipe
 from vitral.training.settings.recipe_network import network_config
 
+A100 = Gpu("A100", 312e12, 0.304, "900 images/s a GPU of ViT-B/16 on 8 A100 (NVIDIA/JAX-Toolbox)")
 B16 = 17_563_828_224  # multiply-accumulates of ViT-B/16 at 224 pixels
 
 
 def test_operations_and_hours_worked_by_hand() -> None:
     run = Operations(macs=1_000_000_000, images=3_600_000)
-    assert (run.forward, run.total) == (2_000_000_000, 21_600_000_000_000_000)  # 2 and 6 a multiply-accumulate
+    assert run.total == 21_600_000_000_000_000  # 6 a multiply-accumulate
     assert run.hours(share=0.5) == pytest.approx(21.6e15 / (0.5 * 989e12) / 3600)
     assert run.hours(A100, share=0.5) == pytest.approx(0.0384615, rel=1e-5)  # 21.6e15 / 156e12 = 138.46 s
     assert run.hours(A100, share=0.5, count=8) == pytest.approx(0.0384615 / 8, rel=1e-5)
@@ -26,8 +27,6 @@ def test_hours_agree_with_published_speeds() -> None:
         assert 1_000_000 / (3600 * million.hours(H200, share=share)) == pytest.approx(published, rel=1e-3)
     assert 1_000_000 / (3600 * million.hours()) == pytest.approx(2119, rel=2e-3)
     assert 1_000_000 / (3600 * million.hours(A100)) == pytest.approx(900, rel=2e-3)
-    assert {name: gpu.name for name, gpu in GPUS.items()} == {"H200": "H200", "H100": "H100", "A100": "A100"}
-    assert H100.peak == H200.peak
 
 
 def test_a_recipes_operations_are_those_of_its_length_and_its_size() -> None:

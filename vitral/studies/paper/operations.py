@@ -15,8 +15,7 @@ from vitral.training.facts import SAM_PASSES
 from vitral.training.settings.durations import HOUR
 from vitral.training.settings.recipe import Recipe
 
-FORWARD = 2  # operations for each multiply-accumulate of a forward pass: of that pass, and of an update
-TRAINING = 6
+TRAINING = 6  # operations for each multiply-accumulate of a forward pass
 
 
 @dataclass(frozen=True)
@@ -24,10 +23,10 @@ class Gpu:
     """A GPU by its data sheet.
 
     Attributes:
-        name: what it is called.
-        peak: operations a second in bfloat16, of dense products.
-        share: of the peak, that training a ViT-B/16 reaches, as published.
-        source: of the share.
+        name: The name.
+        peak: The operations a second in bfloat16, of dense products.
+        share: The share of the peak that training a ViT-B/16 reaches, as published.
+        source: The source of the share.
     """
 
     name: str
@@ -36,13 +35,13 @@ class Gpu:
     source: str
 
 
-# The best published on one such chip; that of an H200 is its H100's, whose products are as fast.
-_HOPPER = "2,119 images/s a GPU of ViT-5-Base on 8 H100 (NVIDIA-BioNeMo/nvSubquadratic, benchmarks/README.md)"
-_AMPERE = "900 images/s a GPU of ViT-B/16 on 8 A100 (NVIDIA/JAX-Toolbox, rosetta/projects/vit/README.md)"
-H200 = Gpu("H200", 989e12, 0.226, _HOPPER)
-H100 = Gpu("H100", 989e12, 0.226, _HOPPER)
-A100 = Gpu("A100", 312e12, 0.304, _AMPERE)
-GPUS = {gpu.name: gpu for gpu in (H200, H100, A100)}
+# The share is the best published of an H100, whose products are as fast.
+H200 = Gpu(
+    "H200",
+    989e12,
+    0.226,
+    "2,119 images/s a GPU of ViT-5-Base on 8 H100 (NVIDIA-BioNeMo/nvSubquadratic, benchmarks/README.md)",
+)
 
 
 @dataclass(frozen=True)
@@ -50,19 +49,14 @@ class Operations:
     """What a run computes.
 
     Attributes:
-        macs: multiply-accumulates of an image's forward pass.
-        images: that it goes through, one as often as it is seen.
-        passes: forward and backward through the network, for each of them: two with SAM.
+        macs: The multiply-accumulates of an image's forward pass.
+        images: The number of images, one as often as it is seen.
+        passes: The passes forward and backward for each of them: two with SAM.
     """
 
     macs: int
     images: int
     passes: int = 1
-
-    @property
-    def forward(self) -> int:
-        """Operations of an image's forward pass."""
-        return FORWARD * self.macs
 
     @property
     def total(self) -> int:
@@ -73,9 +67,9 @@ class Operations:
         """Return the hours of the training on a GPU, without input, validation or start.
 
         Args:
-            gpu: which.
-            count: of them, none of which waits for another.
-            share: of the peak that is reached, above 0 and at most 1; None for the GPU's own.
+            gpu: The GPU.
+            count: The number of GPUs, none of which waits for another.
+            share: The share of the peak that is reached, above 0 and at most 1; None for the GPU's own.
         """
         return self.total / (gpu.peak * (gpu.share if share is None else share) * count) / HOUR
 
@@ -84,12 +78,12 @@ def operations_of(config: ModelConfig, recipe: Recipe, images: int) -> Operation
     """Return what a recipe computes to train all weights of a network; frozen weights would take less.
 
     Args:
-        config: of the network, of the family's own kind.
-        recipe: its length, batch and image size; without a size the network's own holds.
-        images: training images in an epoch.
+        config: The network.
+        recipe: The length, batch and image size; without a size the network's own holds.
+        images: The number of training images in an epoch.
 
     Raises:
-        ModelError: the network cannot take images of that size.
+        ModelError: The network cannot take images of that size.
     """
     if recipe.image_size is not None:
         config = replace(config, image_size=(recipe.image_size, recipe.image_size))
