@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -41,15 +40,20 @@ def chart_plot(chart: Chart, *, titled: bool = False) -> Markup:
     """
     columns = _columns(chart.series)
     rows = math.ceil(len(chart.series) / columns) if len(chart.series) > 1 else 0
-    labels = sum(bool(point.label) for series in chart.series for point in series.points)
-    height = _categories_height(chart) if chart.is_categorical else HEIGHT + (MORE_HEIGHT if labels > CROWDED else 0)
+    if chart.is_categorical:
+        height = 0.7 + len(_categories(chart)) * (ROW + SERIES_ROW * len(chart.series))
+    else:
+        labels = sum(bool(point.label) for series in chart.series for point in series.points)
+        height = HEIGHT + (MORE_HEIGHT if labels > CROWDED else 0)
     figure, axes = new_axes(width=WIDTH, height=height + LEGEND_ROW * rows)
     if not any(_known(chart, series) for series in chart.series):
-        _say_empty(axes)
-    elif chart.is_categorical:
-        _draw_categories(figure, axes, chart, columns)
+        axes.text(
+            0.5, 0.5, "no values yet", transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=10
+        )
+        axes.set_xticks([])
+        axes.set_yticks([])
     else:
-        _draw_numbers(figure, axes, chart, columns)
+        _draw_points(figure, axes, chart, columns)
     if titled:
         heading = [plain(text, longest=LONGEST_HEADING) for text in (chart.title, chart.note) if text]
         axes.set_title("\n".join(heading), loc="left", fontsize=9, color=MUTED)
@@ -57,53 +61,48 @@ def chart_plot(chart: Chart, *, titled: bool = False) -> Markup:
     return to_svg(figure, f"{chart.title}: {chart.y.label} by {chart.x.label}")
 
 
-def _draw_numbers(figure: Figure, axes: Axes, chart: Chart, columns: int) -> None:
+def _draw_points(figure: Figure, axes: Axes, chart: Chart, columns: int) -> None:
+    rows = _rows(chart) if chart.is_categorical else {}
     every: list[Point] = []
     centres: list[tuple[float, float]] = []
     lines: list[list[tuple[float, float]]] = []
     labels: list[PointLabel] = []
     for index, series in enumerate(chart.series):
-        points = sorted(_known(chart, series), key=lambda point: _number(point.x))
-        xy = [(_number(point.x), point.y) for point in points]
-        _draw_series(axes, series, xy, _look(chart, index))
-        _draw_spread(axes, points, xy, _look(chart, index)[0], upright=True)
+        points, (colour, marker) = _known(chart, series), _look(chart, index)
+        if rows:
+            drawn, xy = "dots", [(point.y, rows[str(point.x)][index]) for point in points]
+        else:
+            points.sort(key=lambda point: _number(point.x))
+            drawn, xy = series.drawn, [(_number(point.x), point.y) for point in points]
+        _draw_series(axes, series.name, drawn, xy, colour, marker)
+        _draw_spread(axes, points, xy, colour, upright=not rows)
         every += points
-        if series.drawn != "curve":
+        if drawn != "curve":
             centres += xy
-            labels += _labels(points, xy, _look(chart, index)[0])
-        if series.drawn != "dots":
+            named = zip(points, xy, strict=True)
+            labels += [PointLabel(*centre, point.label, colour) for point, centre in named if point.label]
+        if drawn != "dots":
             lines.append(xy)
-    _scale(axes.xaxis, chart.x, [_number(point.x) for point in every], sorted({x for x, _ in centres}))
-    _scale_values(axes.yaxis, chart.y, every)
-    axes.set_xlabel(plain(chart.x.label, longest=60))
-    axes.set_ylabel(plain(chart.y.label, longest=50))
+    if rows:
+        _draw_categories(axes, list(rows))
+    else:
+        _scale(axes.xaxis, chart.x, [_number(point.x) for point in every], sorted({x for x, _ in centres}))
+    # The values' axis shows the ends of the error bars, too.
+    ends = [point.y + sign * (point.spread or 0.0) for point in every for sign in (-1, 1)]
+    _scale(axes.xaxis if rows else axes.yaxis, chart.y, [end for end in ends if not chart.y.log or end > 0])
+    across, up = (chart.y, chart.x) if rows else (chart.x, chart.y)
+    axes.set_xlabel(plain(across.label, longest=60))
+    axes.set_ylabel(plain(up.label, longest=50))
     draw_legend(figure, columns=columns)
     write_labels(figure, labels, centres, lines)
 
 
-def _draw_categories(figure: Figure, axes: Axes, chart: Chart, columns: int) -> None:
-    rows = _rows(chart)
-    every: list[Point] = []
-    centres: list[tuple[float, float]] = []
-    labels: list[PointLabel] = []
-    for index, series in enumerate(chart.series):
-        points = _known(chart, series)
-        xy = [(point.y, rows[str(point.x)][index]) for point in points]
-        _draw_series(axes, replace(series, drawn="dots"), xy, _look(chart, index))
-        _draw_spread(axes, points, xy, _look(chart, index)[0], upright=False)
-        every += points
-        centres += xy
-        labels += _labels(points, xy, _look(chart, index)[0])
-    for row in range(1, len(rows)):
+def _draw_categories(axes: Axes, names: Sequence[str]) -> None:
+    for row in range(1, len(names)):
         axes.axhline(row - 0.5, color=LINE, linewidth=0.8)
     axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(rows)), [plain(name, longest=LONGEST_CATEGORY) for name in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    _scale_values(axes.xaxis, chart.y, every)
-    axes.set_xlabel(plain(chart.y.label, longest=60))
-    axes.set_ylabel(plain(chart.x.label, longest=50))
-    draw_legend(figure, columns=columns)
-    write_labels(figure, labels, centres)
+    axes.set_yticks(range(len(names)), [plain(name, longest=LONGEST_CATEGORY) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
 
 
 def _rows(chart: Chart) -> dict[str, dict[int, float]]:
@@ -119,17 +118,19 @@ def _rows(chart: Chart) -> dict[str, dict[int, float]]:
     }
 
 
-def _draw_series(axes: Axes, series: Series, xy: Sequence[tuple[float, float]], look: tuple[str, str]) -> None:
-    width, dashes = {"joined": (1.6, "-"), "dots": (0, "none"), "curve": (1.2, (0, (4, 2.5)))}[series.drawn]
+def _draw_series(
+    axes: Axes, name: str, drawn: str, xy: Sequence[tuple[float, float]], colour: str, marker: str
+) -> None:
+    width, dashes = {"joined": (1.6, "-"), "dots": (0, "none"), "curve": (1.2, (0, (4, 2.5)))}[drawn]
     axes.plot(
         [x for x, _ in xy],
         [y for _, y in xy],
-        color=look[0],
+        color=colour,
         linewidth=width,
         linestyle=dashes,
-        marker=None if series.drawn == "curve" else look[1],
+        marker=None if drawn == "curve" else marker,
         markersize=5,
-        label=plain(series.name, longest=LONGEST_NAME),
+        label=plain(name, longest=LONGEST_NAME),
     )
 
 
@@ -141,17 +142,6 @@ def _draw_spread(
         if point.spread:
             up, across = (point.spread, None) if upright else (None, point.spread)
             axes.errorbar(x, y, yerr=up, xerr=across, fmt="none", ecolor=colour, elinewidth=1.2, capsize=2.5)
-
-
-def _labels(points: Sequence[Point], xy: Sequence[tuple[float, float]], colour: str) -> list[PointLabel]:
-    pairs = zip(points, xy, strict=True)
-    return [PointLabel(*centre, point.label, colour) for point, centre in pairs if point.label]
-
-
-def _say_empty(axes: Axes) -> None:
-    axes.text(0.5, 0.5, "no values yet", transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=10)
-    axes.set_xticks([])
-    axes.set_yticks([])
 
 
 def _known(chart: Chart, series: Series) -> list[Point]:
@@ -167,10 +157,6 @@ def _known(chart: Chart, series: Series) -> list[Point]:
 
 def _categories(chart: Chart) -> list[str]:
     return list(dict.fromkeys(str(point.x) for series in chart.series for point in series.points))
-
-
-def _categories_height(chart: Chart) -> float:
-    return 0.7 + len(_categories(chart)) * (ROW + SERIES_ROW * len(chart.series))
 
 
 def _columns(series: Sequence[Series]) -> int:
@@ -191,12 +177,6 @@ def _look(chart: Chart, index: int) -> tuple[str, str]:
 def _number(x: float | str) -> float:
     assert not isinstance(x, str)
     return float(x)
-
-
-def _scale_values(axis: DrawnAxis, kind: Axis, points: Sequence[Point]) -> None:
-    """Set the scale of the axis on which the values are, the ends of their error bars among them."""
-    ends = [point.y + sign * (point.spread or 0.0) for point in points for sign in (-1, 1)]
-    _scale(axis, kind, [end for end in ends if not kind.log or end > 0])
 
 
 def _scale(axis: DrawnAxis, kind: Axis, values: Sequence[float], own: Sequence[float] = ()) -> None:

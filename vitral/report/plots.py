@@ -162,7 +162,7 @@ def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) 
             sheet[top * height : top * height + rows, left * width : left * width + columns] = similarity[row, column]
     figure, axes = new_axes(width=4.6, height=0.5 + 3.6 * sheet.shape[0] / sheet.shape[1])
     axes.grid(visible=False)
-    extent = _extent(sheet.shape)
+    extent = (0.0, sheet.shape[1], sheet.shape[0], 0.0)
     image = axes.imshow(_enlarged(sheet), cmap="viridis", vmin=-1, vmax=1, interpolation="none", extent=extent)
     axes.set_xticks([(index + 0.5) * width - gap / 2 for index in range(len(shown_columns))], shown_columns + 1)
     axes.set_yticks([(index + 0.5) * height - gap / 2 for index in range(len(shown_rows))], shown_rows + 1)
@@ -179,10 +179,6 @@ def _enlarged(image: np.ndarray) -> np.ndarray:
     """Repeat the pixels of a small image, so that they stay square when a browser smooths them."""
     factor = max(1, SMOOTHED // max(image.shape[:2]))
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
-
-
-def _extent(shape: tuple[int, ...]) -> tuple[float, float, float, float]:
-    return 0.0, shape[1], shape[0], 0.0
 
 
 def _evenly(count: int) -> np.ndarray:
