@@ -14,8 +14,8 @@ from vitral.evaluation.opening import open_split
 from vitral.evaluation.slices import slices
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
-from vitral.report.page import RunReport, mark, write_report
-from vitral.report.results import Verdict
+from vitral.report.page import mark, write_report
+from vitral.report.results import RunReport, Verdict
 from vitral.tasks.presentable import Presentable
 
 SHOWN_MISTAKES = 5

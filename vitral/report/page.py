@@ -1,7 +1,7 @@
 """A run's self-contained page: everything inline, nothing fetched, no scripts."""
 
 from dataclasses import dataclass
-from functools import partial, singledispatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,7 @@ from vitral.report.plots import (
 )
 from vitral.report.results import CurveGroup, RunReport
 from vitral.report.study import Study, table_rows
-from vitral.tasks.shown import ConfusionMatrix, Drawing, ReliabilityDiagram, fitting_digits, percent
-
-__all__ = ["RunReport", "render_report", "write_report"]
+from vitral.tasks.shown import Drawing, ReliabilityDiagram, fitting_digits, percent
 
 WIDE_FROM = 12  # classes, from which a confusion matrix needs the page's full width
 OPEN_ROWS = 20  # up to which a collapsible table is shown open
@@ -37,6 +35,14 @@ SHOWN_BAD_IMAGES = 20
 LARGEST_SHEET = 1000
 LARGEST_IMAGE = 260
 LARGEST_EXAMPLE = 96
+CONFUSION = (
+    "Confusion matrix: rows are the true classes, columns the predictions. Blue is right, red is wrong; the stronger "
+    "the colour, the larger the fraction of the row."
+)
+RELIABILITY = (
+    "Are the probabilities right? On the dashed line, of the images that are predicted with a probability of 80\u202f%, "
+    "80\u202f% are right. The larger a dot, the more images it stands for."
+)
 
 
 def mark(kind: str) -> bytes:
@@ -101,22 +107,18 @@ def page_environment() -> tuple[Environment, Markup]:
 
 
 def _curve_plots(group: CurveGroup) -> list[Markup]:
+    names = {name for curve in group.curves for row in curve.rows for name in row}
+    few_shot = sorted((shots, name) for name in names if (shots := shots_of(name)) is not None)  # by images a class
     plots = [
         curve_plot(group.curves, "loss", label="loss"),
         curve_plot(group.curves, "accuracy", label="accuracy", percent=True),
         *(
             curve_plot(group.curves, name.removeprefix("validation/"), label=f"{shots}-shot accuracy", percent=True)
-            for shots, name in _few_shot(group)
+            for shots, name in few_shot
         ),
         curve_plot(group.curves, "learning_rate", label="learning rate"),
     ]
     return [plot for plot in plots if plot is not None]
-
-
-def _few_shot(group: CurveGroup) -> list[tuple[int, str]]:
-    """Return the numbers of images a class of which there are figures, with the names of those."""
-    names = {name for curve in group.curves for row in curve.rows for name in row}
-    return sorted((shots, name) for name in names if (shots := shots_of(name)) is not None)
 
 
 def _drawings(report: RunReport) -> dict[str, Any]:
@@ -156,14 +158,10 @@ class Drawn:
     wide: bool = False
 
 
-@singledispatch
 def _drawn(drawing: Drawing) -> Drawn | None:
     """Return a result's drawing for the page; None where there is nothing to see."""
-    raise AssertionError(f"nothing draws a {type(drawing).__name__}")
-
-
-@_drawn.register
-def _(drawing: ConfusionMatrix) -> Drawn | None:
+    if isinstance(drawing, ReliabilityDiagram):
+        return Drawn(reliability_plot(drawing.bins), RELIABILITY)
     svg = confusion_plot(drawing)
     if svg is None:
         return None
@@ -172,20 +170,7 @@ def _(drawing: ConfusionMatrix) -> Drawn | None:
         f" Of the {len(drawing.class_names):,} classes, these {len(confusion.classes)} are confused most often, the worst "
         "first; the last column counts all other predictions."
     )
-    caption = (
-        "Confusion matrix: rows are the true classes, columns the predictions. Blue is right, red is wrong; the stronger "
-        "the colour, the larger the fraction of the row."
-    )
-    return Drawn(svg, caption + (part if confusion.others else ""), wide=len(confusion.classes) > WIDE_FROM)
-
-
-@_drawn.register
-def _(drawing: ReliabilityDiagram) -> Drawn | None:
-    caption = (
-        "Are the probabilities right? On the dashed line, of the images that are predicted with a probability of 80\u202f%, "
-        "80\u202f% are right. The larger a dot, the more images it stands for."
-    )
-    return Drawn(reliability_plot(drawing.bins), caption)
+    return Drawn(svg, CONFUSION + (part if confusion.others else ""), wide=len(confusion.classes) > WIDE_FROM)
 
 
 def _examples(report: RunReport) -> list[list[list[Inlined]]]:

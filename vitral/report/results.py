@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from vitral.classifier.prediction import Prediction
 from vitral.data.source import BadImage
 from vitral.evaluation.baselines import Baselines
 from vitral.explanation.explain import Explanation
@@ -93,26 +92,8 @@ class AttentionImage:
     @classmethod
     def of(cls, explanation: Explanation, *, truth: str, description: str) -> "AttentionImage":
         """Draw an explanation."""
-        return cls(
-            image=explanation.image,
-            overlay=explanation.overlay(),
-            truth=truth,
-            predicted=explanation.label,
-            probability=explanation.probability,
-            description=description,
-        )
-
-    @classmethod
-    def plain(cls, image: Pixels, prediction: Prediction, *, truth: str, description: str) -> "AttentionImage":
-        """Show a prediction without attention."""
-        return cls(
-            image=image,
-            overlay=None,
-            truth=truth,
-            predicted=prediction.label,
-            probability=prediction.probability,
-            description=description,
-        )
+        overlay, label = explanation.overlay(), explanation.label
+        return cls(explanation.image, overlay, truth, label, explanation.probability, description)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

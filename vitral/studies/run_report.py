@@ -23,7 +23,7 @@ from vitral.training.candidates.result import RunResult
 from vitral.training.loop import TrainingResult
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.environment import environment
-from vitral.training.scoring.diagnosis import Diagnosis, merged
+from vitral.training.scoring.diagnosis import merged
 
 MISTAKES = 8
 EXAMPLES = 8
@@ -48,7 +48,10 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         title=f"{noun} on {run.data.name}",
         facts=run_facts(result),
         summary=evaluation.sentence(split),
-        verdict=tuple(_verdict(found, speech) for found in merged(result.diagnosis)),
+        verdict=tuple(
+            Verdict(found.problem, found.reason, speech.ask(found.remedy) if found.remedy else "")
+            for found in merged(result.diagnosis)
+        ),
         command=speech.again(result),
         notes=(*run.data.notes, *run.plan.reasons, *redrawn(run.folder)),
         bad_images=run.data.bad_images,
@@ -65,11 +68,6 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         position_similarity=position_similarity(model) if attentive else None,
         attention_distance=attention_distance(predictor, first_images(result, source)) if attentive else None,
     )
-
-
-def _verdict(found: Diagnosis, speech: Speech) -> Verdict:
-    command = "" if found.remedy is None else speech.ask(found.remedy)
-    return Verdict(found.problem, found.reason, command)
 
 
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
@@ -111,8 +109,8 @@ def mistakes(
     classifier: Classifier, source: Source, evaluation: Result, left: Callable[[], float]
 ) -> tuple[AttentionImage, ...]:
     """Return the surest mistakes, each with where the network looked unless it is at chance, as long as there is time left."""
-    draw = _plain if evaluation.at_chance else _explained
     chosen = takewhile(lambda mistake: left() > DRAWING_SECONDS, evaluation.mistakes[:MISTAKES])
+    draw = _plain if evaluation.at_chance else _explained
     return tuple(draw(classifier, source.image(mistake.index), mistake) for mistake in chosen)
 
 
@@ -121,8 +119,8 @@ def _explained(classifier: Classifier, image: Pixels, mistake: Mistake) -> Atten
 
 
 def _plain(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionImage:
-    prediction = classifier.predict(image)[0]
-    return AttentionImage.plain(image, prediction, truth=mistake.truth, description=mistake.description)
+    answer = classifier.predict(image)[0]
+    return AttentionImage(image, None, mistake.truth, answer.label, answer.probability, mistake.description)
 
 
 def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
