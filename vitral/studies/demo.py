@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier.load import load
+from vitral.described import read_object
 from vitral.errors import StudyError
 from vitral.events import Listener, Message, ignore
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.outputs import check_folder
 from vitral.progress import show
-from vitral.reading import text_of
 from vitral.report.page import write_report
 from vitral.report.results import Curve, CurveGroup, RunReport
 from vitral.report.study import Study, StudyArm
@@ -29,7 +29,6 @@ from vitral.studies.run_study import run_study
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.trainings import Training, carry_out
 from vitral.tasks.single_label import SingleLabel
-from vitral.training.candidates.result import RunResult
 from vitral.training.records.logs import read_metrics
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, clear_run, clear_study
 from vitral.training.request import Request
@@ -63,14 +62,7 @@ UNFINISHED = {"finished": False}  # in the mark, until the result takes its plac
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo showed.
-
-    Attributes:
-        study: The figures of all its runs.
-        classifier: The folder of the first fine-tuned classifier.
-        report: The page.
-        seconds: The seconds from start to end.
-    """
+    """What the demo showed: the figures of all its runs, the folder of the first fine-tuned classifier, and the page."""
 
     study: Study
     classifier: Path
@@ -139,7 +131,7 @@ def _begin(folder: Path) -> None:
     runs = [cell.name for cell in DESIGN.cells(folder)]
     check_folder(folder, own=(MARK, REPORT, STUDY_CELLS, *STUDY_FILES, *runs), replace=(folder / MARK).is_file())
     with in_turn(folder):
-        if _mark(folder) == UNFINISHED:
+        if read_object(folder / MARK) == UNFINISHED:
             return
         clear_study(folder)
         for run in runs:
@@ -147,24 +139,13 @@ def _begin(folder: Path) -> None:
         write_file(folder / MARK, json.dumps(UNFINISHED))
 
 
-def _mark(folder: Path) -> object:
-    try:
-        return json.loads(text_of(folder / MARK))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _first_tuned(cells: list[Cell]) -> RunResult:
-    """Return the result of the first fine-tuning, which may be another process's."""
-    work = DESIGN.arm("finetune").work
-    assert isinstance(work, Training)
-    return carry_out(work.request_of(cells[1]), cells[1].folder, ignore)
-
-
 def _report(cells: list[Cell], compared: Study, speech: Speech) -> RunReport:
     """Return what the page shows, all of it from what the runs left on the disk."""
-    first, rows = _first_tuned(cells), read_rows(cells)
-    pretraining = cells[0]
+    work = DESIGN.arm("finetune").work
+    assert isinstance(work, Training)
+    pretraining, tuning = cells[:2]
+    first = carry_out(work.request_of(tuning), tuning.folder, ignore)  # which may be another process's
+    rows = read_rows(cells)
     before = load(pretraining.folder / CLASSIFIER)
     labels = {arm.name: arm.label for arm in DESIGN.arms}
     tuned, scratch = (ACCURACY.text(arm.mean(ACCURACY.name)) for arm in compared.arms)

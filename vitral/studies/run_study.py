@@ -9,17 +9,16 @@ import json
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vitral import distributed, torchrun
+from vitral.described import read_object
 from vitral.errors import StudyError, TrainingInterrupted, VitralError
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.outputs import check_location
 from vitral.progress import show
-from vitral.reading import text_of
 from vitral.report.experiment_page import write_study
 from vitral.report.study import Failure, Study, StudyArm
 from vitral.studies.claims import claimed, in_turn
@@ -83,28 +82,21 @@ def run_study(
 
 def _conclude(design: Design, folder: Path) -> Study:
     """Return what a study has found so far, and write its table and figure."""
-    write_table(folder, design.cells(folder))  # a kill may have come between a row and the table
+    cells = design.cells(folder)
+    write_table(folder, cells)  # a kill may have come between a row and the table
     with in_turn(folder / STUDY_CELLS):  # else an older view could be written over a newer one
-        study = collect(design, folder)
+        rows = read_rows(cells)
+        ended = [(cell, rows[cell.name]) for cell in cells if cell.name in rows]
+        arms = tuple(
+            StudyArm(
+                arm.label or arm.name, tuple(row.figures for cell, row in ended if cell.arm == arm.name and row.done)
+            )
+            for arm in design.arms
+        )
+        failures = tuple(Failure(cell.name, row.error) for cell, row in ended if not row.done)
+        study = Study(design.title, design.headline, arms, failures, left=len(cells) - len(rows))
         write_study(study, folder / STUDY_TABLE, folder / STUDY_PAGE)
     return study
-
-
-def collect(design: Design, folder: Path) -> Study:
-    """Return what a study has found so far."""
-    cells = design.cells(folder)
-    rows = read_rows(cells)
-    arms = tuple(
-        StudyArm(
-            arm.label or arm.name,
-            tuple(rows[cell.name].figures for cell in cells if cell.arm == arm.name and _done(rows.get(cell.name))),
-        )
-        for arm in design.arms
-    )
-    failures = tuple(
-        Failure(cell.name, rows[cell.name].error) for cell in cells if cell.name in rows and rows[cell.name].error
-    )
-    return Study(design.title, design.headline, arms, failures, left=len(cells) - len(rows))
 
 
 def reopen(folder: Path) -> None:
@@ -119,7 +111,8 @@ def _begin(design: Design, folder: Path) -> None:
     check_location(folder)
     with in_turn(folder / STUDY_CELLS):
         now = {arm.name: json.loads(json.dumps(arm.work.question())) for arm in design.arms}
-        before = _kept_arms(folder)
+        kept = read_object(folder / STUDY_FILE).get("arms")
+        before = kept if isinstance(kept, dict) else {}
         for name in before.keys() & now.keys():
             if before[name] != now[name]:
                 raise StudyError(
@@ -128,14 +121,6 @@ def _begin(design: Design, folder: Path) -> None:
                 )
         if before != before | now:
             write_file(folder / STUDY_FILE, json.dumps({"title": design.title, "arms": before | now}, indent=2))
-
-
-def _kept_arms(folder: Path) -> dict[str, Any]:
-    try:
-        arms = json.loads(text_of(folder / STUDY_FILE))["arms"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return {}
-    return arms if isinstance(arms, dict) else {}
 
 
 def _difference(before: object, now: object) -> str:
@@ -170,14 +155,6 @@ def _announce(design: Design, cost: StudyCost, free: float | None, listener: Lis
     )
 
 
-@dataclass(frozen=True)
-class _Next:
-    """The next step of a process: a cell by its name, or waiting; otherwise nothing is left for it."""
-
-    cell: str = ""
-    wait: bool = False
-
-
 class _Worker:
     """One process that works on a study; under torchrun, one job, in which the main process decides."""
 
@@ -192,17 +169,20 @@ class _Worker:
         """Take one run after the other until none is left for this process."""
         while True:
             with contextlib.ExitStack() as claim:
-                following = by_main(lambda: self._take(claim))
-                if following.cell:
-                    self._carry_out(next(cell for cell in self.cells if cell.name == following.cell))
-                elif not following.wait:
+                cell, wait = by_main(lambda: self._take(claim))
+                if cell is not None:
+                    self._carry_out(cell)
+                elif not wait:
                     return
-            if following.wait:
-                self._report_waiting()
+            if wait:
+                if not self.waits:
+                    what = "Other processes work on what is left; waiting for them, or for one that dies."
+                    self.listener(Message(what))
+                self.waits = True
                 time.sleep(POLL_SECONDS)
 
-    def _take(self, claim: contextlib.ExitStack) -> _Next:
-        """Claim the first cell that is ready, fits the time, and that nobody works on."""
+    def _take(self, claim: contextlib.ExitStack) -> tuple[Cell | None, bool]:
+        """Claim the first cell that is ready, fits the time, and that nobody works on; tell whether to wait for others."""
         rows, wait = read_rows(self.cells), False
         for cell in self.cells:
             if self._settled(cell, rows.get(cell.name)) or not self._ready(cell, rows) or not self._fits(cell):
@@ -211,9 +191,9 @@ class _Worker:
                 wait = True
                 continue
             if not self._settled(cell, read_row(cell)):
-                return _Next(cell.name)
+                return cell, False
             claim.close()  # somebody finished it while we looked
-        return _Next(wait=wait)
+        return None, wait
 
     def _settled(self, cell: Cell, row: RunRow | None) -> bool:
         """Tell whether a cell is done, or has failed since this process began."""
@@ -221,7 +201,8 @@ class _Worker:
 
     def _ready(self, cell: Cell, rows: dict[str, RunRow]) -> bool:
         """Tell whether the run that the cell starts from is done."""
-        return cell.source is None or _done(rows.get(cell.source.name))
+        before = None if cell.source is None else rows.get(cell.source.name)
+        return cell.source is None or (before is not None and before.done)
 
     def _fits(self, cell: Cell) -> bool:
         return self.until is None or time.monotonic() + self.seconds[cell.arm] <= self.until
@@ -257,15 +238,6 @@ class _Worker:
     def _write(self, cell: Cell, row: RunRow) -> None:
         write_row(cell, row)
         write_table(self.folder, self.cells)
-
-    def _report_waiting(self) -> None:
-        if not self.waits:
-            self.listener(Message("Other processes work on what is left; waiting for them, or for one that dies."))
-        self.waits = True
-
-
-def _done(row: RunRow | None) -> bool:
-    return row is not None and row.done
 
 
 def by_main(decide: Callable[[], Value]) -> Value:
