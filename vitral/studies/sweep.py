@@ -42,17 +42,21 @@ def sweep(session: Session) -> RunResult:
     """
     assert session.draft is not None, "a sweep plans each of its runs"
     rates = tuple({f"{rate:g}": rate for rate in sweep_rates(session.draft.recipe)}.values())
+    parts = len(rates) + 1
     choosing, judges = to_choose_by(session.data)
-    share = None if session.clock.seconds is None else session.clock.left() / (len(rates) + 1)
-    trials = _Trials(replace(session, data=choosing), rates, share)
+    share = None if session.clock.seconds is None else session.clock.left() / parts
+    trials = _Trials(session, choosing, rates, share)
     if share is not None and not session.request.resume:
         trials.check_time()
     folder = session.folder / SWEEP
     if torchrun.is_main() and (session.more_time or session.request.data_changed):
         reopen(folder)  # every trial continues: with more time, or noting that its data changed
-    headline = session.data.task.headline
+    headline = choosing.task.headline
+    arms = tuple(Arm(f"lr-{rate:g}", _Trial(trials, rate), OWN_SEED) for rate in rates)
     try:
-        study = run_study(trials.design(), folder, listener=session.listener)
+        study = run_study(
+            Design(f"Learning rates on {choosing.name}", headline, arms), folder, listener=session.listener
+        )
     except TrainingInterrupted as stop:
         raise TrainingInterrupted(
             stop.done, advice=advice_to_resume(session.folder), exit_code=stop.exit_code
@@ -60,11 +64,10 @@ def sweep(session: Session) -> RunResult:
     figures = {rate: arm.mean(headline.name) for rate, arm in zip(rates, study.arms, strict=True) if arm.runs}
     best = best_rate(figures, headline)
     tried = ", ".join(f"{rate:g} {headline.text(value)}" for rate, value in figures.items())
-    parts = len(rates) + 1
     session.listener(
         Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
     )
-    last = _part(session, best, share, session.folder, to_train_on(session.data), baselines=False)
+    last = trials.part(best, session.folder, to_train_on(session.data), baselines=False)
     if last.plan is not None and f"{last.plan.recipe.optimizer.lr:g}" != f"{best:g}":
         raise TrainingError(
             f"The run in '{session.folder}' began with the learning rate {last.plan.recipe.optimizer.lr:g}, and now {best:g} "
@@ -75,28 +78,34 @@ def sweep(session: Session) -> RunResult:
 
 @dataclass(frozen=True)
 class _Trials:
-    """The runs of a sweep that try a rate.
-
-    Attributes:
-        session: The command, with the data to choose by.
-        rates: The learning rates to try.
-        share: The seconds of each; None for no limit.
-    """
+    """What a sweep's runs have in common: `data` to choose by, and the seconds of each as `share`, None for no limit."""
 
     session: Session
+    data: DataSet
     rates: tuple[float, ...]
     share: float | None
 
-    def design(self) -> Design:
-        """Return the study of the trials."""
-        arms = (Arm(f"lr-{rate:g}", _Trial(self, rate), OWN_SEED) for rate in self.rates)
-        data = self.session.data
-        return Design(f"Learning rates on {data.name}", data.task.headline, tuple(arms))
+    def part(self, rate: float, folder: Path, data: DataSet, *, baselines: bool) -> Session:
+        """Return the session of a run: a rate, a share of the time, and what the folder holds of it."""
+        command = self.session.command
+        request = replace(
+            command,
+            sweep=False,
+            recipe=command.recipe or SWEPT,
+            overrides=(*command.overrides, f"optimizer.lr={rate}"),
+            time=self.share,
+            baselines=baselines,
+        )
+        return part_of(self.session, request, folder, data)
 
-    def of(self, rate: float, folder: Path) -> Session:
-        """Return the session of one trial."""
-        baselines = self.session.command.baselines and rate == self.rates[0]
-        return _part(self.session, rate, self.share, folder, self.session.data, baselines=baselines)
+    def trial(self, rate: float, folder: Path) -> Session:
+        """Return the session of a run that tries a rate."""
+        command = self.session.command
+        return self.part(rate, folder, self.data, baselines=command.baselines and rate == self.rates[0])
+
+    def estimated(self) -> Session:
+        """Return the session of a trial in a folder that is never made."""
+        return self.trial(self.rates[0], self.session.folder / SWEEP / ESTIMATE)
 
     def check_time(self) -> None:
         """Refuse a budget that has no room for an update of every trial, before the first begins.
@@ -104,8 +113,7 @@ class _Trials:
         Raises:
             TrainingError: The budget is too short; the message proposes one for the whole command.
         """
-        trial = self.of(self.rates[0], self.session.folder / SWEEP / ESTIMATE)
-        run, scoring = within_time(prepare(replace(trial, listener=ignore)))
+        run, scoring = within_time(prepare(replace(self.estimated(), listener=ignore)))
         if is_too_short(run, scoring):
             looking = run.clock.spent()  # which each of them does anew
             whole = replace(run, clock=self.session.clock)
@@ -114,9 +122,7 @@ class _Trials:
     @functools.cached_property
     def seconds(self) -> float:
         """The expected seconds of a trial, whatever its rate."""
-        if self.share is not None:
-            return self.share
-        return prepare(self.of(self.rates[0], self.session.folder / SWEEP / ESTIMATE)).cost.seconds
+        return prepare(self.estimated()).cost.seconds if self.share is None else self.share
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class _Trial:
 
     def question(self) -> dict[str, Any]:
         """Return the rate and the data."""
-        return {"rate": self.rate, "data": self.trials.session.data.fingerprint}
+        return {"rate": self.rate, "data": self.trials.data.fingerprint}
 
     def seconds(self) -> float:
         """Return the expected seconds of the trial."""
@@ -136,26 +142,11 @@ class _Trial:
 
     def run(self, cell: Cell, listener: Listener) -> dict[str, float]:
         """Train with the rate, and return the scores on the images to choose by."""
-        rates = self.trials.rates
+        rates, data = self.trials.rates, self.trials.data
+        headline = data.task.headline
         listener(Message(f"Sweep {rates.index(self.rate) + 1}/{len(rates) + 1}: learning rate {self.rate:g}."))
-        evaluation = carry_out(self.trials.of(self.rate, cell.folder)).evaluation
-        return {**evaluation.scores(), self.trials.session.data.task.headline.name: evaluation.headline()}
-
-
-def _part(
-    session: Session, rate: float, share: float | None, folder: Path, data: DataSet, *, baselines: bool
-) -> Session:
-    """Return the session of one of a sweep's runs: a learning rate, a share of the time, and what the folder holds of it."""
-    command = session.command
-    request = replace(
-        command,
-        sweep=False,
-        recipe=command.recipe or SWEPT,
-        overrides=(*command.overrides, f"optimizer.lr={rate}"),
-        time=share,
-        baselines=baselines,
-    )
-    return part_of(session, request, folder, data)
+        evaluation = carry_out(self.trials.trial(self.rate, cell.folder)).evaluation
+        return {**evaluation.scores(), headline.name: evaluation.headline()}
 
 
 def sweep_rates(recipe: Recipe) -> tuple[float, ...]:
