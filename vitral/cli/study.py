@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Literal
 
-from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
 from vitral.errors import StudyError
 from vitral.report.study import table_rows
@@ -59,7 +58,6 @@ def study(
             time=time,
             out=out,
             plan=plan,
-            speech=COMMANDS,
             listener=listener,
         )
     if not is_main():

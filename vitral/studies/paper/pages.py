@@ -12,8 +12,8 @@ from vitral.report.experiment_page import ExperimentPage, write_experiment, writ
 from vitral.report.plots import position_plot
 from vitral.report.written import Cell, write_rows_parquet
 from vitral.studies.paper.paper_study import PaperStudy
+from vitral.studies.paper.reported import published
 from vitral.studies.rows import RunRow, read_rows
-from vitral.studies.speech import PYTHON, Speech
 from vitral.training.records.environment import environment
 from vitral.training.settings.durations import written
 
@@ -22,26 +22,23 @@ PAGE = "page.html"
 MARKDOWN = "page.md"
 
 
-def write_pages(result: PaperStudy, speech: Speech = PYTHON) -> None:
-    """Write the page, as HTML and as Markdown with its figures, and the rows of all runs.
-
-    Args:
-        result: The finished study.
-        speech: The words in which the page states its command.
+def write_pages(result: PaperStudy) -> None:
+    """Write the page of a finished study, as HTML and as Markdown with its figures, and the rows of all runs.
 
     Raises:
         StorageError: A file cannot be written.
     """
-    experiment = result.laid_out.experiment
-    rows = read_rows(result.laid_out.design().cells(result.folder))
+    plan = result.laid_out
+    experiment = plan.experiment
+    rows = read_rows(result.cells())
     page = ExperimentPage(
         study=result.found,
         question=experiment.question,
-        paper=result.published(),
+        paper=published(experiment.name),
         ours=result.chart(),
-        shows=result.laid_out.scale.shows,
+        shows=plan.scale.shows,
         conclusion=result.conclusion(),
-        command=_command(result, speech),
+        command=_command(result),
         machine=_machine(),
         seconds=sum(row.seconds for row in rows.values()),
         drawings=_positions(result, rows) if experiment.draws_positions else (),
@@ -54,7 +51,7 @@ def write_pages(result: PaperStudy, speech: Speech = PYTHON) -> None:
 def _positions(result: PaperStudy, rows: Mapping[str, RunRow]) -> tuple[tuple[str, Markup], ...]:
     """Return how similar the position embeddings of each trial's first network are, if it has any."""
     drawings = []
-    for cell in result.laid_out.design().cells(result.folder):
+    for cell in result.cells():
         if not cell.first or cell.name not in rows or not rows[cell.name].done:
             continue
         similarity = position_similarity(load(cell.folder / CLASSIFIER).model)
@@ -68,29 +65,34 @@ def _table(result: PaperStudy, rows: Mapping[str, RunRow]) -> list[dict[str, Cel
     """Return each run with its request, the facts of its trial, and its figures."""
     plan = result.laid_out
     table: list[dict[str, Cell]] = []
-    for cell in plan.design().cells(result.folder):
+    for cell in result.cells():
         if cell.name not in rows:
             continue
         row, trial = rows[cell.name], plan.named(cell.arm)
         request = plan.request(trial)
-        values: dict[str, Cell] = {
-            "study": plan.experiment.name,
-            "arm": trial.name,
-            "series": trial.series,
-            "label": trial.label,
-            "seed": cell.seed,
-            "data": request.data,
-            "recipe": request.recipe,
-            "changes": " ".join(request.overrides),
-        }
-        values |= {**plan.facts(trial).to_json(), "seconds": row.seconds, "error": row.error or None, **row.figures}
-        table.append(values)
+        table.append(
+            {
+                "study": plan.experiment.name,
+                "arm": trial.name,
+                "series": trial.series,
+                "label": trial.label,
+                "seed": cell.seed,
+                "data": request.data,
+                "recipe": request.recipe,
+                "changes": " ".join(request.overrides),
+                **plan.facts(trial).to_json(),
+                "seconds": row.seconds,
+                "error": row.error or None,
+                **row.figures,
+            }
+        )
     return table
 
 
-def _command(result: PaperStudy, speech: Speech) -> str:
+def _command(result: PaperStudy) -> str:
     """Return what one types for the study; the steps that its time paid for on this machine follow as a comment."""
-    plan, record = result.laid_out, result.laid_out.record
+    plan = result.laid_out
+    record = plan.record
     given = {
         "transfer": plan.transfer,
         "budget": plan.scale.name,

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from vitral.report.chart import Axis, Chart, Point, Published, Series, plain_number
+from vitral.report.chart import Axis, Chart, Point, Series, plain_number
 from vitral.report.study import Study
-from vitral.studies.paper.experiment import TrialResult
+from vitral.studies.design import Cell
+from vitral.studies.paper.experiment import TrialResult, by_series
 from vitral.studies.paper.experiment_plan import ExperimentPlan
 from vitral.studies.paper.operations import H200
-from vitral.studies.paper.reported import published
 from vitral.studies.paper.work import VALIDATION
 from vitral.studies.study_cost import StudyCost
 from vitral.training.settings.durations import HOUR, rounded
@@ -37,9 +37,14 @@ class PaperStudy:
         assert self.study is not None, "a plan has no results"
         return self.study
 
+    def cells(self) -> list[Cell]:
+        """Return the runs."""
+        return self.laid_out.design().cells(self.folder)
+
     def head(self) -> tuple[str, ...]:
         """Return the question and the amount of work, one line each."""
-        plan, steps = self.laid_out, self.laid_out.record.steps
+        plan = self.laid_out
+        steps = plan.record.steps
         flops = len(plan.seeds) * sum(plan.facts(trial).operations.total for trial in plan.trials())
         length = f"{steps:,} steps of a whole run" if steps else f"the steps of the recipe '{plan.scale.recipe}'"
         return (
@@ -64,37 +69,33 @@ class PaperStudy:
 
     def results(self) -> tuple[TrialResult, ...]:
         """Return the results of the trials that are drawn and have any."""
-        name = self.found.headline.name
+        plan, found = self.laid_out, self.found
+        name = found.headline.name
         return tuple(
-            TrialResult(trial, self.laid_out.facts(trial), arm.values(name), arm.values(VALIDATION))
-            for trial, arm in zip(self.laid_out.trials(), self.found.arms, strict=True)
+            TrialResult(trial, plan.facts(trial), arm.values(name), arm.values(VALIDATION))
+            for trial, arm in zip(plan.trials(), found.arms, strict=True)
             if trial.series and arm.values(name)
         )
 
     def chart(self) -> Chart:
         """Return our figure."""
-        experiment, headline = self.laid_out.experiment, self.found.headline
-        series: dict[str, list[Point]] = {}
-        results = self.results()
-        for result in results:
-            place = experiment.place(result.trial, result.facts)
-            series.setdefault(result.trial.series, []).append(Point(place, result.mean, result.deviation))
-        drawn: Literal["joined", "dots"] = "joined" if experiment.joined else "dots"
-        return Chart(
-            f"Ours, on {self.laid_out.data.name}",
-            experiment.x,
-            Axis(headline.title, percent=headline.is_share),
-            (*(Series(name, tuple(points), drawn) for name, points in series.items()), *experiment.curves(results)),
-        )
+        plan, headline, results = self.laid_out, self.found.headline, self.results()
+        experiment = plan.experiment
+        series = [
+            Series(
+                name,
+                tuple(Point(experiment.place(each.trial, each.facts), each.mean, each.deviation) for each in mine),
+                "joined" if experiment.joined else "dots",
+            )
+            for name, mine in by_series(results).items()
+        ]
+        values = Axis(headline.title, percent=headline.is_share)
+        return Chart(f"Ours, on {plan.data.name}", experiment.x, values, (*series, *experiment.curves(results)))
 
     def conclusion(self) -> str:
         """Return what came out, in a paragraph."""
-        results = self.results()
-        return self.laid_out.experiment.conclude(results) if results else "No run has ended yet."
-
-    def published(self) -> Published:
-        """Return what the paper reports."""
-        return published(self.laid_out.experiment.name)
+        experiment, results = self.laid_out.experiment, self.results()
+        return experiment.conclude(results) if results else "No run has ended yet."
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""

@@ -33,7 +33,6 @@ from vitral.studies.paper.paper_study import PaperStudy
 from vitral.studies.paper.scale import scale_named
 from vitral.studies.paper.work import SHOTS
 from vitral.studies.run_study import by_main, plan_study, run_study
-from vitral.studies.speech import PYTHON, Speech
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
 from vitral.training.settings.durations import HOUR
 from vitral.training.settings.durations import seconds as read_seconds
@@ -54,7 +53,6 @@ def study(
     time: str | float | None = None,
     out: str | Path | None = None,
     plan: bool = False,
-    speech: Speech = PYTHON,
     listener: Listener = show,
 ) -> PaperStudy:
     """Repeat an experiment of the paper on any data, and draw the result beside the paper's.
@@ -72,7 +70,6 @@ def study(
         time: The time for the whole study, such as "40m"; only if the budget leaves the number of steps to the machine.
         out: The folder; runs/study-NAME if None.
         plan: Whether only to return what would be done and what it would cost; nothing is written.
-        speech: The words in which the page states its command.
         listener: Receives the plan, progress and problems.
 
     Raises:
@@ -99,7 +96,7 @@ def study(
         raise TrainingInterrupted(
             "Interrupted between two runs", advice=f"the same study in '{folder}' goes on", exit_code=INTERRUPTED
         ) from stop
-    by_main(lambda: write_pages(result, speech))
+    by_main(lambda: write_pages(result))
     return result
 
 
@@ -170,12 +167,8 @@ def _resumed(
     record = _read(folder)
     if record is None:
         return None
-    before = record.asked
-    differences = [
-        f"{key} {before.get(key)!r}, now {now!r}"
-        for key, now in laid_out.record.asked.items()
-        if before.get(key) != now
-    ]
+    before, asked = record.asked, laid_out.record.asked
+    differences = [f"{key} {before.get(key)!r}, now {now!r}" for key, now in asked.items() if before.get(key) != now]
     if differences and plan:
         return None
     if differences:
