@@ -1,5 +1,6 @@
 """A run's self-contained page: everything inline, nothing fetched, no scripts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,11 +11,12 @@ from markupsafe import Markup
 
 from vitral.explanation.overlay import colour_scale
 from vitral.files import write_file
+from vitral.images.decode import Pixels
 from vitral.outputs import check_file
 from vitral.printable import printable
 from vitral.progress import shots_of
 from vitral.report.confusion import confusion_plot, shown_confusion
-from vitral.report.images import Inlined, filter_sheet, inline
+from vitral.report.images import filter_sheet, inline
 from vitral.report.plots import (
     comparison_plot,
     curve_plot,
@@ -27,6 +29,7 @@ from vitral.report.plots import (
 from vitral.report.results import CurveGroup, RunReport
 from vitral.report.study import Study, table_rows
 from vitral.tasks.shown import Drawing, ReliabilityDiagram, fitting_digits, percent
+from vitral.tasks.task import Result
 
 WIDE_FROM = 12  # classes, from which a confusion matrix needs the page's full width
 OPEN_ROWS = 20  # up to which a collapsible table is shown open
@@ -62,20 +65,24 @@ def write_report(report: RunReport, path: str | Path, *, overwrite: bool = False
 
 def render_report(report: RunReport) -> str:
     """Return a report as HTML: no script, no address but `data:`, every user text escaped."""
+    evaluation, similarity, filters = report.evaluation, report.position_similarity, report.patch_filters
+    digits = 1 if evaluation is None else fitting_digits(evaluation.num_examples)
     return render_page(
         "report.html",
         report.kind,
         report=report,
-        accuracy=partial(
-            percent, digits=1 if report.evaluation is None else fitting_digits(report.evaluation.num_examples)
-        ),
+        accuracy=partial(percent, digits=digits),
         sheet=partial(inline, largest=LARGEST_SHEET),
         inlined=partial(inline, largest=LARGEST_IMAGE),
         curve_plots=[(group.title, _curve_plots(group)) for group in report.curves],
         shown_bad_images=SHOWN_BAD_IMAGES,
         open_rows=OPEN_ROWS,
         scale=scale(),
-        **_drawings(report),
+        compared=_compared(report.comparison) if report.comparison else None,
+        positions=position_plot(similarity) if similarity is not None else None,
+        filters=inline(filter_sheet(filters), largest=LARGEST_SHEET) if filters is not None else None,
+        distances=distance_plot(report.attention_distance) if report.attention_distance else None,
+        **({"tiles": ()} if evaluation is None else _scores(evaluation, report.split, report.example_images)),
     )
 
 
@@ -121,20 +128,18 @@ def _curve_plots(group: CurveGroup) -> list[Markup]:
     return [plot for plot in plots if plot is not None]
 
 
-def _drawings(report: RunReport) -> dict[str, Any]:
-    evaluation = report.evaluation
-    similarity, filters = report.position_similarity, report.patch_filters
+def _scores(evaluation: Result, split: str, images: Mapping[int, Pixels]) -> dict[str, Any]:
+    """Return what the page shows of the scores; next to a table's rows stand those of their images that are there."""
+    tables = evaluation.tables()
+    examples = [
+        [[inline(images[index], largest=LARGEST_EXAMPLE) for index in row if index in images] for row in table.examples]
+        for table in tables
+    ]
     return {
-        "compared": _compared(report.comparison) if report.comparison else None,
-        "tiles": evaluation.tiles(report.split) if evaluation else (),
-        "lead": evaluation.lead(report.split) if evaluation else "",
-        "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))]
-        if evaluation
-        else [],
-        "tables": list(zip(evaluation.tables(), _examples(report), strict=True)) if evaluation else [],
-        "positions": position_plot(similarity) if similarity is not None else None,
-        "filters": inline(filter_sheet(filters), largest=LARGEST_SHEET) if filters is not None else None,
-        "distances": distance_plot(report.attention_distance) if report.attention_distance else None,
+        "tiles": evaluation.tiles(split),
+        "lead": evaluation.lead(split),
+        "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))],
+        "tables": list(zip(tables, examples, strict=True)),
     }
 
 
@@ -145,13 +150,7 @@ def _compared(study: Study) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A drawing of the scores.
-
-    Attributes:
-        svg: The drawing.
-        caption: The caption: what it shows.
-        wide: Whether it needs the page's full width.
-    """
+    """A drawing of the scores, what it shows, and whether it needs the page's full width."""
 
     svg: Markup
     caption: str
@@ -171,16 +170,6 @@ def _drawn(drawing: Drawing) -> Drawn | None:
         "first; the last column counts all other predictions."
     )
     return Drawn(svg, CONFUSION + (part if confusion.others else ""), wide=len(confusion.classes) > WIDE_FROM)
-
-
-def _examples(report: RunReport) -> list[list[list[Inlined]]]:
-    """Return the images next to each row of each table of the scores, as far as they are available."""
-    images = report.example_images
-    tables = report.evaluation.tables() if report.evaluation else ()
-    return [
-        [[inline(images[index], largest=LARGEST_EXAMPLE) for index in row if index in images] for row in table.examples]
-        for table in tables
-    ]
 
 
 def scale() -> str:
