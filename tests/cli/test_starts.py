@@ -12,7 +12,6 @@ from tests.cli.conftest import Refused
 from tests.weights.client import type_command
 from tests.weights.hub_server import hub
 from vitral.cli.main import main
-from vitral.report.start_table import StartTable
 from vitral.report.written import write_result
 from vitral.weights.named.row import rows
 
@@ -72,9 +71,9 @@ def test_what_is_about_training_cannot_go_with_it(
 def test_the_table_is_printed_though_it_can_no_longer_be_written(
     among_starts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(table: StartTable, folder: Path, **files: str) -> None:
+    def write(values: dict[str, object], markdown: str, folder: Path, **files: str) -> None:
         folder.write_text("made meanwhile")
-        write_result(table, folder, **files)
+        write_result(values, markdown, folder, **files)
 
     monkeypatch.setattr("vitral.studies.compare_starts.write_result", write)
     assert main([*COMPARE, "good", "--out", str(tmp_path / "out")]) == 1

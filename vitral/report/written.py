@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vitral.files import new_file, write_file
 from vitral.printable import printable, printable_json
@@ -12,27 +12,15 @@ Cell = str | float | int | None
 LARGEST = 2**63  # what a column of integers holds less than
 
 
-class ResultFiles(Protocol):
-    """A result that is written as JSON and as Markdown."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        ...
-
-    def markdown(self) -> str:
-        """Return what people read."""
-        ...
-
-
-def write_result(result: ResultFiles, folder: Path, *, json_file: str, table_file: str) -> None:
-    """Write a result as JSON and as Markdown.
+def write_result(values: Mapping[str, Any], markdown: str, folder: Path, *, json_file: str, table_file: str) -> None:
+    """Write a result's JSON values, and its Markdown.
 
     Raises:
         StorageError: A file cannot be written.
     """
-    text = json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
     write_file(folder / json_file, printable_json(text))
-    write_file(folder / table_file, printable(result.markdown(), lines=True))
+    write_file(folder / table_file, printable(markdown, lines=True))
 
 
 def markdown_lines(heading: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Sequence[str] = ()) -> list[str]:

@@ -129,7 +129,7 @@ def starts(
     if told is not None:
         told(table)
     if folder is not None:
-        write_result(table, folder, json_file=JSON_FILE, table_file=TABLE_FILE)
+        write_result(table.to_json(), table.markdown(), folder, json_file=JSON_FILE, table_file=TABLE_FILE)
     return table
 
 
@@ -157,18 +157,9 @@ def _open(request: Request, listener: Listener) -> DataSet:
 
 @dataclass(eq=False)
 class _Comparison:
-    """A comparison, and what it has found so far.
+    """A comparison for a training, and the rows and probes found so far, by the starts' names.
 
-    Attributes:
-        request: The training that the comparison is for, without its start.
-        data: The dataset.
-        names: The names of the starts.
-        stopwatch: The time that is left.
-        listener: Receives messages and progress.
-        speech: The words for what to type.
-        rows: The rows so far, by name.
-        probed: The probes of the starts that could be compared.
-        seen: The starts that have learned from these data, for which leaving a training image out of the fit is not enough.
+    `seen` are the starts that have learned from these data, for which leaving a training image out of the fit is not enough.
     """
 
     request: Request

@@ -110,7 +110,7 @@ def vtab(
     budget = None if time is None else read_seconds(time)
     study = run_study(design, folder, budget_seconds=budget, started=started, listener=listener)
     table = _table(str(classifier), protocol, specs, study, missing, test_images)
-    write_result(table, folder, json_file=JSON_FILE, table_file=TABLE_FILE)
+    write_result(table.to_json(), table.markdown(), folder, json_file=JSON_FILE, table_file=TABLE_FILE)
     return table
 
 
@@ -158,11 +158,7 @@ def _short(classifier: str | Path) -> str:
 
 @dataclass
 class SharedNetwork:
-    """The network of all tasks, loaded once.
-
-    Attributes:
-        name: The name that the user gave.
-    """
+    """The network of all tasks by the name that the user gave, loaded once."""
 
     name: str
 
@@ -193,12 +189,13 @@ class SharedNetwork:
     @cached_property
     def image_seconds(self) -> float:
         """Seconds that the features of an image take."""
-        height, width = self.classifier.preprocessing.image_size
-        images = torch.zeros(TIMED, 3, height, width)
+        classifier = self.classifier
+        predictor, preprocessing = classifier.predictor, classifier.preprocessing
+        images = torch.zeros(TIMED, 3, *preprocessing.image_size)
         with _context():
-            self.classifier.predictor.features(images)
+            predictor.features(images)
             began = clock.perf_counter()
-            self.classifier.predictor.features(images)
+            predictor.features(images)
         return (clock.perf_counter() - began) / TIMED
 
 
@@ -208,13 +205,7 @@ def _context() -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class Probe:
-    """The light protocol on one task.
-
-    Attributes:
-        network: The network of all tasks.
-        spec: The task and the place of its images.
-        most: The most test images; None for all.
-    """
+    """The light protocol on one task, with at most so many test images; None for all."""
 
     network: SharedNetwork
     spec: Spec
@@ -249,11 +240,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class PaperTraining(Training):
-    """The paper's protocol on one task.
-
-    Attributes:
-        network: The network of all tasks.
-    """
+    """The paper's protocol on one task."""
 
     network: SharedNetwork
 
