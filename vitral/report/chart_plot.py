@@ -180,14 +180,7 @@ def _number(x: float | str) -> float:
 
 
 def _scale(axis: DrawnAxis, kind: Axis, values: Sequence[float], own: Sequence[float] = ()) -> None:
-    """Set an axis's scale, limits and ticks.
-
-    Args:
-        axis: The axis of the drawing.
-        kind: The chart's axis.
-        values: The values that it must show.
-        own: The values, in ascending order, at which the ticks stand if they are few and far enough apart.
-    """
+    """Set an axis's scale, its limits by the values to show, and its ticks, which stand at `own` if these have room."""
     forward: Callable[[float], float] = math.log if kind.log else float
     backward: Callable[[float], float] = math.exp if kind.log else float
     low, high = forward(min(values)), forward(max(values))

@@ -49,12 +49,7 @@ class ExperimentPage:
 
 
 def write_study(study: Study, table: Path, page: Path) -> None:
-    """Write a study's table as Markdown, and its page as HTML.
-
-    Args:
-        study: The result so far.
-        table: The Markdown file.
-        page: The HTML file.
+    """Write a study's table as a Markdown file, and its page as an HTML file.
 
     Raises:
         StorageError: A file cannot be written.
@@ -86,10 +81,6 @@ def write_experiment(page: ExperimentPage, path: Path) -> None:
 
 def write_experiment_markdown(page: ExperimentPage, path: Path) -> None:
     """Write the page as Markdown, with its charts beside it as NAME-paper.svg and NAME-ours.svg; what is there is replaced.
-
-    Args:
-        page: The content of the page.
-        path: The Markdown file.
 
     Raises:
         StorageError: A file cannot be written.

@@ -17,14 +17,7 @@ PIXELATED = 64  # pixels of the longer side up to which an image is shown with i
 
 @dataclass(frozen=True)
 class Inlined:
-    """An image ready for a page.
-
-    Attributes:
-        uri: A `data:` address.
-        width: The width, pixels.
-        height: The height, pixels.
-        pixelated: Whether it is so small that its pixels are shown as squares.
-    """
+    """An image ready for a page: a `data:` address, its size, and whether its pixels are shown as squares."""
 
     uri: str
     width: int

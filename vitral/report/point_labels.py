@@ -20,14 +20,7 @@ SIDES = ((1, 0), (0, 1), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))  
 
 @dataclass(frozen=True)
 class PointLabel:
-    """A name for a point.
-
-    Attributes:
-        x: The point's x in the axes' data.
-        y: The point's y.
-        text: The name.
-        colour: The colour of the letters.
-    """
+    """A name for a point of the axes' data, and the colour of its letters."""
 
     x: float
     y: float

@@ -17,11 +17,9 @@ from vitral.tasks.task import Result
 
 @dataclass(frozen=True)
 class Curve:
-    """The history of one run.
+    """The history of one run; runs of one name, such as several seeds, share a colour.
 
-    Attributes:
-        name: The name of the run; runs of one name, such as several seeds, share a colour.
-        rows: The figures by name, each row with its "step": "loss", "accuracy", "validation/loss", "validation/accuracy".
+    Each row has its "step" and figures by name: "loss", "accuracy", "validation/loss", "validation/accuracy".
     """
 
     name: str
@@ -30,12 +28,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class CurveGroup:
-    """Runs drawn into the same plots.
-
-    Attributes:
-        title: The title, such as "Pre-training".
-        curves: The curves, one per run.
-    """
+    """Runs drawn into the same plots, under a title such as "Pre-training"."""
 
     title: str
     curves: tuple[Curve, ...]
@@ -43,13 +36,7 @@ class CurveGroup:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a reader must know about a result before anything else.
-
-    Attributes:
-        problem: The problem, in one sentence.
-        reason: The likely reason.
-        command: The command that would help; empty if none does.
-    """
+    """What a reader must know about a result before anything else: a problem, its likely reason, the command that helps."""
 
     problem: str
     reason: str = ""
@@ -58,12 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class CaptionedImage:
-    """An image with its caption.
-
-    Attributes:
-        content: The pixels, or an encoded PNG or JPEG.
-        caption: The caption; it is the alternative text too.
-    """
+    """An image, as pixels or an encoded PNG or JPEG, with its caption, which is the alternative text too."""
 
     content: Pixels | bytes
     caption: str

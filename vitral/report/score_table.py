@@ -89,7 +89,10 @@ class ScoreTable(Presentable):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return _html_table(self)
+        heading = "".join(f"<th>{'<br>'.join(map(_html, column.heading()))}</th>" for column in self.columns)
+        rows = "".join(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>" for row in self.rows())
+        notes = "".join(f"<div>{_html(note)}</div>" for note in self.notes)
+        return f"<table><thead><tr><th></th>{heading}</tr></thead><tbody>{rows}</tbody></table>{notes}"
 
     def rows(self) -> list[list[str]]:
         """Return each dataset's name and scores as texts."""
@@ -143,12 +146,5 @@ def _latex(text: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in printable(text))
 
 
-def _html_table(table: ScoreTable) -> str:
-    heading = "".join(
-        f"<th>{'<br>'.join(html.escape(printable(line)) for line in column.heading())}</th>" for column in table.columns
-    )
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(printable(cell))}</td>' for cell in row)}</tr>" for row in table.rows()
-    )
-    notes = "".join(f"<div>{html.escape(printable(note))}</div>" for note in table.notes)
-    return f"<table><thead><tr><th></th>{heading}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+def _html(text: str) -> str:
+    return html.escape(printable(text))

@@ -96,6 +96,6 @@ def _point(tried: Tried, label: str = "") -> Point:
 
 
 def _label(tried: Tried) -> str:
-    merge = tried.candidate.way.merge
-    height, width = tried.candidate.image_size
+    candidate = tried.candidate
+    merge, (height, width) = candidate.way.merge, candidate.image_size
     return f"{height if height == width else f'{height}x{width}'} px" + (f", merging {merge}" if merge else "")

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.report.written import markdown_lines
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import NO_VALUE
 
 JSON_FILE = "starts.json"
@@ -84,7 +85,7 @@ def _text(value: float | None, form: str) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class StartTable:
+class StartTable(Presentable):
     """Starts compared on the same images.
 
     Attributes:
@@ -109,9 +110,9 @@ class StartTable:
     beats_pixels: bool | None = None
     next: str = ""
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
         """Return in one line what was compared; `print` shows the table."""
-        return f"StartTable: {len(self.rows)} rows on {self.data}, {f'{self.best} is best' if self.best else 'none to take'}"
+        return f"{len(self.rows)} rows on {self.data}, {f'{self.best} is best' if self.best else 'none to take'}"
 
     def __str__(self) -> str:
         """Return the table as Markdown."""

@@ -3,12 +3,22 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.report.written import markdown_lines
 from vitral.tasks.shown import NO_VALUE, percent
 from vitral.tasks.task import Figure
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean; NaN of no value."""
+    return statistics.fmean(values) if values else math.nan
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation (n - 1); NaN of fewer than two values."""
+    return statistics.stdev(values) if len(values) > 1 else math.nan
 
 
 @dataclass(frozen=True)
@@ -29,21 +39,16 @@ class StudyArm:
 
     def mean(self, figure: str) -> float:
         """Return the mean over the runs; NaN without one."""
-        return statistics.fmean(self.values(figure)) if self.values(figure) else math.nan
+        return mean(self.values(figure))
 
     def deviation(self, figure: str) -> float:
         """Return the standard deviation over the runs (n - 1); NaN for fewer than two."""
-        return statistics.stdev(self.values(figure)) if len(self.values(figure)) > 1 else math.nan
+        return deviation(self.values(figure))
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that failed.
-
-    Attributes:
-        run: The run's name: the arm's, with the seed.
-        error: The reason, in one line.
-    """
+    """A run that failed: its name, which is the arm's with the seed, and the reason in one line."""
 
     run: str
     error: str
@@ -104,7 +109,7 @@ class Study:
                 }
                 for arm in self.arms
             ],
-            "failures": [{"run": failure.run, "error": failure.error} for failure in self.failures],
+            "failures": [asdict(failure) for failure in self.failures],
             "left": self.left,
         }
 
@@ -132,10 +137,11 @@ def markdown_table(study: Study) -> str:
 
 def _cell(study: Study, arm: StudyArm, figure: str) -> str:
     """Return mean and deviation; for one run only its figure."""
-    mean, deviation = arm.mean(figure), arm.deviation(figure)
+    middle, spread = arm.mean(figure), arm.deviation(figure)
     share = study.headline.is_share and figure == study.headline.name
-    if math.isnan(mean):
+    if math.isnan(middle):
         return NO_VALUE
-    whole = percent(mean, 2) if share else f"{mean:.4g}"
-    spread = percent(deviation, 2) if share else f"{deviation:.2g}"
-    return whole if math.isnan(deviation) else f"{whole} ± {spread}"
+    text = percent(middle, 2) if share else f"{middle:.4g}"
+    if math.isnan(spread):
+        return text
+    return f"{text} ± {percent(spread, 2) if share else f'{spread:.2g}'}"

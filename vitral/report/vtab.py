@@ -127,22 +127,18 @@ class VtabTable(Presentable):
     def cells(self) -> list[list[str]]:
         """Return the rows as texts, in the order of `COLUMNS`: the tasks of each group and its mean, then the mean of all."""
         scored = {score.name: score for score in self.scores}
-        numbers = {task.name: number for number, task in enumerate(TASKS)}
+        published = [dict(zip((task.name for task in TASKS), row, strict=True)) for row in PUBLISHED.values()]
         rows = []
         for group in GROUPS:
             mine = [task for task in TASKS if task.group == group]
             for task in mine:
                 score = scored.get(task.name)
                 ours = [NO_VALUE, NO_VALUE] if score is None else [score.text(), _count(score.images)]
-                rows.append([task.title, *ours, *(f"{row[numbers[task.name]]:.1f}" for row in PUBLISHED.values())])
-            published = [[row[numbers[task.name]] for task in mine] for row in PUBLISHED.values()]
-            rows.append(
-                [f"mean of {group}", self._mean(group), "", *(f"{statistics.fmean(row):.1f}" for row in published)]
-            )
-        rows.append(
-            ["mean of all", self._mean(None), "", *(f"{statistics.fmean(row):.1f}" for row in PUBLISHED.values())]
-        )
-        return rows
+                rows.append([task.title, *ours, *(f"{row[task.name]:.1f}" for row in published)])
+            means = (statistics.fmean(row[task.name] for task in mine) for row in published)
+            rows.append([f"mean of {group}", self._mean(group), "", *(f"{mean:.1f}" for mean in means)])
+        whole = map(statistics.fmean, PUBLISHED.values())
+        return [*rows, ["mean of all", self._mean(None), "", *(f"{mean:.1f}" for mean in whole)]]
 
     def _mean(self, group: str | None) -> str:
         mean = self.mean(group)

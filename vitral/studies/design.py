@@ -1,7 +1,7 @@
 """A study before it begins: arms times seeds, many runs and one question."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -117,14 +117,10 @@ class Design:
         if not arm.after:
             return None
         before = self.arm(arm.after)
-        same = seed if seed in before.seeds else _only(before.seeds)
-        return folder / _name(before, same)
+        if seed not in before.seeds:
+            (seed,) = before.seeds
+        return folder / _name(before, seed)
 
 
 def _name(arm: Arm, seed: int | None) -> str:
     return arm.name if seed is None else f"{arm.name}-{seed}"
-
-
-def _only(seeds: Sequence[int | None]) -> int | None:
-    (seed,) = seeds
-    return seed

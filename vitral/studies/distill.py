@@ -195,18 +195,18 @@ def distill(
     if before is not None and out is not None:
         _check_same_teacher(Path(out), str(teacher), classifier, listener)
     spec, labelled = _as_learned(spec, classifier, headless, classes, skip_bad_images, listener)
-    settings: dict[str, Any] = {"source": student, "image_size": image_size, "recipe": recipe, "overrides": overrides}
     if before is None:
         student = student or STUDENT
-        settings = {
-            "source": student,
-            "image_size": _image_size(classifier, student) if image_size is None else image_size,
-            "recipe": recipe or RECIPE,
-            "overrides": (*_method(str(teacher), headless), *overrides),
-        }
+        image_size = _image_size(classifier, student) if image_size is None else image_size
+        recipe = recipe or RECIPE
+        overrides = (*_method(str(teacher), headless), *overrides)
     result = finetune(
         spec,
+        source=student,
         out=out,
+        recipe=recipe,
+        overrides=overrides,
+        image_size=image_size,
         time=time,
         seed=seed,
         classes=classes,
@@ -216,7 +216,6 @@ def distill(
         data_changed=data_changed,
         started=started,
         listener=listener,
-        **settings,
     )
     return _side_by_side(classifier, result, labelled=labelled, listener=listener)
 
@@ -303,10 +302,11 @@ def _as_learned(
 
 
 def _side_by_side(teacher: Classifier, result: RunResult, *, labelled: bool, listener: Listener) -> Distilled:
-    scored = result.run.data.task.scored
+    data = result.run.data
+    scored = data.task.scored
     taught = 1.0 if scored else None
     if labelled:
-        taught = _accuracy(teacher, result.run.data, result.split, listener)
+        taught = _accuracy(teacher, data, result.split, listener)
     return Distilled(
         result,
         _figures(teacher, taught),

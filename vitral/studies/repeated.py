@@ -37,13 +37,7 @@ ARM = "run"
 
 @dataclass(frozen=True)
 class Repeated(Presentable):
-    """What several runs of one recipe gave.
-
-    Attributes:
-        folder: The folder of their folders.
-        seeds: The seeds of the runs.
-        study: The scores of the runs.
-    """
+    """What several runs of one recipe gave, in the folder of their folders."""
 
     folder: Path
     seeds: tuple[int, ...]
@@ -63,8 +57,8 @@ class Repeated(Presentable):
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; the deviation of a single run is null."""
-        name, arm = self.study.headline.name, self.study.arms[0]
-        deviation = arm.deviation(name)
+        figure, arm = self.study.headline, self.study.arms[0]
+        name, deviation = figure.name, arm.deviation(figure.name)
         return {
             "folder": str(self.folder),
             "seeds": list(self.seeds),

@@ -35,9 +35,9 @@ DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is ch
 
 def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
     """Return everything that a run's page shows, in the words of Python or of another front end."""
-    run = result.run
-    split = result.split
-    source = run.data.splits[split]
+    run, split = result.run, result.split
+    data = run.data
+    source = data.splits[split]
     model, predictor = result.classifier.model, result.classifier.predictor
     evaluation = result.evaluation
     meaningful = not evaluation.at_chance  # otherwise the place where it looked means nothing
@@ -45,7 +45,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
     noun = "Fine-tuned" if run.kind == "fine-tune" else "Pre-trained"
     return RunReport(
         kind="run",
-        title=f"{noun} on {run.data.name}",
+        title=f"{noun} on {data.name}",
         facts=run_facts(result),
         summary=evaluation.sentence(split),
         verdict=tuple(
@@ -53,16 +53,16 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
             for found in merged(result.diagnosis)
         ),
         command=speech.again(result),
-        notes=(*run.data.notes, *run.plan.reasons, *redrawn(run.folder)),
-        bad_images=run.data.bad_images,
-        images=(training_images(run.folder, run.data.name),),
+        notes=(*data.notes, *run.plan.reasons, *redrawn(run.folder)),
+        bad_images=data.bad_images,
+        images=(training_images(run.folder, data.name),),
         curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),) if result.training.steps else (),
         baselines=result.baselines,
         evaluation=evaluation,
         split=split,
         example_images=example_images(source, evaluation),
         mistakes=mistakes(result.classifier, source, evaluation, run.clock.left),
-        examples=examples(result.classifier, source, run.clock.left) if meaningful and run.data.task.exclusive else (),
+        examples=examples(result.classifier, source, run.clock.left) if meaningful and data.task.exclusive else (),
         method=method_for(predictor),
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
@@ -73,9 +73,9 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     """Return the facts of a run as pairs of name and value."""
     run, training = result.run, result.training
-    model = result.classifier.model
+    model, data = result.classifier.model, run.data
     counts = ", ".join(
-        f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in run.data.splits.items()
+        f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in data.splits.items()
     )
     machine = environment()
     height, width = model.image_size
@@ -83,7 +83,7 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
         ("Network", f"{describe(model.config)}, {count_parameters(model):,} parameters"),
         ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G an image of {height}x{width} pixels"),
         ("Started from", run.classifier.provenance.source),
-        ("Data", f"{run.data.name}: {run.data.what()}; {counts}"),
+        ("Data", f"{data.name}: {data.what()}; {counts}"),
         ("Recipe", f"{run.recipe.name}: {run.recipe.summary()}, seed {run.recipe.seed}"),
         *(("Kept", line) for line in result.choice_lines()),
         ("Length", _length(training)),

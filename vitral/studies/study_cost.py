@@ -28,11 +28,7 @@ class ArmCost:
 
 @dataclass(frozen=True)
 class StudyCost:
-    """What is left of a study and how long it will take on this machine alone.
-
-    Attributes:
-        arms: The costs of the arms, in order.
-    """
+    """What is left of a study, by its arms in order, and how long it will take on this machine alone."""
 
     arms: tuple[ArmCost, ...]
 
@@ -44,8 +40,9 @@ class StudyCost:
     @property
     def seconds(self) -> float | None:
         """The seconds of all that is left; None if part of it is unknown."""
-        parts = [0.0 if not arm.left else None if arm.seconds is None else arm.left * arm.seconds for arm in self.arms]
-        return None if None in parts else sum(part for part in parts if part is not None)
+        left = [arm for arm in self.arms if arm.left]
+        known = [arm.left * arm.seconds for arm in left if arm.seconds is not None]
+        return sum(known, 0.0) if len(known) == len(left) else None
 
     def fitting(self, budget_seconds: float) -> int:
         """Return how many of the runs left fit into a budget, in order; a run of unknown length counts as fitting."""
@@ -78,12 +75,11 @@ def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -
         cells: The runs of the study.
         rows: The rows of those that have ended, by name.
     """
-    return StudyCost(tuple(_arm_cost(design, arm.name, cells, rows) for arm in design.arms))
-
-
-def _arm_cost(design: Design, name: str, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> ArmCost:
-    mine = [cell.name for cell in cells if cell.arm == name]
-    took = [rows[cell].seconds for cell in mine if cell in rows and rows[cell].done]
-    left = len(mine) - len(took)
-    seconds = statistics.fmean(took) if took else design.arm(name).work.seconds() if left else None
-    return ArmCost(name, len(mine), left, seconds)
+    arms = []
+    for arm in design.arms:
+        mine = [rows.get(cell.name) for cell in cells if cell.arm == arm.name]
+        took = [row.seconds for row in mine if row is not None and row.done]
+        left = len(mine) - len(took)
+        seconds = statistics.fmean(took) if took else arm.work.seconds() if left else None
+        arms.append(ArmCost(arm.name, len(mine), left, seconds))
+    return StudyCost(tuple(arms))

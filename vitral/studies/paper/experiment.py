@@ -1,12 +1,12 @@
 """An experiment of the paper: a question, the arms that answer it at a given scale, and how their results are read."""
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from vitral.report.chart import Axis, Series
+from vitral.report.study import deviation, mean
 from vitral.studies.paper.operations import Operations
 from vitral.studies.paper.scale import Scale
 
@@ -100,12 +100,12 @@ class TrialResult:
     @property
     def mean(self) -> float:
         """The mean over the seeds; NaN without a run."""
-        return statistics.fmean(self.values) if self.values else math.nan
+        return mean(self.values)
 
     @property
     def deviation(self) -> float:
         """The standard deviation over the seeds (n - 1); NaN for fewer than two."""
-        return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
+        return deviation(self.values)
 
     def text(self) -> str:
         """Return mean and deviation in percent."""
@@ -184,7 +184,7 @@ def selected(results: Results) -> TrialResult:
 
     Without validation images the deciding figure chooses too, and `how_selected` says so.
     """
-    return max(results, key=lambda result: statistics.fmean(result.judged or result.values))
+    return max(results, key=lambda result: mean(result.judged or result.values))
 
 
 def how_selected(results: Results) -> str:
@@ -196,10 +196,8 @@ def how_selected(results: Results) -> str:
 
 def by_series(results: Results) -> dict[str, list[TrialResult]]:
     """Return the results by the series that they belong to, in order."""
-    series: dict[str, list[TrialResult]] = {}
-    for result in results:
-        series.setdefault(result.trial.series, []).append(result)
-    return series
+    names = dict.fromkeys(result.trial.series for result in results)
+    return {name: [result for result in results if result.trial.series == name] for name in names}
 
 
 def ranked(results: Results) -> str:

@@ -157,7 +157,7 @@ class ExperimentPlan:
 
     def design(self) -> Design:
         """Return the study."""
-        headline = TRANSFER if self.transfer else self.data.task.headline
+        task = self.data.task
         arms = (
             Arm(
                 trial.name,
@@ -168,17 +168,14 @@ class ExperimentPlan:
             )
             for trial in self.trials()
         )
-        return Design(f"{self.experiment.title} ({self.data.name})", headline, tuple(arms))
+        return Design(
+            f"{self.experiment.title} ({self.data.name})", TRANSFER if self.transfer else task.headline, tuple(arms)
+        )
 
 
 @dataclass(frozen=True)
 class TrialSpeed:
-    """How fast a trial runs on this machine.
-
-    Attributes:
-        step: Seconds of a step.
-        beside: Seconds of a run besides its steps.
-    """
+    """The seconds of a trial's step on this machine, and those of a run besides its steps."""
 
     step: float
     beside: float

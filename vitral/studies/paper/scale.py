@@ -7,13 +7,7 @@ from vitral.errors import StudyError, did_you_mean
 
 @dataclass(frozen=True)
 class StudyNetwork:
-    """A network of a study.
-
-    Attributes:
-        name: The name in folders: letters and digits.
-        label: The name on the page.
-        changes: The changes to the recipe, its model first.
-    """
+    """A network of a study: its names in folders and on the page, and the changes to the recipe, its model first."""
 
     name: str
     label: str

@@ -40,13 +40,7 @@ Values = Float64[np.ndarray, " points"]
 
 @dataclass(frozen=True)
 class Coefficient:
-    """A fitted number.
-
-    Attributes:
-        value: The value of the fit.
-        low: The lower end of its 95 % interval.
-        high: The upper end.
-    """
+    """A fitted number with the ends of its 95 % interval."""
 
     value: float
     low: float
@@ -195,12 +189,7 @@ def _search(computes: Values, logs: Values, start: Float64[np.ndarray, " 4"], to
 
 
 def _redrawn(fitted: Values, cost: float) -> list[Values]:
-    """Return logarithms of errors as other runs might have had them.
-
-    Args:
-        fitted: Logarithms of the law's errors.
-        cost: Half the sum of the squared residuals.
-    """
+    """Return logarithms of errors as other runs might have had them, from the law's and half the sum of squared residuals."""
     random = generator(0, "scaling law")
     freedom = len(fitted) - 4
     sizes = np.sqrt(2 * cost / random.chisquare(freedom, size=DRAWS))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vitral import distributed, torchrun
@@ -42,23 +43,22 @@ class TrialWork(Training):
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
         """Train, and return the scores on the data's own test images and by five images a class of the other data."""
         listener = named(listener, cell.name)
-        result = carry_out(
-            self.request_of(cell), cell.folder, listener, verify=False
-        )  # the study has decoded them once
+        request = self.request_of(cell)
+        result = carry_out(request, cell.folder, listener, verify=False)  # the study has decoded the images once
         if not self.scored:
             return {}
-        figures = {**result.evaluation.scores(), result.run.data.task.headline.name: result.evaluation.headline()}
-        judged = result.training.best_accuracy
-        if "test" in result.run.data.splits and judged is not None:
+        data, evaluation, judged = result.run.data, result.evaluation, result.training.best_accuracy
+        headline = data.task.headline
+        figures = {**evaluation.scores(), headline.name: evaluation.headline()}
+        if "test" in data.splits and judged is not None:
             figures[VALIDATION] = judged
         if self.transfer is not None:
-            figures[TRANSFER.name] = distributed.broadcast(self._few_shot(cell, listener))
+            figures[TRANSFER.name] = distributed.broadcast(_few_shot(cell.folder / CLASSIFIER, self.transfer, listener))
         return figures
 
-    def _few_shot(self, cell: Cell, listener: Listener) -> float:
-        if not torchrun.is_main():
-            return 0.0  # the main process computes it
-        assert self.transfer is not None, "there are other data"
-        folder = str(cell.folder / CLASSIFIER)
-        scores = score_frozen(folder, self.transfer, ways=(FEW_SHOT,), shots=(SHOTS,), listener=listener)
-        return scores.few_shot[0].mean
+
+def _few_shot(folder: Path, data: str, listener: Listener) -> float:
+    if not torchrun.is_main():
+        return 0.0  # the main process computes it
+    scores = score_frozen(str(folder), data, ways=(FEW_SHOT,), shots=(SHOTS,), listener=listener)
+    return scores.few_shot[0].mean
