@@ -35,6 +35,10 @@ class Axis:
     log: bool = False
     percent: bool = False
 
+    def shows(self, value: float | str) -> bool:
+        """Tell whether a value can be drawn: a category, or a finite number, above 0 if the axis is logarithmic."""
+        return isinstance(value, str) or (math.isfinite(value) and not (self.log and value <= 0))
+
     def text(self, value: float | str) -> str:
         """Return a value on this axis as it is written in a table."""
         if isinstance(value, str):
@@ -59,11 +63,6 @@ class Point:
     y: float
     deviation: float | None = None
     label: str = ""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it can be drawn: a run that diverged may have no finite value."""
-        return math.isfinite(self.y) and (isinstance(self.x, str) or math.isfinite(self.x))
 
     @property
     def spread(self) -> float | None:
@@ -147,13 +146,7 @@ def _finite(value: Any) -> Any:  # noqa: ANN401  # any JSON value
 
 @dataclass(frozen=True)
 class Published:
-    """What a paper says on a study's question.
-
-    Attributes:
-        source: The table, figure or section.
-        note: What a reader must know of its numbers, or its finding in words where there are none.
-        chart: Its numbers; None where the paper prints none.
-    """
+    """What a paper says on a study's question: where, in words, and its numbers, unless it prints none."""
 
     source: str
     note: str

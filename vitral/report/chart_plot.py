@@ -145,14 +145,8 @@ def _draw_spread(
 
 
 def _known(chart: Chart, series: Series) -> list[Point]:
-    """Return the points that can be drawn: finite ones, and on a logarithmic axis those above 0."""
-    return [
-        point
-        for point in series.points
-        if point.is_known
-        and not (chart.y.log and point.y <= 0)
-        and not (chart.x.log and not isinstance(point.x, str) and point.x <= 0)
-    ]
+    """Return the points that can be drawn: a run that diverged may have no finite value."""
+    return [point for point in series.points if chart.x.shows(point.x) and chart.y.shows(point.y)]
 
 
 def _categories(chart: Chart) -> list[str]:

@@ -23,17 +23,8 @@ SPREAD = "Mean ± standard deviation (n − 1) over the runs of each arm; an err
 class ExperimentPage:
     """What a study of the paper's has found, beside what the paper reports.
 
-    Attributes:
-        study: The figures of all arms.
-        question: The question, a sentence.
-        paper: The paper's figures.
-        ours: The figures of our runs.
-        shows: What runs of this size can show and what not.
-        conclusion: The answer, whatever it is.
-        command: The command that made the page.
-        machine: The machine that it ran on.
-        seconds: The time that all runs took together.
-        drawings: The drawings of the trained networks, each with its title.
+    `shows` is what runs of this size can show and what not, `seconds` the time that all runs took together, and `drawings` are
+    those of the trained networks, each with its title.
     """
 
     study: Study

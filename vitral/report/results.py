@@ -53,15 +53,9 @@ class CaptionedImage:
 
 @dataclass(frozen=True, eq=False)
 class AttentionImage:
-    """A classified image and, if meaningful, where the model looked.
+    """A classified image, its file or its name in a built-in dataset, and the most probable class with its probability.
 
-    Attributes:
-        image: The image.
-        overlay: The image with the relevance drawn over it; None for a model at chance.
-        truth: The image's class.
-        predicted: The most probable class.
-        probability: The probability of that class, 0 to 1.
-        description: The image's file, or its name in a built-in dataset.
+    The overlay has the relevance drawn over the image; there is none for a model at chance.
     """
 
     image: Pixels

@@ -46,13 +46,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Column:
-    """A model.
+    """A model's scores by dataset.
 
-    Attributes:
-        model: The model's name.
-        start: The data or weights that it started from, or how it differs from its neighbour.
-        source: The place where published scores are printed: "Table 2"; empty for our own.
-        scores: The scores by dataset.
+    `start` is what it started from, or how it differs from its neighbour; `source` is where published scores are printed, such
+    as "Table 2", and empty for our own.
     """
 
     model: str

@@ -23,12 +23,7 @@ def deviation(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class StudyArm:
-    """One side of a comparison.
-
-    Attributes:
-        name: The name of the arm.
-        runs: The figures of every finished run by name, such as {"top1": 0.94}.
-    """
+    """One side of a comparison, with the figures of every finished run by name, such as {"top1": 0.94}."""
 
     name: str
     runs: tuple[Mapping[str, float], ...]

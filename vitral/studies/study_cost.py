@@ -11,13 +11,9 @@ from vitral.training.settings.durations import rounded
 
 @dataclass(frozen=True)
 class ArmCost:
-    """An arm's share of what is left.
+    """How many runs an arm has, how many of them are not finished, and the seconds of a run.
 
-    Attributes:
-        name: The name of the arm.
-        runs: The number of all its runs.
-        left: The number of runs that are not finished.
-        seconds: The seconds of a run: the mean of the finished ones, or the expected seconds; None if unknown.
+    These are the mean of the finished ones, or the expected seconds; None if unknown.
     """
 
     name: str

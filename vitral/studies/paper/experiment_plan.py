@@ -63,16 +63,9 @@ class StudyRecord:
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """An experiment at a scale, on given data.
+    """An experiment at a scale, on given data by their name, path or address and opened, with the seeds of every trial.
 
-    Attributes:
-        experiment: The question.
-        scale: The networks, sizes and rates.
-        spec: The name, path or address of the data.
-        data: The same data, opened.
-        transfer: Other data on which the features are scored; None for none.
-        seeds: The seeds of every trial.
-        record: The lengths of the trials, as the folder keeps them.
+    The features are scored on other data, `transfer`, unless it is None. The record has the lengths of the trials.
     """
 
     experiment: Experiment

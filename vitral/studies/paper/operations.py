@@ -20,13 +20,9 @@ TRAINING = 6  # operations for each multiply-accumulate of a forward pass
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by its data sheet.
+    """A GPU by its data sheet, whose peak are the operations a second in bfloat16, of dense products.
 
-    Attributes:
-        name: The name.
-        peak: The operations a second in bfloat16, of dense products.
-        share: The share of the peak that training a ViT-B/16 reaches, as published.
-        source: The source of the share.
+    The share of it is what training a ViT-B/16 reaches, as the source has it.
     """
 
     name: str
@@ -46,12 +42,9 @@ H200 = Gpu(
 
 @dataclass(frozen=True)
 class Operations:
-    """What a run computes.
+    """What a run computes: multiply-accumulates of a forward pass, images, one as often as it is seen, and passes for each.
 
-    Attributes:
-        macs: The multiply-accumulates of an image's forward pass.
-        images: The number of images, one as often as it is seen.
-        passes: The passes forward and backward for each of them: two with SAM.
+    A pass is forward and backward; with SAM there are two.
     """
 
     macs: int

@@ -16,16 +16,9 @@ class StudyNetwork:
 
 @dataclass(frozen=True)
 class Shape:
-    """The encoder that the study of shapes varies, and by which factors.
+    """The encoder that the study of shapes varies, and the factors and sides of patches in pixels that it tries besides.
 
-    Attributes:
-        depth: The number of blocks.
-        width: The width of a token.
-        mlp_width: The width of the hidden layer.
-        heads: The number of attention heads; a wider token has more, each as wide as before.
-        patch: The side of a patch in pixels.
-        factors: The factors of depth, width and MLP that are tried, besides 1.
-        patches: The sides of patches in pixels that are tried, besides `patch`.
+    A wider token has more heads, each as wide as before.
     """
 
     depth: int
@@ -81,8 +74,8 @@ class Scale:
     patches: tuple[tuple[int, int], ...]
     rates: dict[str, tuple[float, ...]]
     sizes: tuple[int, ...]
-    labelled: str
     shows: str
+    labelled: str = "1/10"
     gpus: int = 1
     few: tuple[str, ...] = ("1/100", "1/10", "1")
     generated: str = "visualatom"
@@ -130,7 +123,6 @@ LAPTOP = Scale(
     patches=((16, 16), (16, 8), (8, 8), (8, 4), (4, 4)),
     rates={"adam": (3e-4, 1e-3, 3e-3), "sgd": (0.01, 0.03, 0.1), "muon": (0.005, 0.01, 0.02)},
     sizes=(16, 24, 32),
-    labelled="1/10",
     generated="visualatom-mini",
     decoder=("method.decoder_depth=1", "method.decoder_width=64", "method.decoder_heads=2"),
     shows=(
@@ -153,7 +145,6 @@ H200 = Scale(
     patches=((32, 32), (32, 16), (16, 16), (16, 8), (8, 8)),
     rates={"adam": (3e-4, 1e-3, 3e-3), "sgd": (0.03, 0.1, 0.3), "muon": (0.005, 0.01, 0.02)},
     sizes=(224, 288, 384),
-    labelled="1/10",
     shows=(
         "Networks up to S/16 on some million images show the paper's questions at the size of ImageNet: whether the hybrid's "
         "and the ResNet's lead shrinks as the data grow. Where the ViT overtakes them lies beyond."
@@ -173,7 +164,6 @@ CLUSTER = Scale(
     patches=((32, 32), (32, 16), (16, 16), (16, 8), (14, 14)),
     rates={"adam": (2e-4, 8e-4, 3e-3), "sgd": (0.03, 0.1, 0.3), "muon": (0.005, 0.01, 0.02)},
     sizes=(224, 384, 512),
-    labelled="1/10",
     shows="The paper's own networks and recipe; what they show depends on the images alone.",
     gpus=64,
 )

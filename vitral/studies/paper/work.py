@@ -20,12 +20,9 @@ VALIDATION = "validation"  # the figure that chooses a rate, if the test images 
 
 @dataclass(frozen=True)
 class TrialWork(Training):
-    """A trial's training.
+    """A trial's training, with the expected seconds of a run; it is scored unless others only start from it.
 
-    Attributes:
-        expected: The expected seconds of a run.
-        transfer: Data on which frozen features are scored by ridge regression on five images a class; None for none.
-        scored: Whether the run's own score counts; not if others only start from it.
+    On the data `transfer`, if there are any, frozen features are scored by ridge regression on five images a class.
     """
 
     expected: float
