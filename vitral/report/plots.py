@@ -163,7 +163,11 @@ def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) 
     figure, axes = new_axes(width=4.6, height=0.5 + 3.6 * sheet.shape[0] / sheet.shape[1])
     axes.grid(visible=False)
     extent = (0.0, sheet.shape[1], sheet.shape[0], 0.0)
-    image = axes.imshow(_enlarged(sheet), cmap="viridis", vmin=-1, vmax=1, interpolation="none", extent=extent)
+    factor = max(
+        1, SMOOTHED // max(sheet.shape)
+    )  # a small image is enlarged, so that a browser does not smooth its pixels
+    enlarged = sheet.repeat(factor, axis=0).repeat(factor, axis=1)
+    image = axes.imshow(enlarged, cmap="viridis", vmin=-1, vmax=1, interpolation="none", extent=extent)
     axes.set_xticks([(index + 0.5) * width - gap / 2 for index in range(len(shown_columns))], shown_columns + 1)
     axes.set_yticks([(index + 0.5) * height - gap / 2 for index in range(len(shown_rows))], shown_rows + 1)
     axes.set_xlabel("input patch column")
@@ -173,12 +177,6 @@ def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) 
     bar.ax.tick_params(colors=MUTED, labelsize=8, length=0)
     bar.set_label("cosine similarity", color=MUTED, fontsize=9)
     return to_svg(figure, f"Cosine similarity of the position embeddings of {rows} by {columns} patches")
-
-
-def _enlarged(image: np.ndarray) -> np.ndarray:
-    """Repeat the pixels of a small image, so that they stay square when a browser smooths them."""
-    factor = max(1, SMOOTHED // max(image.shape[:2]))
-    return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def _evenly(count: int) -> np.ndarray:

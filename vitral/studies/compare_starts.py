@@ -289,7 +289,10 @@ class _Comparison:
 
     def _concluded(self, images: Images) -> StartTable:
         every = [self.rows[name] for name in (*self.names, PIXELS)]
-        best, tied = decide({name: self.probed[name] for name in self._eligible()})
+        trained = [name for name in self.names if name in self.probed and self.rows[name].weights == "trained"]
+        # One that has learned from the images that judge it is not proposed.
+        eligible = [name for name in trained if images.judging is not None or name not in self.seen]
+        best, tied = decide({name: self.probed[name] for name in eligible})
         pixels = self.probed.get(PIXELS)
         return StartTable(
             self.data.name,
@@ -302,11 +305,6 @@ class _Comparison:
             surely_better(self.probed[best], pixels) if best and pixels else None,
             self.speech.ask(replace(self.request, source=best, time=None)) if best else "",
         )
-
-    def _eligible(self) -> list[str]:
-        """Return the starts that may be proposed: trained, and not on the images that judge them."""
-        trained = [name for name in self.names if name in self.probed and self.rows[name].weights == "trained"]
-        return [name for name in trained if "validation" in self.data.splits or name not in self.seen]
 
 
 def _fetch(name: str, listener: Listener) -> None:

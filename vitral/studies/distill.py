@@ -187,7 +187,9 @@ def distill(
     before = stored_request(Path(out)) if out is not None and resume else None
     features_alone = any(change.replace(" ", "") in (FEATURES_ALONE, f"{FEATURES_ALONE}.0") for change in overrides)
     if isinstance(teacher, Classifier):
-        teacher = _saved(teacher, RUNS if out is None else Path(out).parent)
+        place = RUNS if out is None else Path(out).parent
+        saved = place / f"teacher-{fingerprint(teacher)[:DIGEST]}"  # the digest tells it from others
+        teacher = saved if is_classifier(saved) else save(teacher, saved)
     classifier, headless = _loaded(str(teacher), features_alone=features_alone, listener=listener)
     spec = str(data) if data is not None else None if before is None else before.data
     if spec is None:
@@ -218,12 +220,6 @@ def distill(
         listener=listener,
     )
     return _side_by_side(classifier, result, labelled=labelled, listener=listener)
-
-
-def _saved(teacher: Classifier, place: Path) -> Path:
-    """Return the folder of a teacher that was given as itself; the digest in its name tells it from others."""
-    folder = place / f"teacher-{fingerprint(teacher)[:DIGEST]}"
-    return folder if is_classifier(folder) else save(teacher, folder)
 
 
 def _loaded(teacher: str, *, features_alone: bool, listener: Listener) -> tuple[Classifier, bool]:

@@ -103,17 +103,16 @@ def _repeated(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
     return list(groups.values())
 
 
-def _score(runs: Sequence[FinishedRun]) -> Score:
-    values = [run.score for run in runs]
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    return Score(statistics.fmean(values), deviation, len(values), runs[0].figure.is_share)
-
-
 def _columns(runs: Sequence[FinishedRun], start: str, names: dict[str, str]) -> list[Column]:
     """Return the columns of one model and start: one, or one for each recipe where a dataset has scores of several."""
     groups = _repeated(runs)
     heading = f"from {start}" if start else FROM_SCRATCH
-    scores = [(names[group[0].identity()], _score(group)) for group in groups]
+    scores = []
+    for group in groups:
+        values = [run.score for run in group]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        score = Score(statistics.fmean(values), deviation, len(values), group[0].figure.is_share)
+        scores.append((names[group[0].identity()], score))
     if len(dict(scores)) == len(scores):
         return [Column(runs[0].model, heading, dict(scores))]
     return [

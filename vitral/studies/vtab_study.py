@@ -272,19 +272,14 @@ def _table(
             continue
         arm = study.arm(score.name)
         images = arm.values(IMAGES)
+        failed = (each.error for each in study.failures if score.name in (each.run, each.run.rpartition("-")[0]))
         scores.append(
             replace(
                 score,
                 accuracies=arm.values(ACCURACY),
                 images=int(images[0]) if images else None,
                 source=source_of(specs[score.name]),
-                problem="" if arm.runs else _problem(study, score.name),
+                problem="" if arm.runs else next(failed, ""),  # no error: it has not been tried yet
             )
         )
     return VtabTable(classifier, protocol, tuple(scores), study.left, most)
-
-
-def _problem(study: Study, task: str) -> str:
-    """Return why a task has no accuracy; empty if it has not been tried yet."""
-    failed = (failure for failure in study.failures if task in (failure.run, failure.run.rpartition("-")[0]))
-    return next((failure.error for failure in failed), "")

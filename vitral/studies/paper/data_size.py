@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from vitral.report.chart import Axis
-from vitral.studies.paper.experiment import Experiment, Results, Trial, TrialResult, against, by_series, differs
+from vitral.studies.paper.experiment import Experiment, Results, Trial, against, by_series, differs
 from vitral.studies.paper.scale import Scale
 
 
@@ -39,8 +39,7 @@ def _against_rival(vit: Results, rival: Results) -> str:
     names = f"{vit[0].trial.series} and {rival[0].trial.series}"
     if not pairs:
         return f"{names} have no size in common yet."
-    leads = [_leads(mine, other) for mine, other in pairs]
-    decided = [(lead, pair[0].facts.train_images) for lead, pair in zip(leads, pairs, strict=True) if lead is not None]
+    decided = [(mine.mean > other.mean, mine.facts.train_images) for mine, other in pairs if differs(mine, other)]
     end = f"at the most images, {against(*pairs[-1])}."
     if not decided:
         return f"{names}: the seeds decide at no size which is better, so no crossing was reached; {end}"
@@ -55,11 +54,6 @@ def _against_rival(vit: Results, rival: Results) -> str:
         for before, after in changes
     )
     return f"{names} cross: {crossings}; {end}"
-
-
-def _leads(mine: TrialResult, other: TrialResult) -> bool | None:
-    """Tell whether the first is better, by more than chance; None where the seeds do not decide."""
-    return mine.mean > other.mean if differs(mine, other) else None
 
 
 DATA_SIZE = Experiment(

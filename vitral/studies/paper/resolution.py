@@ -1,9 +1,10 @@
 """Fine-tuning at a higher resolution than pre-training, with resized position embeddings (paper section 3.2)."""
 
+import itertools
 from collections.abc import Sequence
 
 from vitral.report.chart import Axis
-from vitral.studies.paper.experiment import Experiment, Results, Trial, TrialResult, against, by_series
+from vitral.studies.paper.experiment import Experiment, Results, Trial, against, by_series
 from vitral.studies.paper.scale import Scale
 
 PRETRAINING = "pretraining"
@@ -44,19 +45,12 @@ def _conclude(results: Results) -> str:
     sentences = []
     if len(tuned) > 1:
         sentences.append(f"What resolution gives to the same weights: {against(tuned[-1], tuned[0])}.")
-    sentences += [
-        f"At {result.trial.at:g} pixels, {_with_cost(result, other)}."
-        for result in tuned
-        for other in scratch
-        if other.trial.at == result.trial.at
-    ]
+    for result, other in itertools.product(tuned, scratch):
+        if other.trial.at == result.trial.at:
+            more = result.facts.flops / other.facts.flops  # two trainings take more than one
+            cost = f"with {more:.2g} times the operations of training"
+            sentences.append(f"At {result.trial.at:g} pixels, {against(result, other)}, {cost}.")
     return " ".join(sentences)
-
-
-def _with_cost(tuned: TrialResult, scratch: TrialResult) -> str:
-    """Compare accuracy and operations of training: two trainings take more than one."""
-    more = tuned.facts.flops / scratch.facts.flops
-    return f"{against(tuned, scratch)}, with {more:.2g} times the operations of training"
 
 
 RESOLUTION = Experiment(
