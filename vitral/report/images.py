@@ -59,9 +59,6 @@ def filter_sheet(
     height, width, gap = cells.shape[1], cells.shape[2], max(2, side // 8)
     columns = min(columns, len(cells))
     rows = -(-len(cells) // columns)
-    shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, 3)
-    sheet = np.full(shape, 128, dtype=np.uint8)
-    for index, cell in enumerate(cells):
-        top, left = gap + index // columns * (height + gap), gap + index % columns * (width + gap)
-        sheet[top : top + height, left : left + width] = cell
-    return sheet
+    cells = np.pad(cells, ((0, rows * columns - len(cells)), (gap, 0), (gap, 0), (0, 0)), constant_values=128)
+    laid = cells.reshape(rows, columns, height + gap, width + gap, 3).swapaxes(1, 2)
+    return np.pad(laid.reshape(rows * (height + gap), -1, 3), ((0, gap), (0, gap), (0, 0)), constant_values=128)

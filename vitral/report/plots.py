@@ -156,10 +156,9 @@ def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) 
     shown_rows, shown_columns = _evenly(rows), _evenly(columns)
     gap = max(1, rows // 7)
     height, width = rows + gap, columns + gap
-    sheet = np.full((len(shown_rows) * height - gap, len(shown_columns) * width - gap), np.nan)
-    for top, row in enumerate(shown_rows):
-        for left, column in enumerate(shown_columns):
-            sheet[top * height : top * height + rows, left * width : left * width + columns] = similarity[row, column]
+    panels = similarity[np.ix_(shown_rows, shown_columns)].astype(np.float64)
+    panels = np.pad(panels, ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
+    sheet = panels.swapaxes(1, 2).reshape(len(shown_rows) * height, -1)[:-gap, :-gap]
     figure, axes = new_axes(width=4.6, height=0.5 + 3.6 * sheet.shape[0] / sheet.shape[1])
     axes.grid(visible=False)
     extent = (0.0, sheet.shape[1], sheet.shape[0], 0.0)

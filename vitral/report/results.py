@@ -8,7 +8,6 @@ from jaxtyping import Float32, UInt8
 
 from vitral.data.source import BadImage
 from vitral.evaluation.baselines import Baselines
-from vitral.explanation.explain import Explanation
 from vitral.explanation.network import AttentionDistance
 from vitral.images.decode import Pixels
 from vitral.report.study import Study
@@ -64,12 +63,6 @@ class AttentionImage:
     predicted: str
     probability: float
     description: str
-
-    @classmethod
-    def of(cls, explanation: Explanation, *, truth: str, description: str) -> "AttentionImage":
-        """Draw an explanation."""
-        overlay, label = explanation.overlay(), explanation.label
-        return cls(explanation.image, overlay, truth, label, explanation.probability, description)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -51,14 +51,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Study:
-    """The result of a study so far.
+    """The result of a study so far: the figure that decides, one of the runs', and the arms in the study's order.
 
-    Attributes:
-        title: The study's question.
-        headline: The figure that decides; its name is one of the runs' figures.
-        arms: The arms, in the study's order; one without a finished run has no figures.
-        failures: Runs that failed.
-        left: The number of runs that have not ended.
+    An arm without a finished run has no figures; `left` is the number of runs that have not ended.
     """
 
     title: str

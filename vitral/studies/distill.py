@@ -223,11 +223,7 @@ def distill(
 
 
 def _loaded(teacher: str, *, features_alone: bool, listener: Listener) -> tuple[Classifier, bool]:
-    """Return the teacher, and whether only its features can be learned.
-
-    Raises:
-        ModelError: Its answers are to be learned, but its images do not have one class each.
-    """
+    """Return the teacher, and whether only its features can be learned; refuse answers that are not one class an image."""
     classifier = load(teacher, tuned=False, listener=listener)
     headless = features_alone or not classifier.task.scored or NO_HEAD in classifier.provenance.notes
     if not headless and not classifier.task.exclusive:
@@ -239,11 +235,7 @@ def _loaded(teacher: str, *, features_alone: bool, listener: Listener) -> tuple[
 
 
 def _check_same_teacher(folder: Path, teacher: str, classifier: Classifier, listener: Listener) -> None:
-    """Refuse another teacher than a run began with.
-
-    Raises:
-        TrainingError: It is another.
-    """
+    """Refuse another teacher than a run began with."""
     path = folder / RECIPE_FILE
     began = getattr(load_recipe(path).method, "teacher", None) if path.is_file() else None
     if began is not None and fingerprint(load(str(began), tuned=False, listener=listener)) != fingerprint(classifier):
@@ -273,11 +265,7 @@ def _image_size(teacher: Classifier, student: str) -> int | None:
 def _as_learned(
     spec: str, teacher: Classifier, headless: bool, classes: Reading | None, skip_bad_images: bool, listener: Listener
 ) -> tuple[str, bool]:
-    """Return how the images are opened, and whether by labels that the teacher knows.
-
-    Raises:
-        DataError: They cannot be opened, or are built in and of other classes.
-    """
+    """Return how the images are opened, and whether by labels that the teacher knows; refuse built-in ones that it does not."""
     if is_unlabelled(spec):
         return spec, False
     fixed = not is_selectable(spec)

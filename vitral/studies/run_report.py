@@ -1,7 +1,7 @@
 """From a finished run to what its report shows."""
 
-from collections.abc import Callable, Iterator
-from itertools import islice, takewhile
+from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import torch
@@ -9,7 +9,7 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.evaluation.looks import times_opened
-from vitral.explanation.explain import explain
+from vitral.explanation.explain import Explanation, explain
 from vitral.explanation.methods import method_for
 from vitral.explanation.network import attention_distance, patch_filters, position_similarity
 from vitral.images.decode import Pixels
@@ -18,7 +18,7 @@ from vitral.models.cost import count_macs, count_parameters
 from vitral.models.naming import describe
 from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.studies.speech import PYTHON, Speech
-from vitral.tasks.task import Mistake, Result, classes_of
+from vitral.tasks.task import Result, classes_of
 from vitral.training.candidates.result import RunResult
 from vitral.training.loop import TrainingResult
 from vitral.training.records.data_record import redrawn
@@ -109,18 +109,19 @@ def mistakes(
     classifier: Classifier, source: Source, evaluation: Result, left: Callable[[], float]
 ) -> tuple[AttentionImage, ...]:
     """Return the surest mistakes, each with where the network looked unless it is at chance, as long as there is time left."""
-    chosen = takewhile(lambda mistake: left() > DRAWING_SECONDS, evaluation.mistakes[:MISTAKES])
-    draw = _plain if evaluation.at_chance else _explained
-    return tuple(draw(classifier, source.image(mistake.index), mistake) for mistake in chosen)
+    shown = []
+    for mistake in takewhile(lambda _: left() > DRAWING_SECONDS, evaluation.mistakes[:MISTAKES]):
+        image, truth, name = source.image(mistake.index), mistake.truth, mistake.description
+        if evaluation.at_chance:
+            answer = classifier.predict(image)[0]
+            shown.append(AttentionImage(image, None, truth, answer.label, answer.probability, name))
+        else:
+            shown.append(_explained(explain(classifier, image), truth, name))
+    return tuple(shown)
 
 
-def _explained(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionImage:
-    return AttentionImage.of(explain(classifier, image), truth=mistake.truth, description=mistake.description)
-
-
-def _plain(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionImage:
-    answer = classifier.predict(image)[0]
-    return AttentionImage(image, None, mistake.truth, answer.label, answer.probability, mistake.description)
+def _explained(found: Explanation, truth: str, description: str) -> AttentionImage:
+    return AttentionImage(found.image, found.overlay(), truth, found.label, found.probability, description)
 
 
 def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
@@ -131,21 +132,19 @@ def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
 
 def examples(classifier: Classifier, source: Source, left: Callable[[], float]) -> tuple[AttentionImage, ...]:
     """Return images classified right, spread over the split, as far as there is time, each with where the network looked."""
-    return tuple(islice(_right(classifier, source, left), EXAMPLES))
+    shown: list[AttentionImage] = []
+    count = len(source)
+    for index in range(0, count, max(1, count // SEARCHED)):
+        if len(shown) == EXAMPLES or left() < DRAWING_SECONDS:
+            break
+        explanation = explain(classifier, source.image(index))
+        truth = ", ".join(classifier.class_names[number] for number in classes_of(source.label(index)))
+        if explanation.label == truth:
+            shown.append(_explained(explanation, truth, source.describe(index)))
+    return tuple(shown)
 
 
 def first_images(result: RunResult, source: Source) -> torch.Tensor:
     """Return some prepared images of a split."""
     count = min(DISTANCE_IMAGES if result.run.clock.seconds is None else FEW, len(source))
     return torch.stack([result.classifier.preprocessing(source.image(index)) for index in range(count)])
-
-
-def _right(classifier: Classifier, source: Source, left: Callable[[], float]) -> Iterator[AttentionImage]:
-    count = len(source)
-    for index in range(0, count, max(1, count // SEARCHED)):
-        if left() < DRAWING_SECONDS:
-            return
-        explanation = explain(classifier, source.image(index))
-        truth = ", ".join(classifier.class_names[number] for number in classes_of(source.label(index)))
-        if explanation.label == truth:
-            yield AttentionImage.of(explanation, truth=truth, description=source.describe(index))

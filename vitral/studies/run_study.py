@@ -131,11 +131,7 @@ def _difference(before: object, now: object) -> str:
 
 
 def _announce(design: Design, cost: StudyCost, free: float | None, listener: Listener) -> None:
-    """Announce the runs and their cost, and warn if the budget is too short for all.
-
-    Raises:
-        StudyError: It is too short for any run.
-    """
+    """Announce the runs and their cost; warn of a budget that is too short for all, and refuse one too short for any."""
     for line in cost.lines():
         listener(Message(line))
     if free is None or not cost.left or (fitting := cost.fitting(free)) >= cost.left:

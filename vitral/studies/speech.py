@@ -9,12 +9,7 @@ from vitral.training.request import Request
 
 @dataclass(frozen=True)
 class Speech:
-    """The words for what a user could do.
-
-    Attributes:
-        ask: Returns the call or command that makes a run.
-        again: Returns the call or command that made a finished run, and the one that runs its recipe again.
-    """
+    """The calls or commands that make a run, and that made a finished one or run its recipe again."""
 
     ask: Callable[[Request], str]
     again: Callable[[RunResult], str]

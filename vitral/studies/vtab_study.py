@@ -122,11 +122,7 @@ def _wanted(tasks: Sequence[str] | str | None) -> list[str]:
 
 
 def _missing(root: Path, specs: Mapping[str, Spec], listener: Listener) -> list[str]:
-    """Return the tasks without images, and warn of them.
-
-    Raises:
-        StudyError: No task has images.
-    """
+    """Return the tasks without images, and warn of them, or refuse if none has images."""
     if not root.is_dir():
         raise StudyError(f"There is no folder '{root}'; name the one with VTAB's datasets by {argument('data')}.")
     missing = [name for name, spec in specs.items() if not source_of(spec)]

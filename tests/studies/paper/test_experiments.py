@@ -24,11 +24,11 @@ from vitral.studies.paper.experiment import (
     selected,
 )
 from vitral.studies.paper.experiment_plan import ExperimentPlan, StudyRecord
-from vitral.studies.paper.experiments import EXPERIMENTS, experiment_named
+from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.operations import Operations
 from vitral.studies.paper.position import POSITION
 from vitral.studies.paper.reported import published
-from vitral.studies.paper.scale import LAPTOP, SCALES, Scale, scale_named
+from vitral.studies.paper.scale import LAPTOP, SCALES, Scale, chosen
 from vitral.studies.paper.scaling import SCALING
 from vitral.studies.paper.shapes import SHAPES
 from vitral.training.settings.recipe import load_recipe
@@ -191,9 +191,9 @@ def test_a_law_is_refused_below_five_points() -> None:
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(StudyError, match="Did you mean 'position'"):
-        experiment_named("positions")
+        chosen("study", "positions", EXPERIMENTS)
     with pytest.raises(StudyError, match="There are laptop, h200, cluster"):
-        scale_named("tpu")
+        chosen("budget", "tpu", SCALES)
 
 
 def test_a_result_without_runs_has_no_mean() -> None:

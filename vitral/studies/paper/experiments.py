@@ -1,8 +1,6 @@
 """The paper's experiments by name."""
 
-from vitral.errors import StudyError, did_you_mean
 from vitral.studies.paper.data_size import DATA_SIZE
-from vitral.studies.paper.experiment import Experiment
 from vitral.studies.paper.head import HEAD
 from vitral.studies.paper.optimizer import OPTIMIZER
 from vitral.studies.paper.patches import PATCHES
@@ -14,16 +12,3 @@ from vitral.studies.paper.shapes import SHAPES
 
 _LISTED = (DATA_SIZE, SCALING, SHAPES, PATCHES, POSITION, HEAD, OPTIMIZER, RESOLUTION, SELF_SUPERVISION, STARTS)
 EXPERIMENTS = {experiment.name: experiment for experiment in _LISTED}
-
-
-def experiment_named(name: str) -> Experiment:
-    """Return an experiment.
-
-    Raises:
-        StudyError: There is none of that name.
-    """
-    if name not in EXPERIMENTS:
-        raise StudyError(
-            f"There is no study '{name}'.{did_you_mean(name, EXPERIMENTS)} There are {', '.join(EXPERIMENTS)}."
-        )
-    return EXPERIMENTS[name]

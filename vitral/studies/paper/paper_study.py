@@ -17,13 +17,9 @@ from vitral.training.settings.durations import HOUR, rounded
 
 @dataclass(frozen=True)
 class PaperStudy:
-    """A study of the paper's, as planned or as far as it has come.
+    """A study of the paper's in the folder of its runs and pages, with the cost of what was left when it began.
 
-    Attributes:
-        laid_out: The experiment on the data.
-        folder: The folder of its runs and pages.
-        cost: The cost of what was left when it began.
-        study: The figures found; None for a plan.
+    It has the figures found, unless it is only a plan.
     """
 
     laid_out: ExperimentPlan
@@ -54,18 +50,15 @@ class PaperStudy:
 
     def plan(self) -> tuple[str, ...]:
         """Return what is to be done and what it costs, one line each."""
-        return (*self.head(), *self.cost.lines(), self.on_gpu())
-
-    def on_gpu(self) -> str:
-        """Return how long all runs would take on a GPU, by their operations."""
         plan = self.laid_out
         hours = len(plan.seeds) * sum(plan.facts(trial).operations.hours(H200) for trial in plan.trials())
         gpus = plan.scale.gpus
         many = f", and {gpus} of them at best {rounded(hours * HOUR / gpus)}" if gpus > 1 else ""
-        return (
+        by_operations = (
             f"By their operations all runs would take one {H200.name} about {rounded(hours * HOUR)}{many}, at "
             f"{H200.share:.0%} of its peak: {H200.source}."
         )
+        return (*self.head(), *self.cost.lines(), by_operations)
 
     def results(self) -> tuple[TrialResult, ...]:
         """Return the results of the trials that are drawn and have any."""

@@ -27,10 +27,10 @@ from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.studies.claims import in_turn
 from vitral.studies.paper.experiment_plan import ExperimentPlan, StudyRecord, by_operations, paced
-from vitral.studies.paper.experiments import experiment_named
+from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.pages import write_pages
 from vitral.studies.paper.paper_study import PaperStudy
-from vitral.studies.paper.scale import scale_named
+from vitral.studies.paper.scale import SCALES, chosen
 from vitral.studies.paper.work import SHOTS
 from vitral.studies.run_study import by_main, plan_study, run_study
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
@@ -103,7 +103,7 @@ def study(
 def _laid_out(
     name: str, data: str | Path, transfer: str | Path | None, budget: str, runs: int, listener: Listener
 ) -> ExperimentPlan:
-    experiment, scale = experiment_named(name), scale_named(budget)
+    experiment, scale = chosen("study", name, EXPERIMENTS), chosen("budget", budget, SCALES)
     if runs < FEWEST_RUNS:
         raise StudyError(
             f"A study makes claims, and {runs} run{'s'[: runs != 1]} an arm says nothing of chance: "
@@ -137,11 +137,7 @@ def _open(data: str, listener: Listener) -> DataSet:
 
 
 def _check_transfer(transfer: str, listener: Listener) -> None:
-    """Refuse data on which no run could be scored: a typing mistake must not cost an hour of training.
-
-    Raises:
-        StudyError: The images do not have one class each, there is nothing to score on, or a class has too few.
-    """
+    """Refuse data on which no run could be scored: a typing mistake must not cost an hour of training."""
     data = open_data(transfer, verify=False, hold_out=False, listener=listener)
     train = data.splits.get("train")
     if not data.task.exclusive or train is None or train.endless or not {"test", "validation"} & data.splits.keys():
@@ -159,11 +155,7 @@ def _check_transfer(transfer: str, listener: Listener) -> None:
 def _resumed(
     laid_out: ExperimentPlan, folder: Path, time: str | float | None, plan: bool, listener: Listener
 ) -> StudyRecord | None:
-    """Return how the study in a folder began; None if none did, or for the plan of another, which needs no folder.
-
-    Raises:
-        StudyError: It began with another question.
-    """
+    """Return how the study in a folder began; None if none did, or for the plan of another, which needs no folder."""
     record = _read(folder)
     if record is None:
         return None
@@ -200,11 +192,7 @@ def _begin(
 
 
 def _check(folder: Path) -> None:
-    """Refuse a folder with anything else in it, but for a study that another process has just begun there.
-
-    Raises:
-        StorageError: It holds something else.
-    """
+    """Refuse a folder with anything else in it, but for a study that another process has just begun there."""
     try:
         check_folder(folder, own=(RECORD, STUDY_CELLS, *STUDY_FILES), replace=False)
     except StorageError:

@@ -1,8 +1,12 @@
 """How large a study is: the networks, sizes and rates that a budget pays for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from vitral.errors import StudyError, did_you_mean
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -170,12 +174,12 @@ CLUSTER = Scale(
 SCALES = {scale.name: scale for scale in (LAPTOP, H200, CLUSTER)}
 
 
-def scale_named(name: str) -> Scale:
-    """Return a budget's scale.
+def chosen(kind: str, name: str, known: Mapping[str, Value]) -> Value:
+    """Return the study or the budget of a name.
 
     Raises:
         StudyError: There is none of that name.
     """
-    if name not in SCALES:
-        raise StudyError(f"There is no budget '{name}'.{did_you_mean(name, SCALES)} There are {', '.join(SCALES)}.")
-    return SCALES[name]
+    if name not in known:
+        raise StudyError(f"There is no {kind} '{name}'.{did_you_mean(name, known)} There are {', '.join(known)}.")
+    return known[name]
