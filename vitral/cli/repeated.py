@@ -21,6 +21,6 @@ def repeat_runs(options: FinetuneOptions, runs: int, *, beside: Mapping[str, boo
     options.refuse(f"{flag('runs')} repeats one training", "data_changed", "overwrite", beside=beside)
     request = options.request()
     with ConsoleListener() as listener:
-        result = repeat(request, runs, request.out, offline=request.offline, listener=listener)
+        result = repeat(request, runs, listener=listener)
     command = f"  vitral table {shlex.quote(str(result.folder))}"
     print_result(result, json=json, below=[f"Runs        {result.folder}", "Next:", command])

@@ -50,13 +50,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement, or the mean of several.
+    """One measurement, or the mean of several with their standard deviation, which is None or NaN for a single one.
 
-    Attributes:
-        x: The place on the horizontal axis; text for a category.
-        y: The value.
-        deviation: The standard deviation of the measurements; None, or NaN, for a single one.
-        label: The text beside it where there is room; may be empty.
+    x is the place on the horizontal axis, text for a category; the label stands beside the point where there is room.
     """
 
     x: float | str

@@ -26,23 +26,11 @@ SPLITS = ("test", "validation", "train")  # one of which a run scores itself on
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that has its score.
+    """A run that has its score: the value of the figure that compares networks of its task, on the images of a split.
 
-    Attributes:
-        folder: The run folder.
-        model: The variant of its network.
-        start: The start that the user gave; empty for random weights.
-        start_path: The start's path on disk, links followed; empty if it is no path, or nothing is there any more.
-        data: The data that the user gave.
-        fingerprint: The fingerprint of the data; empty if they have none.
-        classes: The number of classes.
-        split: The split that it is scored on.
-        images: The number of images of that split.
-        seed: The seed of every random choice.
-        recipe: The recipe as resolved.
-        figure: The figure that compares networks of its task.
-        score: The value of that figure.
-        remark: A line that a reader must know; empty for none.
+    `start` is as the user gave it, empty for random weights, and `start_path` its path on disk, links followed; empty if it is
+    no path, or nothing is there any more. The fingerprint is the data's, empty if they have none. The recipe is as resolved,
+    and `remark` is a line that a reader must know.
     """
 
     folder: Path

@@ -70,18 +70,14 @@ class Repeated(Presentable):
         }
 
 
-def repeat(
-    request: Request, runs: int, out: str | Path | None = None, *, offline: bool = False, listener: Listener = show
-) -> Repeated:
-    """Carry out one fine-tuning with several seeds, or continue that in a folder.
+def repeat(request: Request, runs: int, *, listener: Listener = show) -> Repeated:
+    """Carry out one fine-tuning with several seeds, or continue that in the request's folder, runs/NAME if it names none.
 
     Recipe and starting weights are decided once, so that the runs differ in the seed alone.
 
     Args:
         request: The fine-tuning; its seed, or the recipe's, is the first.
         runs: The number of runs, at least one.
-        out: The folder of all; runs/NAME if None.
-        offline: Whether to fetch nothing.
         listener: Receives messages and progress.
 
     Raises:
@@ -94,10 +90,10 @@ def repeat(
             "Several runs repeat one recipe; a time budget, a sweep or a quick classifier would give each another. Name the "
             "length instead, such as steps=1000 among the overrides."
         )
-    with without_network(offline):
+    with without_network(request.offline):
         run = prepare(looked(request, listener=listener))
         seeds = tuple(range(run.recipe.seed, run.recipe.seed + runs))
-        folder = by_main(lambda: make_free_folder(run.data.name)) if out is None else Path(out)
+        folder = by_main(lambda: make_free_folder(run.data.name)) if request.out is None else Path(request.out)
         pinned = by_main(lambda: _pinned(folder, request, run, seeds))
         for line in run.lines():
             listener(Message(line))

@@ -27,16 +27,9 @@ ROW = "row.json"
 
 @dataclass(frozen=True)
 class RunRow:
-    """What came of a run.
+    """What came of a run: its figures by name, or the reason of a failure in one line, with the traceback of an unexpected one.
 
-    Attributes:
-        arm: The name of its arm.
-        seed: The seed.
-        figures: The figures by name; empty if it failed.
-        seconds: The seconds of the last attempt.
-        error: The reason of a failure in one line; empty without one.
-        attempt: The number of the attempt, from 1.
-        traceback: The traceback of an unexpected error.
+    The seconds are of the last attempt; attempts are counted from 1.
     """
 
     arm: str

@@ -83,13 +83,9 @@ class TrialFacts:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a trial has found.
+    """What a trial has found: the deciding figure of each finished run, higher is better.
 
-    Attributes:
-        trial: The trial.
-        facts: The facts of it.
-        values: The deciding figure of each run, higher is better; empty without a finished run.
-        judged: The same on validation images; empty if there are no images besides those that decide.
+    `judged` is the same on validation images; empty if there are no images besides those that decide.
     """
 
     trial: Trial
