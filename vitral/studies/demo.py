@@ -145,7 +145,7 @@ def _report(cells: list[Cell], compared: Study, speech: Speech) -> RunReport:
     assert isinstance(work, Training)
     pretraining, tuning = cells[:2]
     first = carry_out(work.request_of(tuning), tuning.folder, ignore)  # which may be another process's
-    rows = read_rows(cells)
+    run, network, rows = first.run, first.classifier.model, read_rows(cells)
     before = load(pretraining.folder / CLASSIFIER)
     labels = {arm.name: arm.label for arm in DESIGN.arms}
     tuned, scratch = (ACCURACY.text(arm.mean(ACCURACY.name)) for arm in compared.arms)
@@ -154,7 +154,7 @@ def _report(cells: list[Cell], compared: Study, speech: Speech) -> RunReport:
         title="A Vision Transformer, pre-trained and fine-tuned",
         summary=(
             f"Pre-trained on generated images at {before.model.image_size[0]} pixels, then fine-tuned on handwritten digits at "
-            f"{first.classifier.model.image_size[0]}: {tuned} of the test digits are read right, against "
+            f"{network.image_size[0]}: {tuned} of the test digits are read right, against "
             f"{scratch} from scratch."
         ),
         comparison=compared,
@@ -169,5 +169,5 @@ def _report(cells: list[Cell], compared: Study, speech: Speech) -> RunReport:
                 "On the digits", tuple(Curve(labels[cell.arm], read_metrics(cell.folder)) for cell in cells[1:])
             ),
         ),
-        images=(training_images(pretraining.folder, SOURCE), training_images(first.run.folder, first.run.data.name)),
+        images=(training_images(pretraining.folder, SOURCE), training_images(run.folder, run.data.name)),
     )

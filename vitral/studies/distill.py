@@ -124,7 +124,8 @@ class Distilled(Presentable):
 
     def tables(self) -> tuple[Table, ...]:
         """Return the two, side by side."""
-        digits = fitting_digits(self.result.evaluation.num_examples)
+        evaluation = self.result.evaluation
+        digits = fitting_digits(evaluation.num_examples)
         columns = ("", "Network", self.figure.capitalize(), "ms", "MB", "M parameters", "GMACs", "Pixels")
         rows = (("teacher", *self.teacher.cells(digits)), ("student", *self.student.cells(digits)))
         note = f"One image at once in torch, fp32, {self.threads} threads of {self.machine}."

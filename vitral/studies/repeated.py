@@ -92,13 +92,14 @@ def repeat(request: Request, runs: int, *, listener: Listener = show) -> Repeate
         )
     with without_network(request.offline):
         run = prepare(looked(request, listener=listener))
+        data = run.data
         seeds = tuple(range(run.recipe.seed, run.recipe.seed + runs))
-        folder = by_main(lambda: make_free_folder(run.data.name)) if request.out is None else Path(request.out)
+        folder = by_main(lambda: make_free_folder(data.name)) if request.out is None else Path(request.out)
         pinned = by_main(lambda: _pinned(folder, request, run, seeds))
         for line in run.lines():
             listener(Message(line))
         arms = (Arm(ARM, Training(pinned), seeds, label=run.plan.start),)
-        design = Design(f"{runs} runs of one recipe on {run.data.name}", run.data.task.headline, arms)
+        design = Design(f"{runs} runs of one recipe on {data.name}", data.task.headline, arms)
         return Repeated(folder, seeds, run_study(design, folder, listener=listener))
 
 

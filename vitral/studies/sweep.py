@@ -134,7 +134,8 @@ class _Trial:
 
     def question(self) -> dict[str, Any]:
         """Return the rate and the data."""
-        return {"rate": self.rate, "data": self.trials.data.fingerprint}
+        data = self.trials.data
+        return {"rate": self.rate, "data": data.fingerprint}
 
     def seconds(self) -> float:
         """Return the expected seconds of the trial."""

@@ -176,8 +176,9 @@ class SharedNetwork:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of its weights and its preprocessing: other weights under the same name are another network."""
-        hashed = hashlib.sha256(repr(self.classifier.preprocessing).encode())
-        for name, tensor in sorted(self.classifier.model.state_dict().items()):
+        classifier = self.classifier
+        hashed = hashlib.sha256(repr(classifier.preprocessing).encode())
+        for name, tensor in sorted(classifier.model.state_dict().items()):
             hashed.update(name.encode())
             hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         return hashed.hexdigest()

@@ -220,7 +220,8 @@ def _timed(plan: ExperimentPlan, trial: Trial) -> TrialSpeed:
     session = looked(timed.request(alone), verify=False)
     reading = time.monotonic() - began
     run = prepare(session)
-    scored = sum(len(session.data.splits.get(split) or ()) for split in ("validation", "test"))
+    splits = session.data.splits
+    scored = sum(len(splits.get(split) or ()) for split in ("validation", "test"))
     return TrialSpeed(run.cost.seconds / TIMED_STEPS, reading + scored / scoring_rate(run.classifier) + BESIDE)
 
 
