@@ -93,11 +93,10 @@ def check_network(folder: Path, *, inputs: Iterable[str | Path] = (), overwrite:
 
 def reach(distance: AttentionDistance) -> str:
     """Return in a sentence how far the heads of the first and of the last layer look."""
-    ends = [(min(heads), max(heads)) for heads in (distance.pixels[0], distance.pixels[-1])]
-    (low, high), (last_low, last_high) = ends
+    first, last = distance.pixels[0], distance.pixels[-1]
     return (
-        f"the heads of the first layer look {low:.1f} to {high:.1f} pixels far, those of the last {last_low:.1f} "
-        f"to {last_high:.1f}"
+        f"the heads of the first layer look {min(first):.1f} to {max(first):.1f} pixels far, those of the last "
+        f"{min(last):.1f} to {max(last):.1f}"
     )
 
 

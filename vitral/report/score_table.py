@@ -64,12 +64,9 @@ class Column:
 
 @dataclass(frozen=True, repr=False)
 class ScoreTable(Presentable):
-    """Our models on datasets, and what the paper reports of the same.
+    """Our models on datasets, one a row; the paper's columns stand to the right of ours.
 
-    Attributes:
-        datasets: The datasets, one row each.
-        columns: The columns, one per model; the paper's stand to the right of ours.
-        notes: What a reader must know of the figures, one line each.
+    The notes are what a reader must know of the figures, one line each.
     """
 
     datasets: tuple[str, ...]

@@ -23,11 +23,10 @@ def claimed(folder: Path) -> Iterator[bool]:
     with contextlib.ExitStack() as stack:
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        try:
+        mine = False
+        with contextlib.suppress(TrainingError):
             stack.enter_context(locked(folder))
             mine = True
-        except TrainingError:
-            mine = False
         yield mine
 
 

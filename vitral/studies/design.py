@@ -62,14 +62,10 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison.
+    """One side of a comparison: the work of its runs, one for each seed.
 
-    Attributes:
-        name: The name of its folders: letters, digits and a few signs.
-        work: The work of each run.
-        seeds: The seeds, one run each.
-        after: The arm that this one starts from: its run of the same seed, or its only run, must be finished before.
-        label: The name in tables and figures; `name` if empty.
+    Its folders have the name, of letters, digits and a few signs; tables and figures have the label, or else the name. Of the
+    arm that it comes after, the run of the same seed, or the only run, is what it starts from and must be finished before.
     """
 
     name: str
@@ -81,12 +77,9 @@ class Arm:
 
 @dataclass(frozen=True)
 class Design:
-    """A study before it begins.
+    """A study before it begins: the heading of its page, and the figure that decides, one of those that the runs give.
 
-    Attributes:
-        title: The heading of its page.
-        headline: The figure that decides, one of those that the runs give.
-        arms: The arms, in the order in which they are shown and begun, unless one waits for another.
+    The arms are in the order in which they are shown and begun, unless one waits for another.
     """
 
     title: str

@@ -28,20 +28,19 @@ PRETRAININGS: dict[str, tuple[str, tuple[str, ...], bool]] = {
 }
 
 
+def _before(name: str, label: str, changes: tuple[str, ...], *, share: str = "1", data: str = "") -> Trial:
+    """Return a pre-training, which is not drawn: others start from it."""
+    return Trial(name, "", f"{label}, before", changes=changes, kind="pre-train", share=share, data=data)
+
+
 def _pretraining_trials(scale: Scale) -> Sequence[Trial]:
+    network, labelled = scale.vits[-1].changes, scale.labelled
     before = tuple(
-        Trial(
-            f"{name}-pretraining",
-            "",
-            f"{label}, before",
-            changes=(*scale.vits[-1].changes, *method),
-            kind="pre-train",
-            share="1" if everything else scale.labelled,
-        )
+        _before(f"{name}-pretraining", label, (*network, *method), share="1" if everything else labelled)
         for name, (label, method, everything) in PRETRAININGS.items()
     )
     tuning = tuple(
-        Trial(name, "fine-tuned", label, label, tuned=True, share=scale.labelled, after=f"{name}-pretraining")
+        Trial(name, "fine-tuned", label, label, tuned=True, share=labelled, after=f"{name}-pretraining")
         for name, (label, _, _) in PRETRAININGS.items()
     )
     return (*before, *tuning)
@@ -78,15 +77,7 @@ def _starts(scale: Scale) -> dict[str, tuple[str, tuple[str, ...], str]]:
 def _start_trials(scale: Scale) -> Sequence[Trial]:
     network, starts = scale.vits[-1].changes, _starts(scale)
     before = tuple(
-        Trial(
-            f"{name}-start",
-            "",
-            f"{label}, before",
-            changes=(*network, *changes),
-            kind="pre-train",
-            data=data,
-            timed=True,
-        )
+        replace(_before(f"{name}-start", label, (*network, *changes), data=data), timed=True)
         for name, (label, changes, data) in starts.items()
     )
     labels = {SCRATCH: "random weights", **{name: label for name, (label, _, _) in starts.items()}}

@@ -8,6 +8,7 @@ the law is fitted anew to errors drawn around the first fit with normal noise, w
 of it.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -147,11 +148,10 @@ def _check(points: Sequence[tuple[float, float]]) -> None:
 def _starts(computes: Values, errors: Values) -> list[Float64[np.ndarray, " 4"]]:
     """Return where searches begin: several exponents, offsets and floors, each with the factor that suits it."""
     starts = []
-    for steepness in STEEPNESS:
-        for offset in (share * computes[0] for share in OFFSETS):
-            for floor in (share * errors.min() for share in FLOORS):
-                factors = (errors - floor) * (computes + offset) ** steepness
-                starts.append(np.array([np.log(factors).mean(), steepness, floor, offset]))
+    offsets, floors = (share * computes[0] for share in OFFSETS), (share * errors.min() for share in FLOORS)
+    for steepness, offset, floor in itertools.product(STEEPNESS, offsets, floors):
+        factors = (errors - floor) * (computes + offset) ** steepness
+        starts.append(np.array([np.log(factors).mean(), steepness, floor, offset]))
     return starts
 
 
