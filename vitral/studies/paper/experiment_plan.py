@@ -150,7 +150,8 @@ class ExperimentPlan:
 
     def design(self) -> Design:
         """Return the study."""
-        task = self.data.task
+        data = self.data
+        headline = TRANSFER if self.transfer else data.task.headline
         arms = (
             Arm(
                 trial.name,
@@ -161,9 +162,7 @@ class ExperimentPlan:
             )
             for trial in self.trials()
         )
-        return Design(
-            f"{self.experiment.title} ({self.data.name})", TRANSFER if self.transfer else task.headline, tuple(arms)
-        )
+        return Design(f"{self.experiment.title} ({data.name})", headline, tuple(arms))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ TRAINING = 6  # operations for each multiply-accumulate of a forward pass
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by its data sheet, whose peak are the operations a second in bfloat16, of dense products.
+    """A GPU by its data sheet: its peak in operations a second in bfloat16, of dense products.
 
-    The share of it is what training a ViT-B/16 reaches, as the source has it.
+    The share of the peak is what training a ViT-B/16 reaches, as the source has it.
     """
 
     name: str
