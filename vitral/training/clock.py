@@ -180,14 +180,9 @@ class Schedule:
 
     def sentence(self) -> str:
         """Return it as one line for people."""
-        parts = {
-            "reading": self.reading,
-            "first classifier at most": self.first,
-            "training": self.training,
-            "scoring": self.scoring,
-            "report": self.report,
-        }
-        return f"Time: {', '.join(f'{name} {rounded(seconds)}' for name, seconds in parts.items() if seconds)}."
+        titles = {"first": "first classifier at most"}
+        parts = (f"{titles.get(name, name)} {rounded(seconds)}" for name, seconds in vars(self).items() if seconds)
+        return f"Time: {', '.join(parts)}."
 
 
 def schedule(
