@@ -102,7 +102,7 @@ def test_what_a_size_takes_once_is_not_timed(classifier: vitral.Classifier, monk
 
         return compute
 
-    monkeypatch.setattr(speed, "RUNTIMES", dict.fromkeys(runtimes.RUNTIMES, slow_at_first))
+    monkeypatch.setattr(runtimes, "RUNTIMES", dict.fromkeys(runtimes.RUNTIMES, slow_at_first))
     monkeypatch.setattr(speed, "peers", lambda *given, **more: ())
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     found = vitral.bench(classifier, batch_sizes=(1, 2, 4), rounds=2, listener=ignore)

@@ -22,7 +22,7 @@ from vitral.events import Listener, Message, Progress
 from vitral.inference.engines import EXTRAS, Engine, Precision, is_installed, precisions_of
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.inference.merging import check_merging
-from vitral.inference.runtimes import DTYPES, MERGING, RUNTIMES, Compute, integers, merging
+from vitral.inference.runtimes import DTYPES, MERGING, Compute, compute_of
 from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.cost import count_macs
 from vitral.models.model import Images, Logits
@@ -168,15 +168,14 @@ class _Wanted(NamedTuple):
     merges: bool = False  # and so takes fewer operations than the network
 
 
-@dataclass
-class _Contender:
-    name: str
-    precision: Precision
+class _Contender(NamedTuple):
+    """One that was made."""
+
+    wanted: _Wanted
     compute: Compute
     apart: tuple[float, float] | None
     memory: int | None
-    merges: bool
-    seconds: dict[int, list[float]]
+    seconds: dict[int, list[float]]  # of its passes, by the size of the batch
 
 
 def bench(
@@ -233,7 +232,7 @@ def bench(
             found.append(product_speed(DTYPES[precision], LIMIT_SECONDS))
         for contender in (*contenders[first:], *contenders[:first]):
             for size in batch_sizes:
-                contender.seconds.setdefault(size, []).extend(_turn(contender.compute, images[:size]))
+                contender.seconds[size] += _turn(contender.compute, images[:size])
         listener(Progress("measure", number + 1, rounds))
     medians = {precision: statistics.median(found) for precision, found in limits.items()}
     macs = predictor.macs if isinstance(predictor, ExportedPredictor) else count_macs(classifier.model.config)
@@ -290,13 +289,13 @@ def _made(
         try:
             (compute, logits), memory = peak_memory_of(partial(_warmed, candidate.make, images, sizes))
             found = classifier.to_probabilities(max(logits, key=len))
-            difference = apart(found, exact[: len(found)]) if candidate.is_ours else None
+            differences = apart(found, exact[: len(found)]) if candidate.is_ours else None
         except Exception as error:  # a runtime raises anything
             missing[f"{candidate.name} {candidate.precision}"] = one_line(error).rstrip(".")
             listener(Message(f"Left out, {candidate.name} in {candidate.precision}: {one_line(error)}", warning=True))
             continue
         memory = None if candidate.name == ZENTORCH else memory  # it is another process's
-        made.append(_Contender(candidate.name, candidate.precision, compute, difference, memory, candidate.merges, {}))
+        made.append(_Contender(candidate, compute, differences, memory, {size: [] for size in sizes}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
 
@@ -310,9 +309,9 @@ def _wanted(
         graph = predictor.graph
         name = f"{graph.path.name} {graph.engine}"
         return [_Wanted(name, graph.computes_in, lambda: predictor.logits, is_ours=False)]
-    ours = list(_ours(classifier, precisions, compile=compile))
-    if merge:
-        ours += _merging(classifier, precisions, merge)
+    ways = [(engine, 0) for engine in get_args(Engine) if is_installed(engine) and (compile or engine != "compiled")]
+    ways += [(engine, merge) for engine in MERGING if merge]
+    ours = [way for engine, count in ways for way in _ours(classifier, engine, precisions, count)]
     theirs: list[Precision] = [precision for precision in precisions if precision != "int8"]
     others = peers(classifier, theirs, compile=compile, zentorch=zentorch)
     return [*ours, *(_Wanted(*peer, is_ours=False) for peer in others)]
@@ -332,26 +331,12 @@ def _warmed(make: Callable[[], Compute], images: Images, sizes: Sequence[int]) -
     return compute, [compute(images[:size]) for size in sizes]
 
 
-def _ours(classifier: Classifier, precisions: Sequence[Precision], *, compile: bool) -> Iterator[_Wanted]:
-    for engine in get_args(Engine):
-        if is_installed(engine) and (compile or engine != "compiled"):
-            for precision in filter(precisions_of(engine).__contains__, precisions):
-                yield _Wanted(f"vitral {engine}", precision, _maker(classifier, engine, precision))
-
-
-def _maker(classifier: Classifier, engine: Engine, precision: Precision) -> Callable[[], Compute]:
-    if precision != "int8":
-        return partial(RUNTIMES[engine], classifier.model, precision)
-    assert classifier.quantization is not None, "int8 is measured of those that have ranges"
-    return partial(integers, classifier.model, classifier.quantization)
-
-
-def _merging(classifier: Classifier, precisions: Sequence[Precision], count: int) -> Iterator[_Wanted]:
-    for engine in MERGING:
-        for precision in filter(precisions_of(engine).__contains__, precisions):
-            form = classifier.quantization if precision == "int8" else None
-            make = partial(merging, classifier.model, engine, precision, count, form)
-            yield _Wanted(f"vitral {engine} merging {count}", precision, make, merges=True)
+def _ours(classifier: Classifier, engine: Engine, precisions: Sequence[Precision], merge: int) -> Iterator[_Wanted]:
+    name = f"vitral {engine} merging {merge}" if merge else f"vitral {engine}"
+    for precision in filter(precisions_of(engine).__contains__, precisions):
+        form = classifier.quantization if precision == "int8" else None
+        make = partial(compute_of, classifier.model, engine, precision, form, merge)
+        yield _Wanted(name, precision, make, merges=merge > 0)
 
 
 def _turn(compute: Compute, images: Images) -> list[float]:
@@ -365,19 +350,19 @@ def _turn(compute: Compute, images: Images) -> list[float]:
 
 
 def _speed(contender: _Contender, size: int, limits: Mapping[Precision, float], macs: int) -> Speed:
-    seconds = sorted(contender.seconds[size])
+    wanted, seconds = contender.wanted, sorted(contender.seconds[size])
     latency = {str(share): 1e3 * _percentile(seconds, share) for share in (50, 90, 99)}
     difference, same = contender.apart or (None, None)
     pace = 1e3 * size / latency["50"]
-    has_limit = bool(macs) and not contender.merges and contender.precision in limits
+    has_limit = bool(macs) and not wanted.merges and wanted.precision in limits
     return Speed(
-        name=contender.name,
-        precision=contender.precision,
+        name=wanted.name,
+        precision=wanted.precision,
         batch_size=size,
         images_per_second=pace,
         latency_ms=latency,
         passes=len(seconds),
-        share_of_limit=pace * 2 * macs / limits[contender.precision] if has_limit else None,
+        share_of_limit=pace * 2 * macs / limits[wanted.precision] if has_limit else None,
         memory_bytes=contender.memory,
         largest_difference=difference,
         same_top=same,

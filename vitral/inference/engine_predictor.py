@@ -5,7 +5,7 @@ from vitral.inference.copies import state_of
 from vitral.inference.engines import Engine, Precision
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
-from vitral.inference.runtimes import RUNTIMES, Compute, integers, merging
+from vitral.inference.runtimes import Compute, compute_of
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Images, Logits, Model
@@ -82,12 +82,6 @@ class EnginePredictor(TorchPredictor):
         state = state_of(self.model)
         if self._made is None or self._made[0] != state:
             keep_freed_memory()
-            self._made = state, self._make()
+            made = compute_of(self.model, self.engine, self.precision, self.quantization, self.merge)
+            self._made = state, made
         return self._made[1]
-
-    def _make(self) -> Compute:
-        if self.merge:
-            return merging(self.model, self.engine, self.precision, self.merge, self.quantization)
-        if self.quantization is not None:
-            return integers(self.model, self.quantization)
-        return RUNTIMES[self.engine](self.model, self.precision)

@@ -38,31 +38,37 @@ BATCH = torch.export.Dim("batch")
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
-def plain(network: Model, precision: Precision) -> Compute:
-    """Return the network itself, or its copy in bfloat16, which is made once."""
-    return _in_torch(copy_in(network, DTYPES[precision]))
-
-
-def merging(network: Model, engine: Engine, precision: Precision, count: int, form: Quantization | None) -> Compute:
-    """Return a copy that merges tokens, as engine and precision compute otherwise.
+def compute_of(
+    network: Model, engine: Engine, precision: Precision, form: Quantization | None = None, merge: int = 0
+) -> Compute:
+    """Return what computes the logits of a network.
 
     Args:
-        network: A Vision Transformer that reads its class token.
-        engine: "torch" or "packed".
+        network: The network, which stays as it is.
+        engine: The runtime.
         precision: The precision in which it computes.
-        count: Tokens that each block but the last is to have fewer.
         form: The network's in int8, for that precision.
+        merge: Tokens that each block but the last is to have fewer; 0 for the network as it is.
 
     Raises:
-        ModelError: The network's tokens cannot be merged, or the engine cannot compute it.
+        ModelError: The engine cannot compute the network so, or the network's tokens cannot be merged.
+        VitralError: The int8 form is of another network.
     """
-    check_able_to_merge(engine)
-    check_merging(network)
+    if not merge and form is None:
+        return RUNTIMES[engine](network, precision)
+    if merge:
+        check_able_to_merge(engine)
+        check_merging(network)
     if form is not None:
         made = _of_integers(network, form)
     else:
         made = copy_in(network, DTYPES[precision]) if engine == "torch" else _packed(network, precision)
-    return _in_torch(merge_tokens(made, count))
+    return _in_torch(merge_tokens(made, merge) if merge else made)
+
+
+def plain(network: Model, precision: Precision) -> Compute:
+    """Return the network itself, or its copy in bfloat16, which is made once."""
+    return _in_torch(copy_in(network, DTYPES[precision]))
 
 
 def check_able_to_merge(engine: str) -> None:
@@ -80,7 +86,7 @@ def packed(network: Model, precision: Precision) -> Compute:
 
     Raises:
         ModelError: The network is not on the CPU, torch was built without oneDNN, or this CPU has no products in bf16 that
-            oneDNN knows; or of int8, which takes `integers`.
+            oneDNN knows; or of int8, which takes the network's form in it.
     """
     return _in_torch(_packed(network, precision))
 
@@ -95,17 +101,8 @@ def _packed(network: Model, precision: Precision) -> Model:
     return pack(copy_in(network, DTYPES[precision]))
 
 
-def integers(network: Model, quantization: Quantization) -> Compute:
-    """Return a copy for the CPU with linear layers that multiply integers, all else as `packed` in float32.
-
-    Raises:
-        ModelError: The network is not on the CPU, or this has no instructions for that.
-        VitralError: The quantization is of another network.
-    """
-    return _in_torch(_of_integers(network, quantization))
-
-
 def _of_integers(network: Model, quantization: Quantization) -> Model:
+    """Return a copy for the CPU with linear layers that multiply integers, all else as `packed` in float32."""
     if not HAS_INT8 or not has_int8() or _device(network).type != "cpu":
         raise ModelError("int8 takes a CPU that multiplies 8-bit integers (VNNI or AMX); take another precision.")
     return quantize(network, quantization)
