@@ -18,7 +18,6 @@ from vitral.errors import WeightsError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import PHOTOS, Preprocessing
-from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.inference.exported.graph import FORMAT, PRECISION, Graph
 from vitral.inference.exported.open import open_graph
@@ -56,18 +55,17 @@ class InFile(Preprocessing):
 def described(classifier: Classifier) -> dict[str, str]:
     """Return what goes into a file as its metadata: texts by name, of which all but the plain ones are JSON."""
     model, calibration, predictor = classifier.model, classifier.calibration, classifier.predictor
-    merge, form = (predictor.merge, predictor.quantization) if isinstance(predictor, EnginePredictor) else (0, None)
     values: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         CLASSES: list(classifier.class_names),
         "task": classifier.task.name,
         PREPROCESSING: classifier.preprocessing.to_json(),
-        "network": classifier.predictor.describe(),
+        "network": predictor.describe(),
         "parameters": count_parameters(model),
-        "macs": 0 if merge else count_macs(model.config),
-        PRECISION: "fp32" if form is None else "int8",
-        "merge": merge,
+        "macs": 0 if predictor.merge else count_macs(model.config),
+        PRECISION: "fp32" if predictor.quantization is None else "int8",
+        "merge": predictor.merge,
         "fingerprint": fingerprint(classifier),
         "license": licence_of(classifier.provenance.source) or "not known",
         **required_plugins(family(model.config), classifier.task.name),

@@ -20,8 +20,7 @@ from vitral.evaluation.exactness import no_labels
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.choice import INTEGERS, int8_speeds
-from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.choice import INTEGERS, int8_speeds, predictor_in
 from vitral.inference.quantization import Quantization, linear_layers
 from vitral.inference.ranges import LayerFit, find_ranges
 from vitral.models.model import Images
@@ -166,8 +165,7 @@ def quantize(
 
 def _scored(judge: Judge, form: Quantization) -> tuple[Quantization, float]:
     """Return a form with its scores, and the largest difference of a probability."""
-    predictor = EnginePredictor(judge.classifier.model, INTEGERS.engine, INTEGERS.precision, form)
-    found = judge.score(predictor)
+    found = judge.score(predictor_in(judge.classifier.model, INTEGERS, form))
     scored = replace(form, images=len(judge.source), exact=judge.exact, score=found.figure, same_top=found.same_top)
     return scored, found.largest
 

@@ -25,12 +25,10 @@ from vitral.exporting.readme import readme
 from vitral.exporting.whole import ClassifierPrograms, written_network
 from vitral.files import new_folder, sync_file, write_through
 from vitral.inference.choice import INTEGERS, PLAIN, needed_form, predictor_in
-from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import check_installed
 from vitral.inference.exported.format import ExportFormat, Layers
 from vitral.inference.exported.open import FORMATS, Format, own_files
 from vitral.inference.predictor import Predictor
-from vitral.inference.quantization import Quantization
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import CARD
 from vitral.machine import has_int8
@@ -143,7 +141,7 @@ def export(
     if layers and not kind.engine:
         raise ModelError(f"The values within {kind.title} cannot be read; compare layers in another format.")
     loaded = _loaded(classifier, image_size, precision, merge, listener)
-    integers = form_of(loaded) is not None
+    integers = loaded.predictor.quantization is not None
     if integers and not kind.writes_int8:
         raise ModelError(f"{kind.title} has no layers of integers; take another format, or the precision fp32.")
     check_knows_classes(loaded.task)
@@ -152,16 +150,9 @@ def export(
         raise ImageError(f"There is no image in '{data}' to check the file on.")
     size, file, reference = loaded.preprocessing.image_size, Path(target) / kind.files[0], _reference(loaded)
     written = _write(loaded, file, kind, listener)
-    by_steps = integers or (isinstance(reference, EnginePredictor) and reference.merge > 0)
+    most = MOST_APART_BY_STEPS if integers or reference.merge else MOST_APART
     checks = tuple(
-        compare(
-            loaded,
-            check,
-            check_images(own_images, size),
-            listener=listener,
-            reference=reference,
-            most=MOST_APART_BY_STEPS if by_steps else MOST_APART,
-        )
+        compare(loaded, check, check_images(own_images, size), listener=listener, reference=reference, most=most)
         for check in kind.checks(file, "int8" if integers else "fp32")
     )
     differs = any(check.holds is False for check in checks)
@@ -193,21 +184,13 @@ def _loaded(
         )
     if precision == "int8":
         form = needed_form(loaded.quantization)
-        loaded.predictor = EnginePredictor(loaded.model, INTEGERS.engine, INTEGERS.precision, form, merge or 0)
+        loaded.predictor = predictor_in(loaded.model, replace(INTEGERS, merge=merge or 0), form)
     return loaded
-
-
-def form_of(classifier: Classifier) -> Quantization | None:
-    """Return what a classifier computes its integers by; None where it does not compute in int8."""
-    predictor = classifier.predictor
-    return predictor.quantization if isinstance(predictor, EnginePredictor) else None
 
 
 def _reference(classifier: Classifier) -> Predictor:
     """Return what the file's answers are held against: the classifier as it computes, but never in bf16."""
     predictor = classifier.predictor
-    if not isinstance(predictor, EnginePredictor):
-        return predictor.exact
     if predictor.quantization is None:
         return predictor_in(classifier.model, replace(PLAIN, merge=predictor.merge))
     if has_int8():

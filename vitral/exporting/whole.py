@@ -11,7 +11,6 @@ from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.exporting.preparation import PreparationGraph
 from vitral.inference.copies import copy_in
-from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.exported.format import DECODED_AXES, PREPARED_AXES
 from vitral.inference.integers import to_integer_layers
 from vitral.inference.merging import merge_tokens
@@ -29,11 +28,10 @@ def written_network(classifier: Classifier) -> Model:
         VitralError: The classifier's int8 form is of another network.
     """
     network, predictor = copy_in(classifier.model, torch.float32).cpu(), classifier.predictor
-    if isinstance(predictor, EnginePredictor):
-        if predictor.quantization is not None:
-            to_integer_layers(network, predictor.quantization)
-        if predictor.merge:
-            merge_tokens(network, predictor.merge)
+    if predictor.quantization is not None:
+        to_integer_layers(network, predictor.quantization)
+    if predictor.merge:
+        merge_tokens(network, predictor.merge)
     return network
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitral.errors import ModelError
+from vitral.inference.quantization import Quantization
 from vitral.models.model import ExplainedBy, Features, Images, Logits
 from vitral.tasks.task import Probabilities, Task
 
@@ -87,7 +88,14 @@ class Predictor(ABC):
 
     It takes care of device, precision and the network's mode: images are float32 on the CPU, and so are all results, which
     are those of evaluation mode (no dropout) and are detached from any graph. A call changes no state, even if it fails.
+
+    Attributes:
+        merge: Tokens that each block but the last has fewer; 0 for the network as it is.
+        quantization: What it computes integers by; None where it does not compute in int8.
     """
+
+    merge: int = 0
+    quantization: Quantization | None = None
 
     @property
     @abstractmethod
@@ -159,7 +167,7 @@ class Predictor(ABC):
         Raises:
             ModelError: It has none to show, or none that makes a chain from the answer to the patches.
         """
-        raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
+        raise self._without_attention()
 
     def class_attention(self, images: Images, target: int | None = None) -> ClassAttention:
         """Return the attention of every layer with the gradients of a class.
@@ -171,7 +179,7 @@ class Predictor(ABC):
         Raises:
             ModelError: As `attention` does.
         """
-        raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
+        raise self._without_attention()
 
     def layer_attention(self, images: Images, layer: int | None = None) -> LayerAttention:
         """Return where one layer looks.
@@ -183,7 +191,7 @@ class Predictor(ABC):
         Raises:
             ModelError: It has no attention to show, or not so many layers of it.
         """
-        raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
+        raise self._without_attention()
 
     def class_maps(self, images: Images, target: int | None = None) -> ClassMaps:
         """Return the last feature maps with the gradients of a class.
@@ -198,3 +206,6 @@ class Predictor(ABC):
         raise ModelError(
             f"{self.describe()} has neither attention to show nor a last feature map, so it cannot be explained."
         )
+
+    def _without_attention(self) -> ModelError:
+        return ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
