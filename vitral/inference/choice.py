@@ -149,13 +149,8 @@ def _in_int8(model: Model, quantization: Quantization | None, merge: int, listen
     form = needed_form(quantization)
     speeds = _by_first(lambda: int8_speeds(model, form, merge))
     mine = replace(INTEGERS, merge=merge)
-    others = ", ".join(f"{option} {speed:.3g}" for option, speed in speeds.items() if option != mine)
-    listener(
-        Message(
-            f"Computes by {mine}: {speeds[mine]:.3g} images/s in a short measurement ({others}). "
-            f"{form.sentence()}{' That is without merging.' if merge else ''}"
-        )
-    )
+    unmerged = " That is without merging." if merge else ""
+    listener(Message(f"{_said(mine, speeds)} {form.sentence()}{unmerged}"))
     return predictor_in(model, mine, form)
 
 
@@ -213,13 +208,14 @@ def _best(
     speeds = _known(model, options)
     if speeds is None:
         speeds, reason = _all_measured(model, options)
-        if not speeds and engine != "auto" and reason is not None:
-            raise reason
         if not speeds:
+            if engine != "auto" and reason is not None:
+                raise reason
             return options[0]
         _keep(model, options, speeds)
     best = fastest(speeds)
-    listener(Message(_said(best, speeds)))
+    rounded = f" bf16 keeps three digits of every value; {argument('precision', 'fp32')} computes exactly."
+    listener(Message(_said(best, speeds) + ("" if best.precision == "fp32" else rounded)))
     return best
 
 
@@ -251,9 +247,9 @@ def computations_of(model: Model, engine: EngineChoice, precision: PrecisionChoi
         engines = [engine]
     elif device.type == "cpu":
         engines += [*(["packed"] if HAS_PACKING else []), *(runtime for runtime in EXTRAS if is_installed(runtime))]  # type: ignore[list-item]
-    if precision != "auto":
-        return [Computation(runtime, precision) for runtime in engines if precision in precisions_of(runtime)]
     precisions: tuple[Precision, ...] = ("fp32", "bf16") if has_native_bf16(device) else ("fp32",)
+    if precision != "auto":
+        precisions = (precision,)
     return [Computation(runtime, each) for each in precisions for runtime in engines if each in precisions_of(runtime)]
 
 
@@ -290,10 +286,7 @@ def fastest(speeds: Speeds) -> Computation:
 
 def _said(best: Computation, speeds: Speeds) -> str:
     others = ", ".join(f"{option} {speed:.3g}" for option, speed in speeds.items() if option != best)
-    line = f"Computes by {best}: {speeds[best]:.3g} images/s in a short measurement ({others})."
-    if best.precision == "fp32":
-        return line
-    return f"{line} bf16 keeps three digits of every value; {argument('precision', 'fp32')} computes exactly."
+    return f"Computes by {best}: {speeds[best]:.3g} images/s in a short measurement ({others})."
 
 
 def _place(model: Model, options: list[Computation], quantization: Quantization | None = None) -> str:
@@ -303,23 +296,15 @@ def _place(model: Model, options: list[Computation], quantization: Quantization 
     device = next(model.parameters()).device
     where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
     float_layers = [] if quantization is None else list(quantization.kept)
-    facts = [
-        repr(model.config),
-        where,
-        torch.get_num_threads(),
-        versions,
-        [str(option) for option in options],
-        *float_layers,
-    ]
+    compared = [str(option) for option in options]
+    facts = [repr(model.config), where, torch.get_num_threads(), versions, compared, *float_layers]
     return f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
 
 
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
-    except (
-        metadata.PackageNotFoundError
-    ):  # another distribution has the module, as onnxruntime-openvino has onnxruntime
+    except metadata.PackageNotFoundError:  # another distribution has it, as onnxruntime-openvino has onnxruntime
         return str(getattr(importlib.import_module(package), "__version__", ""))
 
 

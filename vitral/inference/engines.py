@@ -31,7 +31,7 @@ def precisions_of(engine: Engine) -> tuple[Precision, ...]:
 
 def is_installed(engine: Engine) -> bool:
     """Tell whether what an engine needs to compute a network is there."""
-    return not _missing(EXTRAS.get(engine, ()))
+    return _are_there(EXTRAS.get(engine, ()))
 
 
 def check_installed(engine: str, packages: tuple[str, ...]) -> None:
@@ -40,12 +40,12 @@ def check_installed(engine: str, packages: tuple[str, ...]) -> None:
     Raises:
         ModelError: It says what to install.
     """
-    if _missing(packages):
+    if not _are_there(packages):
         raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
 
 
-def _missing(packages: tuple[str, ...]) -> list[str]:
-    return [package for package in packages if importlib.util.find_spec(package) is None]
+def _are_there(packages: tuple[str, ...]) -> bool:
+    return all(importlib.util.find_spec(package) is not None for package in packages)
 
 
 def check_able(engine: Engine, precision: str) -> None:

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.inference.copies import copy_in
-from vitral.inference.packed import EXACT, HAS_PACKING, PLAIN, TANH, pack
+from vitral.inference.packed import GELUS, HAS_PACKING, PLAIN, pack
 from vitral.inference.quantization import LEVELS, LayerRange, Quantization, check_weights, linear_layers
 from vitral.models.blocks import Block, LayerScale, Mlp
-from vitral.models.kernels import TanhGelu
 from vitral.models.model import Model
 from vitral.models.tokens import Tokens
 
@@ -149,10 +148,9 @@ def quantize(network: Model, quantization: Quantization) -> Model:
         if isinstance(module, Block):
             _fold_scales(module)
             _quantize_block(module, ranges)
-    for module in copied.modules():
-        for name, layer in list(module.named_children()):
-            if layer in ranges:
-                setattr(module, name, _made(layer, ranges))
+    for name, layer in linear_layers(copied).items():  # those that are left
+        if layer in ranges:
+            copied.set_submodule(name, _made(layer, ranges))
     return pack(copied)
 
 
@@ -184,7 +182,7 @@ def _quantize_block(block: Block, ranges: Ranges) -> None:
         block.norm1 = QuantizingNorm(block.norm1, inputs)  # type: ignore[assignment]
     if not isinstance(mlp, Mlp) or (inputs := ranges.get(mlp.fc1)) is None:
         return
-    after = {TanhGelu: TANH, nn.GELU: EXACT}.get(type(mlp.gelu))
+    after = GELUS.get(type(mlp.gelu))
     outputs = None if after is None else ranges.get(mlp.fc2)
     if outputs is not None and outputs.smoothing:
         outputs = None  # the integers of the product would lack its factors
@@ -195,8 +193,7 @@ def _quantize_block(block: Block, ranges: Ranges) -> None:
 
 
 def _made(
-    layer: nn.Module, ranges: Ranges, after: tuple[str, str] = PLAIN, outputs: LayerRange | None = None
+    layer: nn.Linear, ranges: Ranges, after: tuple[str, str] = PLAIN, outputs: LayerRange | None = None
 ) -> Int8Linear:
-    assert isinstance(layer, nn.Linear), "only linear layers have ranges"
     bias = None if layer.bias is None else layer.bias.detach()
     return Int8Linear(layer.weight.detach(), bias, ranges[layer], after=after, outputs=outputs)

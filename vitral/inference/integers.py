@@ -79,9 +79,7 @@ def to_integer_layers(network: Model, quantization: Quantization) -> Model:
         VitralError: It is of another network.
     """
     quantization.check(network)
-    ranges = {id(layer): quantization.layers.get(name) for name, layer in linear_layers(network).items()}
-    for module in list(network.modules()):
-        for name, layer in list(module.named_children()):
-            if (inputs := ranges.get(id(layer))) is not None:
-                setattr(module, name, IntegerLinear(layer, inputs))  # type: ignore[arg-type]
+    layers = linear_layers(network)
+    for name, inputs in quantization.layers.items():
+        network.set_submodule(name, IntegerLinear(layers[name], inputs))
     return network

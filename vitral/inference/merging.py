@@ -190,14 +190,12 @@ def merge_tokens(network: Model, count: int) -> Model:
         ModelError: Its tokens cannot be merged.
     """
     check_merging(network)
-    state, blocks = _Pass(), {id(block): index for index, block in enumerate(network.blocks())}
-    distilled = network.config.patch_grid.prefix > 1
-    for module in list(network.modules()):
-        for name, block in list(module.named_children()):
-            if id(block) in blocks:
-                assert isinstance(block, Block | PackedBlock), "a Vision Transformer has no others"
-                plain = block.block if isinstance(block, PackedBlock) else block
-                plain.attention = MergingAttention(plain.attention, state)  # type: ignore[assignment]
-                first = blocks[id(block)] == 0
-                setattr(module, name, MergingBlock(block, state, count=count, distilled=distilled, first=first))
+    state, names = _Pass(), {id(module): name for name, module in network.named_modules()}
+    grid = network.config.patch_grid
+    for index, block in enumerate(network.blocks()):
+        assert isinstance(block, Block | PackedBlock), "a Vision Transformer has no others"
+        plain = block.block if isinstance(block, PackedBlock) else block
+        plain.attention = MergingAttention(plain.attention, state)  # type: ignore[assignment]
+        merging = MergingBlock(block, state, count=count, distilled=grid.prefix > 1, first=index == 0)
+        network.set_submodule(names[id(block)], merging)
     return network

@@ -24,6 +24,7 @@ HAS_PACKING = HAS_FUSED_LINEAR and hasattr(torch.ops.mkldnn, "_reorder_linear_we
 PLAIN = ("none", "")
 TANH = ("gelu", "tanh")
 EXACT = ("gelu", "none")
+GELUS: dict[type[nn.Module], tuple[str, str]] = {TanhGelu: TANH, nn.GELU: EXACT}
 
 
 class PackedLinear(nn.Linear):
@@ -114,10 +115,9 @@ def pack(network: Model) -> Model:
             for name, layer in list(module.named_children()):
                 if type(layer) in (Linear, nn.Linear) and id(layer) not in partial:
                     setattr(module, name, PackedLinear(cast(nn.Linear, layer)))
-    for module in list(network.modules()):
-        for name, block in list(module.named_children()):
-            if isinstance(block, Block) and _adds_products(block):
-                setattr(module, name, PackedBlock(block))
+    for name, block in list(network.named_modules()):
+        if isinstance(block, Block) and _adds_products(block):
+            network.set_submodule(name, PackedBlock(block))
     return network
 
 
@@ -131,7 +131,7 @@ def _adds_products(block: Block) -> bool:
 
 def _pack_mlp(mlp: Mlp) -> None:
     """Let the first layer apply the GELU, where oneDNN knows it."""
-    after = {TanhGelu: TANH, nn.GELU: EXACT}.get(type(mlp.gelu))
+    after = GELUS.get(type(mlp.gelu))
     if after is not None and type(mlp.fc1) is Linear:
         mlp.fc1 = PackedLinear(mlp.fc1, after)  # type: ignore[assignment]
         mlp.gelu = nn.Identity()

@@ -3,7 +3,7 @@
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,7 @@ class Quantization:
             return None
         read = read_described(cls, values, "Its int8 form")
         layers = {name: read_described(LayerRange, layer, "A range") for name, layer in read.layers.items()}
-        return cls(**{**{layer.name: getattr(read, layer.name) for layer in fields(cls)}, "layers": layers})
+        return replace(read, layers=layers)
 
     def check(self, network: Model) -> None:
         """Check that it is of a network.

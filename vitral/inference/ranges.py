@@ -55,8 +55,8 @@ class _Observed(nn.Module):
         self.layer, self.generator = layer, generator
         self.in_features = layer.in_features
         self.rows: list[Tensor] = []
-        self.low: Tensor | None = None
-        self.high: Tensor | None = None
+        self.low = torch.full((layer.in_features,), torch.inf)
+        self.high = -self.low
 
     def forward(self, values: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch out"]:
         self._keep(values)
@@ -70,9 +70,8 @@ class _Observed(nn.Module):
 
     def _keep(self, values: Tensor) -> None:
         flat = values.reshape(-1, self.in_features)
-        low, high = flat.amin(dim=0), flat.amax(dim=0)
-        self.low = low if self.low is None else torch.minimum(self.low, low)
-        self.high = high if self.high is None else torch.maximum(self.high, high)
+        self.low = torch.minimum(self.low, flat.amin(dim=0))
+        self.high = torch.maximum(self.high, flat.amax(dim=0))
         images = values.reshape(len(values), -1, self.in_features)
         tokens = torch.randperm(images.shape[1], generator=self.generator)[: ROWS_AN_IMAGE - 1]
         taken = images[:, torch.cat([torch.zeros(1, dtype=torch.int64), tokens])].reshape(-1, self.in_features)
@@ -110,8 +109,6 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit
 
 def _best(seen: _Observed, *, smooth: bool) -> LayerFit:
     """Return the range and the smoothing by which a layer's answers are nearest to those of float32."""
-    assert seen.low is not None, "every layer of a block computes"
-    assert seen.high is not None
     rows, weight = torch.cat(seen.rows)[:ROWS], seen.layer.weight.detach()
     exact = rows @ weight.T
     spread = exact.std().clamp_min(1e-12)
@@ -131,8 +128,6 @@ def _factors(seen: _Observed, weight: Tensor, strength: float) -> Float[Tensor, 
     """Return the factors of smoothing, max|x|^a / max|w|^(1 - a) of each input; None where the strength is 0."""
     if not strength:
         return None
-    assert seen.low is not None
-    assert seen.high is not None
     inputs = torch.maximum(seen.high, -seen.low).clamp_min(LEAST_FACTOR)
     weights = weight.abs().amax(dim=0).clamp_min(LEAST_FACTOR)
     factors = inputs**strength / weights ** (1 - strength)

@@ -189,7 +189,8 @@ def write_onnx(programs: Programs, metadata: Mapping[str, str], path: Path, *, k
     _tidy(model, PREPARED_AXES)
     _put_before(model.graph, preparing.graph)
     if keep_prepared:
-        model.graph.outputs.append(_named(model.graph, PREPARED))
+        inner = (output for node in model.graph for output in node.outputs)
+        model.graph.outputs.append(next(output for output in inner if output.name == PREPARED))
     model.producer_name, model.producer_version = "vitral", programs.version
     model.metadata_props.update(metadata)
     large = (
@@ -279,10 +280,6 @@ def _put_before(graph: "onnx_ir.Graph", first: "onnx_ir.Graph") -> None:
     graph.inputs.extend(images)
     for value in initializers:
         graph.register_initializer(value)
-
-
-def _named(graph: "onnx_ir.Graph", name: str) -> "onnx_ir.Value":
-    return next(output for node in graph for output in node.outputs if output.name == name)
 
 
 def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
