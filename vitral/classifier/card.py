@@ -15,6 +15,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
     model = classifier.model
     architecture = describe(model.config)
     height, width = model.image_size
+    found = (classifier.calibration, classifier.quantization, classifier.setting)
     lines = [
         *("---", "library_name: vitral", "pipeline_tag: image-classification", "tags: [vit, vitral]", "---", ""),
         f"# {name}",
@@ -25,9 +26,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         *(f"{licence}\n" for licence in (licence_of(classifier.provenance.source),) if licence),
         *(f"> **{in_markdown(doubt)}**\n" for doubt in (classifier.doubt() or classifier.shortfall(),) if doubt),
         *_scores(classifier),
-        *([] if classifier.calibration is None else [in_markdown(classifier.calibration.sentence()), ""]),
-        *([] if classifier.quantization is None else [in_markdown(classifier.quantization.sentence()), ""]),
-        *([] if classifier.setting is None else [in_markdown(classifier.setting.sentence()), ""]),
+        *(f"{in_markdown(part.sentence())}\n" for part in found if part is not None),
         "## Use",
         "",
         "```python",

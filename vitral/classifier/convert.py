@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier import folder
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load, resized
 from vitral.errors import WeightsError, did_you_mean
@@ -21,10 +20,8 @@ from vitral.weights.save import TRANSFORMERS_FILES, WrittenWeights, write_weight
 
 VITRAL = "vitral"
 TRANSFORMERS = "transformers"
-FOLDERS = {
-    VITRAL: CLASSIFIER_FILES,
-    TRANSFORMERS: TRANSFORMERS_FILES,
-}  # the formats that are folders, and what is in them
+# The formats that are folders, and what is in them.
+FOLDERS = {VITRAL: CLASSIFIER_FILES, TRANSFORMERS: TRANSFORMERS_FILES}
 FORMATS = (VITRAL, "original", "big_vision", "timm", TRANSFORMERS)
 
 
@@ -85,25 +82,17 @@ def convert(
     return replace(written, notes=(*written.notes, *kept_notes(classifier, format)))
 
 
-def kept_notes(classifier: Classifier, format_name: str) -> tuple[str, ...]:
+def kept_notes(classifier: Classifier, format_name: str) -> list[str]:
     """Return what another library's format makes of what a classifier has beside its weights, a sentence each."""
-    calibration, form, setting = classifier.calibration, classifier.quantization, classifier.setting
-    return (
-        *([] if calibration is None else [calibration_note(calibration, format_name)]),
-        *([] if form is None else [f"The format has no place for the int8 form, which is not kept: {form.sentence()}"]),
-        *(
-            []
-            if setting is None
-            else [f"The format has no place for the setting, which is not kept: {setting.sentence()}"]
-        ),
-    )
-
-
-def calibration_note(calibration: Calibration, format_name: str) -> str:
-    """Return what another library's format makes of a calibration, in one sentence."""
-    if format_name == TRANSFORMERS:
-        return f"The format cannot hold the calibration, which is not kept: {calibration.sentence()}"
-    return f"Vitral alone applies the calibration to what it reads from there: {calibration.sentence()}"
+    notes = []
+    if (calibration := classifier.calibration) is not None:
+        kept = "Vitral alone applies the calibration to what it reads from there"
+        lost = "The format cannot hold the calibration, which is not kept"
+        notes.append(f"{lost if format_name == TRANSFORMERS else kept}: {calibration.sentence()}")
+    for name, part in (("int8 form", classifier.quantization), ("setting", classifier.setting)):
+        if part is not None:
+            notes.append(f"The format has no place for the {name}, which is not kept: {part.sentence()}")
+    return notes
 
 
 def _loaded(

@@ -89,11 +89,8 @@ def folder_that_keeps(classifier: Classifier | str | Path, what: str) -> Path:
     Raises:
         WeightsError: it names none.
     """
-    if not isinstance(classifier, Classifier):
-        path = Path(classifier)
-        for candidate in (path, path / CLASSIFIER):
-            if is_classifier(candidate):
-                return candidate
+    if not isinstance(classifier, Classifier) and (folder := classifier_in(Path(classifier))) is not None:
+        return folder
     raise WeightsError(f"Only a classifier folder, or the run folder around one, can keep {what}; name one.")
 
 
@@ -122,6 +119,11 @@ def is_classifier(folder: Path) -> bool:
     return is_regular(folder / DESCRIPTION)
 
 
+def classifier_in(path: Path) -> Path | None:
+    """Return the classifier folder that a path names, itself or by the run folder around it; None if it names none."""
+    return next((folder for folder in (path, path / CLASSIFIER) if is_classifier(folder)), None)
+
+
 def read(folder: Path) -> Classifier:
     """Read a classifier folder.
 
@@ -141,15 +143,13 @@ def read(folder: Path) -> Classifier:
         model = build(config, seed=None)
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
-        calibration = Calibration.from_json(description.get(CALIBRATION))
-        quantization = _form(description, model)
         classifier = Classifier(
             model,
             preprocessing,
             names,
             provenance=provenance,
-            calibration=calibration,
-            quantization=quantization,
+            calibration=Calibration.from_json(description.get(CALIBRATION)),
+            quantization=_form(description, model),
             task=task,
         )
         classifier.setting = Tuning.from_json(description.get(SETTING))

@@ -18,7 +18,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.inference.choice import can_compute, predictor_in, predictor_of
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.inference.exported.open import exported_in, format_of, is_exported
-from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
+from vitral.layout import DESCRIPTION, RUNS
 from vitral.machine import processor_name
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.create import configure
@@ -114,11 +114,7 @@ def resized(classifier: Classifier, size: int | tuple[int, int] | None, listener
 
 
 def _by_setting(classifier: Classifier, setting: Tuning, listener: Listener) -> Classifier:
-    """Return a classifier as it was tuned; on another machine by what is the fastest there of the same size and merging.
-
-    Raises:
-        WeightsError: its network cannot be computed so; the message names the folder.
-    """
+    """Return a classifier as it was tuned; on another machine by what is the fastest there of the same size and merging."""
     try:
         resized(classifier, setting.image_size, listener)
         if setting.machine == processor_name() and can_compute(setting.way, classifier.quantization):
@@ -144,17 +140,15 @@ def setting_of(source: str | Path) -> Tuning | None:
     Raises:
         WeightsError: the folder's description is damaged.
     """
-    for candidate in (Path(source), Path(source) / CLASSIFIER):
-        if folder.is_classifier(candidate):
-            return folder.read_setting(candidate)
-    return None
+    named = folder.classifier_in(Path(source))
+    return None if named is None else folder.read_setting(named)
 
 
 def _exported(path: Path) -> Path | None:
     """Return the exported file that a path names, itself or by a folder that holds neither a classifier nor weights."""
     if is_exported(path):
         return path
-    if not is_folder(path) or folder.is_classifier(path) or folder.is_classifier(path / CLASSIFIER) or weights_in(path):
+    if not is_folder(path) or folder.classifier_in(path) is not None or weights_in(path):
         return None
     return exported_in(path)
 
@@ -177,11 +171,10 @@ def _load(
     source: str | Path, architecture: Mapping[str, Any], size: tuple[int, int] | None, listener: Listener
 ) -> Classifier:
     path = Path(source)
-    for candidate in (path, path / CLASSIFIER):
-        if folder.is_classifier(candidate):
-            if architecture:
-                raise WeightsError(f"'{candidate}' says its own architecture; only a weights file's can be changed.")
-            return folder.read(candidate)
+    if (named := folder.classifier_in(path)) is not None:
+        if architecture:
+            raise WeightsError(f"'{named}' says its own architecture; only a weights file's can be changed.")
+        return folder.read(named)
     if is_folder(path):
         weights = weights_in(path)
         if weights is None:

@@ -27,9 +27,10 @@ from vitral.deployment.confidence import (
     log_probabilities,
     negative_log_likelihood,
 )
+from vitral.deployment.judge import VALIDATION
 from vitral.errors import DataError, WeightsError
 from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.looks import open_test
+from vitral.evaluation.looks import TEST, open_test
 from vitral.evaluation.opening import matched, open_split
 from vitral.events import Listener
 from vitral.inference.batching import collect
@@ -39,8 +40,6 @@ from vitral.tasks.presentable import Presentable, range_text, table_of
 from vitral.tasks.shown import NO_VALUE, Table
 
 STEP = 1e-6  # to which a threshold is rounded down
-VALIDATION = "validation"
-TEST = "test"
 NONE_FITS = "Every validation image is classified right, so that no temperature can be fitted: the probabilities stay."
 UNCHANGED = f"{NONE_FITS} Nothing changes."
 

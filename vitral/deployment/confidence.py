@@ -114,12 +114,9 @@ def fit_threshold(confidences: Confidences, right: Right, wanted: float) -> Answ
         right: Whether each answer is right.
         wanted: The least accuracy of what is answered, 0 to 1.
     """
-    enough = [
-        answered
-        for answered in accuracy_by_coverage(confidences, right)
-        if (answered.accuracy or 0.0) >= wanted - 1e-12
-    ]
-    return enough[-1] if enough else None
+    least = wanted - 1e-12
+    every = accuracy_by_coverage(confidences, right)
+    return next((answered for answered in reversed(every) if (answered.accuracy or 0.0) >= least), None)
 
 
 def at_coverages(confidences: Confidences, right: Right) -> tuple[Answered, ...]:

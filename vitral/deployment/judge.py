@@ -1,6 +1,7 @@
 """Scores ways to compute a classifier on its validation images, each beside its network in float32."""
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet
@@ -44,8 +45,7 @@ class Judge:
 
     Attributes:
         source: The images that are taken.
-        headline: The figure.
-        exact: That figure of the classifier's network in float32.
+        exact: The headline figure of the classifier's network in float32.
 
     Raises:
         ImageError: An image cannot be read.
@@ -55,13 +55,9 @@ class Judge:
         self, classifier: Classifier, data: DataSet, *, most: int, batch_size: int, workers: int, listener: Listener
     ) -> None:
         self.classifier, self.task = classifier, data.task
-        self._how: dict[str, Any] = {
-            "task": data.task,
-            "batch_size": batch_size,
-            "workers": workers,
-            "listener": listener,
-        }
-        self.headline = data.task.headline
+        self._computing = partial(
+            predict_probabilities, task=data.task, batch_size=batch_size, workers=workers, listener=listener
+        )
         taken = spread_over(data.splits[VALIDATION], most)
         self.source = Renumbered(taken, match_classes(data, classifier.class_names))
         self._exact, self._targets = self._answers(classifier.predictor.exact, classifier.preprocessing)
@@ -75,7 +71,7 @@ class Judge:
     def _answers(self, predictor: Predictor, preprocessing: Preprocessing) -> tuple[Probabilities, Targets]:
         own = self.classifier
         computed = Classifier(predictor, preprocessing, own.class_names, calibration=own.calibration, task=own.task)
-        return predict_probabilities(computed, self.source, **self._how)
+        return self._computing(computed, self.source)
 
     def _figure(self, probabilities: Probabilities) -> float:
         result: Result = self.task.score(

@@ -173,11 +173,7 @@ def _scored(judge: Judge, form: Quantization) -> tuple[Quantization, float]:
 def _that_holds(
     judge: Judge, data: str, found: Mapping[str, LayerFit], worst_first: list[str], loss: float
 ) -> tuple[Quantization, float]:
-    """Return the form with the fewest layers in float32 that loses no more than it may, of 0, 1, 2, 4, ... such layers.
-
-    Raises:
-        ModelError: None does, up to half of the layers.
-    """
+    """Return the form with the fewest layers in float32 that loses no more than it may, of 0, 1, 2, 4, ... such layers."""
     number = 0
     while True:
         form = _quantization(judge.classifier, found, tuple(worst_first[:number]), data)

@@ -44,6 +44,9 @@ class ZentorchPeer:
         arguments: The arguments with which timm makes it.
         image_size: Height and width, pixels.
         precision: "fp32" or "bf16".
+
+    Raises:
+        ModelError: The other Python cannot be run; or, of a call, lacks a package or failed: in the last line that it wrote.
     """
 
     def __init__(
@@ -56,8 +59,7 @@ class ZentorchPeer:
     ) -> None:
         self.classes = int(arguments["num_classes"])
         self._errors = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115  # it is read when the process has failed
-        threads = str(torch.get_num_threads())
-        settings = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_FREEZING": "1"}
+        settings = {"OMP_NUM_THREADS": str(torch.get_num_threads()), "TORCHINDUCTOR_FREEZING": "1"}
         try:
             self._process = subprocess.Popen(
                 [str(python), "-c", PROGRAM],
@@ -75,11 +77,7 @@ class ZentorchPeer:
         self._say(json.dumps({**request, "dtype": str(DTYPES[precision]).removeprefix("torch.")}))
 
     def __call__(self, images: Images) -> Logits:
-        """Compute as many images, of zeros, and return zeros: its weights are random, and only the time counts.
-
-        Raises:
-            ModelError: The other Python has no such package, or failed; the message is the last line that it wrote.
-        """
+        """Compute as many images, of zeros, and return zeros: its weights are random, and only the time counts."""
         self._say(str(len(images)))
         assert self._process.stdout is not None, "it is a pipe"
         if self._process.stdout.readline().strip() != "done":

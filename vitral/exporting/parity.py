@@ -147,8 +147,8 @@ def compare(
     images: Iterable[tuple[str, Pixels]],
     *,
     listener: Listener,
-    reference: Predictor | None = None,
-    most: float = MOST_APART,
+    reference: Predictor,
+    most: float,
 ) -> Parity:
     """Compare a file's probabilities with a classifier's; a runtime that fails is reported, not raised.
 
@@ -157,13 +157,12 @@ def compare(
         check: What computes the file.
         images: Images with their names; some are given to the file several times over, to see that it takes batches.
         listener: What receives progress.
-        reference: What the file has to be like; None for the network in torch in float32.
+        reference: What the file has to be like.
         most: Difference of a probability that is allowed.
 
     Raises:
         ImageError: An image cannot be read.
     """
-    reference = reference or classifier.predictor.exact
     apart: list[float] = []
     others: list[Other] = []
     for number, (name, pixels) in enumerate(images):

@@ -5,7 +5,7 @@ ONNX ignores its antialiasing. So no node of the graph is a resize: along each a
 which the graph makes from the image's size by plain arithmetic, the same everywhere.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import PIL
 import torch
@@ -32,8 +32,7 @@ SMOOTH = -0.5  # of antialiased resizing, as in Pillow
 SHARP = -0.75  # of the other, in torch
 
 
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(NamedTuple):
     """How an axis is resized: `whole` outputs share `span` pixels, from `start` on, and those from `first` on are kept."""
 
     start: Scalar
@@ -81,11 +80,6 @@ class PreparationGraph(nn.Module):
             resized = torch.where((removed[0] > 0) & (removed[0] > 2 * removed[1]), across(down(pixels)), resized)
         return self.preprocessing.normalize(resized.clamp(0, WHITE))
 
-    @property
-    def _most(self) -> int:
-        """Pixels of a side beyond which an image is not resized before the crop."""
-        return LONGEST * max(self.preprocessing.image_size)
-
     def _axes(self, rows: Scalar, columns: Scalar) -> tuple[_Axis, _Axis, Bool[Tensor, ""] | None]:
         """Return how both axes are resized, and whether the image is so thin that it is done in float32 instead of 8 bits.
 
@@ -96,9 +90,10 @@ class PreparationGraph(nn.Module):
         whole_rows, whole_columns = self._whole(rows, columns)
         vertical = self._after(rows, whole_rows, self.preprocessing.image_size[0])
         horizontal = self._after(columns, whole_columns, self.preprocessing.image_size[1])
-        if self.preprocessing.resize == "squash" and max(self.preprocessing.before_crop) <= self._most:
+        most = LONGEST * max(self.preprocessing.image_size)  # of a side that is resized before the crop
+        if self.preprocessing.resize == "squash" and max(self.preprocessing.before_crop) <= most:
             return vertical, horizontal, None
-        thin = torch.maximum(whole_rows, whole_columns) > self._most
+        thin = torch.maximum(whole_rows, whole_columns) > most
         before = self._cropped(rows, columns)
         return _either(thin, before[0], vertical), _either(thin, before[1], horizontal), thin
 
@@ -152,9 +147,7 @@ class PreparationGraph(nn.Module):
         if not self.in_8_bits or self.preprocessing.interpolation == "nearest":
             return weights.float() @ pixels
         scale = torch.tensor(2.0**PILLOW_BITS, dtype=torch.float64)
-        if (
-            self.preprocessing.resampler == "torch"
-        ):  # the first output's weights are the largest, since nothing is before it
+        if self.preprocessing.resampler == "torch":  # the first output's are the largest, since nothing is before it
             scale = _scale(torch.maximum(weights.max(), self._weights(axis, _number(0)[None], pixels.shape[2]).max()))
         integers = torch.sign(weights) * torch.floor(weights.abs() * scale + 0.5)
         upper = torch.floor(integers / HALF)
@@ -227,12 +220,7 @@ def _cubic(distance: Tensor, a: float) -> Tensor:
 
 
 def _either(which: Bool[Tensor, ""], first: _Axis, second: _Axis) -> _Axis:
-    return _Axis(
-        torch.where(which, first.start, second.start),
-        torch.where(which, first.span, second.span),
-        torch.where(which, first.whole, second.whole),
-        torch.where(which, first.first, second.first),
-    )
+    return _Axis(*(torch.where(which, *both) for both in zip(first, second, strict=True)))
 
 
 def _number(value: int) -> Scalar:

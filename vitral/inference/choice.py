@@ -193,11 +193,7 @@ def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Spe
 def _best(
     model: Model, engine: EngineChoice, precision: PrecisionChoice, merge: int, listener: Listener
 ) -> Computation:
-    """Return the fastest option; the network itself where none of all can be measured.
-
-    Raises:
-        ModelError: The only engine that is allowed cannot compute.
-    """
+    """Return the fastest option; the network itself where none of all can be measured, unless another engine is named."""
     options = [
         replace(option, merge=merge)
         for option in computations_of(model, engine, precision)

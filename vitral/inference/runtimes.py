@@ -160,11 +160,7 @@ RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {
 
 
 def _exported(network: Model, runtime: str) -> torch.export.ExportedProgram:
-    """Return the graph of a network for batches of any size, for a runtime outside torch to convert.
-
-    Raises:
-        ModelError: It has experts, or is not on the CPU.
-    """
+    """Return the graph of a network for batches of any size, for a runtime outside torch to convert."""
     if reason := network.config.obstacle_to("export"):
         raise ModelError(
             f"{runtime} computes one graph for all images, and this one has none: {reason}; take another engine."

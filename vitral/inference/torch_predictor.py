@@ -17,6 +17,8 @@ from vitral.models.naming import describe
 class TorchPredictor(Predictor):
     """Predicts with a network in torch; changes to the network (weights, device, size) take effect with the next call.
 
+    What its methods refuse is said where `Predictor` has them.
+
     Args:
         model: The network; every call leaves its mode as it was.
     """
@@ -62,38 +64,22 @@ class TorchPredictor(Predictor):
         return str(self.model.config.obstacle_to("rollout"))
 
     def attention(self, images: Images) -> Attended:
-        """Return the attention of every layer.
-
-        Raises:
-            ModelError: The network has none that makes a chain from the answer to the patches.
-        """
+        """Return the attention of every layer."""
         with evaluating(self.model), torch.inference_mode():
             return attend(self.model, self._placed(images))
 
     def class_attention(self, images: Images, target: int | None = None) -> ClassAttention:
-        """Return the attention of every layer with the gradients of a class.
-
-        Raises:
-            ModelError: The network has none that makes a chain from the answer to the patches.
-        """
+        """Return the attention of every layer with the gradients of a class."""
         with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
             return attend_to_class(self.model, self._placed(images), target)
 
     def layer_attention(self, images: Images, layer: int | None = None) -> LayerAttention:
-        """Return where one layer looks.
-
-        Raises:
-            ModelError: The network has no attention, or not so many layers of it.
-        """
+        """Return where one layer looks."""
         with evaluating(self.model), torch.inference_mode():
             return attend_in_layer(self.model, self._placed(images), layer)
 
     def class_maps(self, images: Images, target: int | None = None) -> ClassMaps:
-        """Return the last feature maps with the gradients of a class.
-
-        Raises:
-            ModelError: The network has no feature map.
-        """
+        """Return the last feature maps with the gradients of a class."""
         with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
             return last_maps(self.model, self._placed(images), target)
 

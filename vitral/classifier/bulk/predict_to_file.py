@@ -273,15 +273,8 @@ def _predicted(classifier: Classifier, batch: list[Ready], top: int) -> dict[int
 def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[], None]) -> int:
     """Put the parts together, remove them, and return how many images could not be read.
 
-    Args:
-        parts: all of them.
-        classifier: what computed them.
-        job: what they are of.
-        check: asked just before the file takes its name; raises StorageError where it may not.
-
-    Raises:
-        StorageError: rows are missing, or the file may not be written; what is there is untouched.
-        ImageError: no image could be read; what is there is untouched, and the parts are removed.
+    `check` is asked just before the file takes its name, and raises StorageError where it may not. After an error what stood
+    there is untouched; the parts are removed only where no image could be read.
     """
     count = 0
     bad: list[str] = []

@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,8 @@ def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, fa
 def _write_parquet(path: Path, rows: Iterable[Row], schema: Columns, facts: dict[str, Any]) -> None:
     described = pa.schema(list(schema.items()), metadata={"vitral": json.dumps(facts)})
     with pq.ParquetWriter(path, described) as writer:
-        for some in _some(rows):
+        waiting = iter(rows)
+        while some := list(islice(waiting, ROWS_AT_ONCE)):
             writer.write_table(pa.Table.from_pylist(some, schema=described))
 
 
@@ -107,14 +109,3 @@ def _write_lines(path: Path, rows: Iterable[Row], schema: Columns) -> None:
 def line_of(row: Row) -> str:
     """Return a row as a line of JSON."""
     return f"{json.dumps(row, ensure_ascii=False)}\n"
-
-
-def _some(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    some: list[Row] = []
-    for row in rows:
-        some.append(row)
-        if len(some) == ROWS_AT_ONCE:
-            yield some
-            some = []
-    if some:
-        yield some
