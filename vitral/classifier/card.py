@@ -52,11 +52,12 @@ def model_card(classifier: Classifier, *, name: str) -> str:
 
 
 def _scores(classifier: Classifier) -> list[str]:
-    scores = classifier.provenance.scores
+    provenance = classifier.provenance
+    scores = provenance.scores
     if not scores:
         return []
     rows = [f"| {name} | {value if isinstance(value, int) else f'{value:.4f}'} |" for name, value in scores.items()]
-    choice = classifier.provenance.training.get("choice")
+    choice = provenance.training.get("choice")
     tried = choice.get("sentence", "") if isinstance(choice, Mapping) else ""
     sentence = [in_markdown(str(tried)), ""] if tried else []
     return ["## Scores", "", *sentence, "| figure | value |", "|---|---|", *rows, ""]

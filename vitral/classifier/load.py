@@ -154,12 +154,7 @@ def _exported(path: Path) -> Path | None:
 
 
 def as_classifier(classifier: Classifier | str | Path, listener: Listener = show, *, tuned: bool = True) -> Classifier:
-    """Return a classifier that is given as itself or by whatever `load` takes.
-
-    Args:
-        classifier: itself, or its name.
-        listener: see `load`.
-        tuned: see `load`.
+    """Return a classifier that is given as itself or by whatever `load` takes; the arguments are those of `load`.
 
     Raises:
         WeightsError: there is no such thing, or it cannot be read.

@@ -24,13 +24,7 @@ class Prediction:
 
     @classmethod
     def ranked(cls, source: str, top: tuple[tuple[str, float], ...], threshold: float | None) -> "Prediction":
-        """Return what the most probable classes of an image say.
-
-        Args:
-            source: see above.
-            top: see above.
-            threshold: the probability from which on the answer is sure; None for a classifier that has none.
-        """
+        """Return what the most probable classes of an image say; sure from the threshold on, if there is one."""
         (label, probability), *_ = top
         return cls(source, label, probability, top, None if threshold is None else probability >= threshold)
 

@@ -84,10 +84,7 @@ def exported_file(
 ) -> ExportedFile | None:
     """Return the file that a name stands for; None where it stands for something else, or a file of another program.
 
-    Args:
-        name: a file, or the folder that `export` has written.
-        engine: see `open_graph`.
-        precision: see `open_graph`.
+    It names a file, or the folder that `export` has written; engine and precision are those of `open_graph`.
 
     Raises:
         WeightsError: it cannot be read, or is damaged.

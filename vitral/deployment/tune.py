@@ -24,7 +24,7 @@ from vitral.evaluation.candidates import MILLI, TimedSetting, at_size, candidate
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.choice import predictor_in
+from vitral.inference.choice import Computation, predictor_in
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name
@@ -53,6 +53,11 @@ class Tried:
     candidate: TimedSetting
     score: float
     same_top: float
+
+    @property
+    def way(self) -> Computation:
+        """What computes, in which precision, and with how many tokens merged."""
+        return self.candidate.way
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,9 +137,9 @@ class Tuned(Presentable):
             ("ms", lambda tried: f"{tried.candidate.milliseconds:.2f}"),
             (self.figure, lambda tried: f"{tried.score:.2%}"),
             ("Pixels", lambda tried: "x".join(map(str, tried.candidate.image_size))),
-            ("dtype", lambda tried: tried.candidate.way.precision),
-            ("Merged", lambda tried: str(tried.candidate.way.merge)),
-            ("Engine", lambda tried: tried.candidate.way.engine),
+            ("dtype", lambda tried: tried.way.precision),
+            ("Merged", lambda tried: str(tried.way.merge)),
+            ("Engine", lambda tried: tried.way.engine),
             ("", lambda tried: "chosen" if self.is_chosen(tried) else ""),
         )
         return (table_of("No faster setting is as good", self.frontier(), columns),)

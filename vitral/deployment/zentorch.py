@@ -79,8 +79,9 @@ class ZentorchPeer:
     def __call__(self, images: Images) -> Logits:
         """Compute as many images, of zeros, and return zeros: its weights are random, and only the time counts."""
         self._say(str(len(images)))
-        assert self._process.stdout is not None, "it is a pipe"
-        if self._process.stdout.readline().strip() != "done":
+        answers = self._process.stdout
+        assert answers is not None, "it is a pipe"
+        if answers.readline().strip() != "done":
             raise ModelError(self._reason())
         return torch.zeros(len(images), self.classes)
 

@@ -86,7 +86,8 @@ class ClassifierPrograms:
 
     def answering(self) -> torch.export.ExportedProgram:
         """Return the graph from prepared images to probabilities and logits."""
-        prepared = torch.zeros(EXAMPLE[0], 3, *self.classifier.preprocessing.image_size)
+        preprocessing = self.classifier.preprocessing
+        prepared = torch.zeros(EXAMPLE[0], 3, *preprocessing.image_size)
         return self._trace(Answering(self.classifier), prepared, PREPARED_AXES)
 
     def whole(self) -> torch.export.ExportedProgram:
@@ -94,8 +95,9 @@ class ClassifierPrograms:
         return self._trace(Whole(self.classifier), self.decoded, DECODED_AXES)
 
     def _trace(self, module: nn.Module, example: Tensor, axes: Mapping[int, str]) -> torch.export.ExportedProgram:
-        name = self.classifier.predictor.describe()
-        if reason := self.classifier.model.config.obstacle_to("export"):
+        predictor, model = self.classifier.predictor, self.classifier.model
+        name = predictor.describe()
+        if reason := model.config.obstacle_to("export"):
             raise ModelError(f"{name} cannot be written as a graph, which computes the same for all images: {reason}.")
         sizes = {axis: torch.export.Dim(axis_name) for axis, axis_name in axes.items()}
         try:

@@ -17,7 +17,8 @@ from vitral.models.blocks import Block, LayerScale, Mlp
 from vitral.models.model import Model
 from vitral.models.tokens import Tokens
 
-HAS_INT8 = HAS_PACKING and all(hasattr(torch.ops.onednn, name) for name in ("qlinear_prepack", "qlinear_pointwise"))
+onednn = torch.ops.onednn
+HAS_INT8 = HAS_PACKING and all(hasattr(onednn, name) for name in ("qlinear_prepack", "qlinear_pointwise"))
 WEIGHT_LEVELS = 127  # steps of a weight on either side of 0
 LEAST_SCALE = 1e-12  # of a row of weights that are all zero
 ROUNDED = 0.5  # added before the fraction is cut off
@@ -64,7 +65,7 @@ class Int8Linear(nn.Module):
         packed, scales, zeros, bias = self._of(start, stop)
         out = (1.0, 0, torch.float32) if self.outputs is None else (self.outputs.scale, self.outputs.zero, torch.uint8)
         integers, inputs = self._integers(values), self.inputs
-        return torch.ops.onednn.qlinear_pointwise(
+        return onednn.qlinear_pointwise(
             integers, inputs.scale, inputs.zero, packed, scales, zeros, bias, *out, self.after, [], self.algorithm
         )
 
@@ -74,7 +75,7 @@ class Int8Linear(nn.Module):
         """Return the transformed values and `other` in one sum."""
         packed, scales, zeros, bias = self._of(0, None)
         out, integers, inputs = (1.0, 0, torch.float32), self._integers(values), self.inputs
-        return torch.ops.onednn.qlinear_pointwise.binary(
+        return onednn.qlinear_pointwise.binary(
             *(integers, inputs.scale, inputs.zero, packed, scales, zeros, other.contiguous(), bias),
             *(*out, 1.0, 0, "add", 1.0, "none", [], ""),
         )
@@ -90,7 +91,7 @@ class Int8Linear(nn.Module):
         if (start, end) not in self._packed:
             rows = self.integers[start:end].contiguous()
             bias = None if self.bias is None else self.bias[start:end].contiguous()
-            sorted_weight = torch.ops.onednn.qlinear_prepack(rows, None)
+            sorted_weight = onednn.qlinear_prepack(rows, None)
             zeros = torch.zeros(end - start, dtype=torch.int64)
             self._packed[start, end] = sorted_weight, self.scales[start:end].contiguous(), zeros, bias
         return self._packed[start, end]

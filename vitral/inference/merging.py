@@ -4,7 +4,7 @@ Written from the paper's section 3; a published network needs no training for it
 """
 
 import threading
-from typing import cast
+from typing import Unpack, cast
 
 import torch
 from jaxtyping import Float
@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.inference.packed import PackedBlock
+from vitral.inference.packed import PackedBlock, Reading
 from vitral.models.attention import Attention, Bias, Heads, Mask, attend
 from vitral.models.blocks import Block
 from vitral.models.model import Model
 from vitral.models.naming import describe
 from vitral.models.rotary import Rotation
-from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Losses, Tokens
 
 Sizes = Float[Tensor, "batch tokens 1"]
@@ -99,25 +98,17 @@ class MergingBlock(nn.Module):
         self.block, self.state = block, state
         self.count, self.distilled, self.first = count, distilled, first
 
-    def forward(
-        self,
-        tokens: Tokens,
-        *,
-        num_queries: int | None = None,
-        mask: Mask | None = None,
-        rotation: Rotation | None = None,
-        part: BatchPart | None = None,
-    ) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
-        """Return the tokens after the block; the arguments are those of `Block`."""
+    def forward(self, tokens: Tokens, **how: Unpack[Reading]) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
+        """Return the tokens after the block."""
         if self.first:
             self.state.sizes = None
-        tokens = self.block.attended(tokens, num_queries=num_queries, mask=mask, rotation=rotation, part=part)
-        if num_queries is None:  # else these are all that is read
+        tokens = self.block.attended(tokens, **how)
+        if how.get("num_queries") is None:  # else these are all that is read
             assert self.state.keys is not None, "the attention has left them"
             tokens, self.state.sizes = merged(
                 tokens, self.state.sizes, self.state.keys, count=self.count, distilled=self.distilled
             )
-        return self.block.transformed(tokens, part)
+        return self.block.transformed(tokens, how.get("part"))
 
 
 def merged(

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.copies import copy_in, state_of
-from vitral.models.attention import Attention, Mask, attend
+from vitral.models.attention import Attention, attend
 from vitral.models.blocks import Block
 from vitral.models.model import Logits, Model, TokenModel, token_model
 from vitral.models.naming import describe
-from vitral.models.rotary import Rotation
 from vitral.models.tokens import TokenGrid, Tokens
 
 LONGEST = 4  # times the network's own number of tokens: of a sequence
@@ -43,19 +42,11 @@ class _ByImage(nn.Module):
         self.attention = attention
         self.images: Sequence[TokenGrid] = ()  # the images in the sequence
 
-    def forward(
-        self,
-        tokens: Tokens,
-        *,
-        num_queries: int | None = None,
-        mask: Mask | None = None,
-        rotation: Rotation | None = None,
-    ) -> Tokens:
-        """Return the mixed tokens; the arguments are those of `Attention`, and have no effect."""
+    def forward(self, tokens: Tokens, **ignored: object) -> Tokens:
+        """Return the mixed tokens; the other arguments of `Attention` have no effect."""
         lengths = [image.tokens.shape[1] for image in self.images]
-        heads = zip(
-            *(torch.split(part, lengths, dim=2) for part in self.attention.project(tokens, None, None)), strict=True
-        )
+        parts = (torch.split(part, lengths, dim=2) for part in self.attention.project(tokens, None, None))
+        heads = zip(*parts, strict=True)
         mixed = [attend(*part, bias=self._bias(image)) for part, image in zip(heads, self.images, strict=True)]
         return cast(Tensor, self.attention.out(torch.cat(mixed, dim=2).transpose(1, 2).flatten(2)))
 
@@ -88,8 +79,8 @@ class NativeAspect:
             image: (height, width, 3).
             preprocessing: The preprocessing of the network.
         """
-        shape = min(THINNEST, max(1 / THINNEST, image.shape[0] / image.shape[1]))
-        size = size_of_shape(self.model.image_size, shape, self.model.config.size_step)
+        config, shape = self.model.config, min(THINNEST, max(1 / THINNEST, image.shape[0] / image.shape[1]))
+        size = size_of_shape(self.model.image_size, shape, config.size_step)
         return preprocessing.whole().with_size(size)(image)
 
     @torch.no_grad()
@@ -135,7 +126,8 @@ class NativeAspect:
 
     def _packed(self, images: Sequence[TokenGrid]) -> Iterator[list[TokenGrid]]:
         """Give the images of each sequence."""
-        grid = self.model.config.patch_grid
+        config = self.model.config
+        grid = config.patch_grid
         most = LONGEST * (math.prod(grid.sides) + grid.prefix)
         sequence: list[TokenGrid] = []
         for image in images:

@@ -4,7 +4,7 @@ oneDNN sorts a weight for each product unless it is sorted once beforehand; and 
 tokens, and applies a GELU, while the product is still in registers. The formula stays the layer's own.
 """
 
-from typing import cast
+from typing import TypedDict, Unpack, cast
 
 import torch
 from jaxtyping import Float
@@ -19,12 +19,22 @@ from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Losses, Tokens
 
-HAS_PACKING = HAS_FUSED_LINEAR and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+mkldnn = torch.ops.mkldnn
+HAS_PACKING = HAS_FUSED_LINEAR and hasattr(mkldnn, "_reorder_linear_weight")
 # What follows the product, as oneDNN's kernel names it.
 PLAIN = ("none", "")
 TANH = ("gelu", "tanh")
 EXACT = ("gelu", "none")
 GELUS: dict[type[nn.Module], tuple[str, str]] = {TanhGelu: TANH, nn.GELU: EXACT}
+
+
+class Reading(TypedDict, total=False):
+    """Which tokens a block reads, and how: the arguments of `Block.forward`."""
+
+    num_queries: int | None
+    mask: Mask | None
+    rotation: Rotation | None
+    part: BatchPart | None
 
 
 class PackedLinear(nn.Linear):
@@ -40,21 +50,17 @@ class PackedLinear(nn.Linear):
         del self.weight
         self.bias = layer.bias
         self.after, self.algorithm = after
-        self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
+        self.packed: Tensor = mkldnn._reorder_linear_weight(layer.weight.detach(), None)
 
     def forward(self, values: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch out"]:
         """Return the transformed values."""
-        return torch.ops.mkldnn._linear_pointwise(
-            values.contiguous(), self.packed, self.bias, self.after, [], self.algorithm
-        )
+        return mkldnn._linear_pointwise(values.contiguous(), self.packed, self.bias, self.after, [], self.algorithm)
 
     def plus(
         self, values: Float[Tensor, "*batch features"], other: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "*batch out"]:
         """Return the transformed values and `other` in one sum."""
-        return torch.ops.mkldnn._linear_pointwise.binary(
-            values.contiguous(), other.contiguous(), self.packed, self.bias, "add"
-        )
+        return mkldnn._linear_pointwise.binary(values.contiguous(), other.contiguous(), self.packed, self.bias, "add")
 
 
 class PackedBlock(nn.Module):
@@ -68,31 +74,14 @@ class PackedBlock(nn.Module):
         super().__init__()
         self.block = block
 
-    def forward(
-        self,
-        tokens: Tokens,
-        *,
-        num_queries: int | None = None,
-        mask: Mask | None = None,
-        rotation: Rotation | None = None,
-        part: BatchPart | None = None,
-    ) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
-        """Return the tokens after the block, and no auxiliary losses; the arguments are those of `Block`."""
-        tokens = self.attended(tokens, num_queries=num_queries, mask=mask, rotation=rotation, part=part)
-        return self.transformed(tokens, part)
+    def forward(self, tokens: Tokens, **how: Unpack[Reading]) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
+        """Return the tokens after the block, and no auxiliary losses."""
+        return self.transformed(self.attended(tokens, **how))
 
-    def attended(
-        self,
-        tokens: Tokens,
-        *,
-        num_queries: int | None = None,
-        mask: Mask | None = None,
-        rotation: Rotation | None = None,
-        part: BatchPart | None = None,
-    ) -> Float[Tensor, "batch queries dim"]:
-        """Return the tokens after the first branch; the arguments are those of `Block`."""
-        attention = self.block.attention
-        mixed = attention.mix(self.block.norm1(tokens), num_queries, mask, rotation)
+    def attended(self, tokens: Tokens, **how: Unpack[Reading]) -> Float[Tensor, "batch queries dim"]:
+        """Return the tokens after the first branch."""
+        attention, num_queries = self.block.attention, how.get("num_queries")
+        mixed = attention.mix(self.block.norm1(tokens), num_queries, how.get("mask"), how.get("rotation"))
         return cast(PackedLinear, attention.out).plus(mixed, tokens[:, :num_queries])
 
     def transformed(self, tokens: Tokens, part: BatchPart | None = None) -> tuple[Tokens, Losses]:

@@ -109,7 +109,8 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit
 
 def _best(seen: _Observed, *, smooth: bool) -> LayerFit:
     """Return the range and the smoothing by which a layer's answers are nearest to those of float32."""
-    rows, weight = torch.cat(seen.rows)[:ROWS], seen.layer.weight.detach()
+    layer, rows = seen.layer, torch.cat(seen.rows)[:ROWS]
+    weight = layer.weight.detach()
     exact = rows @ weight.T
     spread = exact.std().clamp_min(1e-12)
     tried = []

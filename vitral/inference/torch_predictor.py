@@ -61,7 +61,8 @@ class TorchPredictor(Predictor):
     @property
     def no_rollout(self) -> str:
         """Why attention cannot be followed from the answer to the image, as part of a sentence; empty if it can be."""
-        return str(self.model.config.obstacle_to("rollout"))
+        config = self.model.config
+        return str(config.obstacle_to("rollout"))
 
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer."""

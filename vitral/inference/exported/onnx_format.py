@@ -184,19 +184,19 @@ def write_onnx(programs: Programs, metadata: Mapping[str, str], path: Path, *, k
 
     preparing = _converted(programs.preparing(), IMAGES, [PREPARED])
     model = _converted(programs.answering(), PREPARED, [PROBABILITIES, LOGITS])
-    layers = _layers(model.graph)
+    graph = model.graph
+    # For each layer the last value that is computed within it.
+    layers = {name: str(node.outputs[0].name) for node in graph for name in _scopes(node)}
     _tidy(preparing, DECODED_AXES)
     _tidy(model, PREPARED_AXES)
-    _put_before(model.graph, preparing.graph)
+    _put_before(graph, preparing.graph)
     if keep_prepared:
-        inner = (output for node in model.graph for output in node.outputs)
-        model.graph.outputs.append(next(output for output in inner if output.name == PREPARED))
+        inner = (output for node in graph for output in node.outputs)
+        graph.outputs.append(next(output for output in inner if output.name == PREPARED))
     model.producer_name, model.producer_version = "vitral", programs.version
     model.metadata_props.update(metadata)
-    large = (
-        sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value) > MOST_BYTES
-    )
-    onnx_ir.save(model, path, external_data=f"{path.name}.data" if large else None)
+    weights = sum(value.const_value.nbytes for value in graph.initializers.values() if value.const_value)
+    onnx_ir.save(model, path, external_data=f"{path.name}.data" if weights > MOST_BYTES else None)
     return layers
 
 
@@ -219,11 +219,6 @@ def _converted(program: "torch.export.ExportedProgram", takes: str, gives: Seque
         raise ModelError(f"The network cannot be written as ONNX ({one_line(error)}).") from error
     assert made is not None, "without a path the exporter returns what it made"
     return made.model
-
-
-def _layers(graph: "onnx_ir.Graph") -> Layers:
-    """Return for each layer the last value that is computed within it."""
-    return {name: str(node.outputs[0].name) for node in graph for name in _scopes(node)}
 
 
 def _scopes(node: "onnx_ir.Node") -> Iterator[str]:

@@ -68,7 +68,8 @@ class ExportedPredictor(Predictor):
 
     def describe(self) -> str:
         """Return the network's name, and the file's."""
-        return f"{self.name} in '{self.graph.path.name}'"
+        path = self.graph.path
+        return f"{self.name} in '{path.name}'"
 
     def prepare(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return a decoded image as the network's input, computed by the file.
