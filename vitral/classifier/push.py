@@ -3,15 +3,12 @@
 import tempfile
 from pathlib import Path
 
-from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.convert import VITRAL, kept_notes
-from vitral.classifier.load import as_classifier
+from vitral.classifier.convert import VITRAL, convert
 from vitral.errors import WeightsError
 from vitral.events import Listener, Message
 from vitral.progress import show
 from vitral.weights.hub import upload
-from vitral.weights.save import write_weights
 
 FORMATS = (VITRAL, "transformers")
 
@@ -39,14 +36,8 @@ def push(
     """
     if format not in FORMATS:
         raise WeightsError(f"The Hub takes the formats {' and '.join(FORMATS)}, not '{format}'.")
-    classifier = as_classifier(source, listener, tuned=False)
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) / name.rpartition("/")[2]
-        if format == VITRAL:
-            folder.save(classifier, place)
-        else:
-            parts = (classifier.model, classifier.preprocessing, classifier.class_names)
-            notes = write_weights(*parts, place, format, task=classifier.task).notes
-            for note in (*notes, *kept_notes(classifier, format)):
-                listener(Message(note, warning=True))
+        for note in convert(source, place, format=format, listener=listener).notes:
+            listener(Message(note, warning=True))
         return upload(place, name, private=private)

@@ -92,12 +92,9 @@ class Calibrated(Presentable):
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
         answered = self.effects[VALIDATION].answered
-        return (
-            *self._failures(),
-            *([self.calibration.sentence()] if self.changed else []),
-            *([self.remark] if self.remark else []),
-            *([] if answered is None else [_how_sure(answered)]),
-        )
+        fitted = self.calibration.sentence() if self.changed else ""
+        known = "" if answered is None else _how_sure(answered)
+        return tuple(filter(None, (*self._failures(), fitted, self.remark, known)))
 
     def _failures(self) -> list[str]:
         """Return what test images say against it."""

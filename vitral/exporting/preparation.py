@@ -180,7 +180,7 @@ class PreparationGraph(nn.Module):
             return weights / weights.sum(dim=1, keepdim=True)
         if interpolation == "bilinear":
             centre = torch.minimum(centre.clamp(min=0), step * (axis.span - 1))
-            return _triangle(((step * pixel - centre).double() / step.double()).abs())
+            return (1 - ((step * pixel - centre).double() / step.double()).abs()).clamp(min=0)
         return _four_nearest(centre, step, pixel, axis.span - 1)
 
 
@@ -206,10 +206,6 @@ def _four_nearest(
         here = torch.minimum((before + tap).clamp(min=0), last)
         weights = weights + _cubic((beyond - tap).abs(), SHARP) * (pixel == here).double()
     return weights
-
-
-def _triangle(distance: Tensor) -> Tensor:
-    return (1 - distance).clamp(min=0)
 
 
 def _cubic(distance: Tensor, a: float) -> Tensor:

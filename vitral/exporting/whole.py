@@ -36,11 +36,7 @@ def written_network(classifier: Classifier) -> Model:
 
 
 class Answering(nn.Module):
-    """Gives what a classifier answers to prepared images.
-
-    Args:
-        classifier: Its network is copied, see `written_network`.
-    """
+    """Gives what a classifier answers to prepared images, by a copy of its network (`written_network`)."""
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
@@ -69,11 +65,7 @@ class Whole(nn.Module):
 
 
 class ClassifierPrograms:
-    """The graphs of a classifier, see `Programs`; errors name its network.
-
-    Args:
-        classifier: Its network is copied, see `written_network`.
-    """
+    """The graphs of a classifier, see `Programs`; errors name its network."""
 
     def __init__(self, classifier: Classifier) -> None:
         self.classifier = classifier

@@ -98,12 +98,7 @@ class Int8Linear(nn.Module):
 
 
 class QuantizingNorm(nn.Module):
-    """A layer norm that gives the integers which the next layer multiplies; scale and smoothing are part of its gain.
-
-    Args:
-        norm: The layer norm.
-        inputs: The range of the next layer.
-    """
+    """A layer norm that gives the integers which the next layer multiplies; scale and smoothing are part of its gain."""
 
     def __init__(self, norm: nn.LayerNorm, inputs: LayerRange) -> None:
         super().__init__()

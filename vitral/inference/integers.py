@@ -35,12 +35,7 @@ def _shaped(values: Tensor, weight: Tensor, scales: Tensor, bias: Tensor, step: 
 
 
 class IntegerLinear(nn.Module):
-    """A linear layer of integers that can be traced.
-
-    Args:
-        layer: The layer that it stands for.
-        inputs: The range of its inputs.
-    """
+    """A linear layer of integers that can be traced."""
 
     weight: Int8[Tensor, "features outputs"]
     scales: Float[Tensor, " outputs"]

@@ -24,25 +24,14 @@ Sizes = Float[Tensor, "batch tokens 1"]
 
 
 class _Pass(threading.local):
-    """What the blocks of one forward pass tell each other; several threads may compute at once.
+    """What the blocks of one forward pass tell each other; several threads may compute at once."""
 
-    Attributes:
-        sizes: How many patches each token stands for; None before any were merged.
-        keys: The keys of the attention that was computed last, the mean over its heads.
-    """
-
-    def __init__(self) -> None:
-        self.sizes: Sizes | None = None
-        self.keys: Float[Tensor, "batch tokens head_dim"] | None = None
+    sizes: Sizes | None = None  # how many patches each token stands for; None before any were merged
+    keys: Float[Tensor, "batch tokens head_dim"] | None = None  # of the last attention, the mean over its heads
 
 
 class MergingAttention(nn.Module):
-    """Attention in which a token counts as often as it has patches (proportional attention, section 3.2).
-
-    Args:
-        attention: The attention with the layers that compute.
-        state: The state of the pass.
-    """
+    """Attention in which a token counts as often as it has patches (proportional attention, section 3.2)."""
 
     def __init__(self, attention: Attention, state: _Pass) -> None:
         super().__init__()
@@ -83,15 +72,7 @@ def _counted(sizes: Sizes | None, query: Heads) -> Bias | None:
 
 
 class MergingBlock(nn.Module):
-    """A block that merges tokens between its attention and its MLP.
-
-    Args:
-        block: The block.
-        state: The state of the pass.
-        count: Tokens that it is to have fewer afterwards.
-        distilled: Whether there is a distillation token after the class token.
-        first: Whether the block is the network's first.
-    """
+    """A block that merges tokens between its attention and its MLP, so that it has `count` fewer afterwards."""
 
     def __init__(self, block: Block | PackedBlock, state: _Pass, *, count: int, distilled: bool, first: bool) -> None:
         super().__init__()

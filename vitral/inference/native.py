@@ -31,11 +31,7 @@ SizedImage = Float[Tensor, "3 height width"]
 
 
 class _ByImage(nn.Module):
-    """Attention within each image of a sequence.
-
-    Args:
-        attention: The attention with the layers that compute.
-    """
+    """Attention within each image of a sequence."""
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
@@ -69,7 +65,6 @@ class NativeAspect:
         self.model = token_model(model, "packing", f"{describe(model.config)} takes images of one shape only")
         self._state: object = None
         self._sized: dict[tuple[int, int], TokenModel] = {}
-        self._encoder: tuple[TokenModel, list[_ByImage]] | None = None
         self._computing = threading.Lock()
 
     def prepare(self, image: Pixels, preprocessing: Preprocessing) -> SizedImage:
@@ -92,7 +87,7 @@ class NativeAspect:
         """
         with self._computing:  # the layers keep the images of one call
             if (state := state_of(self.model)) != self._state:
-                self._sized, self._encoder, self._state = {}, None, state
+                self._sized, self._encoder, self._state = {}, self._by_image(), state
             embedded = [self._embedded(image) for image in images]
             return torch.cat([self._computed(part) for part in self._packed(embedded)]).float().cpu()
 
@@ -112,13 +107,11 @@ class NativeAspect:
 
     def _by_image(self) -> tuple[TokenModel, list[_ByImage]]:
         """Return a copy with attention within images, and its layers of attention."""
-        if self._encoder is None:
-            network, layers = self._copy(), []
-            for block in cast(list[Block], network.blocks()):
-                layers.append(_ByImage(block.attention))
-                block.attention = layers[-1]  # type: ignore[assignment]
-            self._encoder = network, layers
-        return self._encoder
+        network, layers = self._copy(), []
+        for block in cast(list[Block], network.blocks()):
+            layers.append(_ByImage(block.attention))
+            block.attention = layers[-1]  # type: ignore[assignment]
+        return network, layers
 
     def _copy(self) -> TokenModel:
         """Return a copy in evaluation mode that shares the weights."""
@@ -141,7 +134,7 @@ class NativeAspect:
     def _computed(self, images: Sequence[TokenGrid]) -> Logits:
         lengths = [image.tokens.shape[1] for image in images]
         tokens = torch.cat([image.tokens for image in images], dim=1)
-        network, layers = self._by_image()
+        network, layers = self._encoder
         for layer in layers:
             layer.images = images
         z = network.normalize(network.transform(TokenGrid(tokens, grid=None)))

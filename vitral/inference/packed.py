@@ -64,11 +64,7 @@ class PackedLinear(nn.Linear):
 
 
 class PackedBlock(nn.Module):
-    """An encoder block of packed layers, which adds to the tokens what their last products give.
-
-    Args:
-        block: The block that it equals, without experts and factors on its branches.
-    """
+    """A block, without experts and factors on its branches, which adds to the tokens what packed layers give last."""
 
     def __init__(self, block: Block) -> None:
         super().__init__()

@@ -42,13 +42,7 @@ class LayerFit:
 
 
 class _Observed(nn.Module):
-    """A linear layer that keeps its inputs.
-
-    Attributes:
-        rows: Inputs, as many as `ROWS`.
-        low: The least that each input was.
-        high: The largest.
-    """
+    """A linear layer that keeps some of its inputs, and the least and the largest that each was."""
 
     def __init__(self, layer: nn.Linear, generator: torch.Generator) -> None:
         super().__init__()

@@ -49,11 +49,7 @@ MEANT = {
 
 
 class Parts:
-    """The folder of parts next to the file that they become.
-
-    Args:
-        out: that file.
-    """
+    """The folder of parts next to `out`, the file that they become."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
