@@ -49,9 +49,9 @@ class Calibration:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values; without a size where that is the network's own, as earlier versions read it."""
         values = asdict(self)
-        return (
-            values if self.image_size is not None else {name: values[name] for name in values if name != "image_size"}
-        )
+        if self.image_size is None:
+            del values["image_size"]
+        return values
 
     @classmethod
     def from_json(cls, values: object) -> "Calibration | None":

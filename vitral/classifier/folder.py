@@ -74,8 +74,7 @@ def update_provenance(classifier: Classifier, folder: Path) -> None:
         WeightsError: the folder holds no classifier.
         StorageError: it cannot be written.
     """
-    weights = _description(folder / DESCRIPTION)["weights_sha256"]
-    write_file(folder / DESCRIPTION, _described(classifier, weights))
+    write_file(folder / DESCRIPTION, _described(classifier, weights_hash(folder)))
     write_file(folder / CARD, model_card(classifier, name=folder.name))
 
 
@@ -180,18 +179,21 @@ def _form(description: Mapping[str, Any], model: Model) -> Quantization | None:
     return form
 
 
-def read_setting(folder: Path) -> Tuning | None:
-    """Return the setting of a classifier folder; None where nobody has tuned it.
+def setting_of(source: str | Path) -> Tuning | None:
+    """Return the setting of a classifier folder, or of a run folder around one; None where there is none.
 
     Raises:
-        WeightsError: its description is damaged.
+        WeightsError: the folder's description is damaged.
     """
+    folder = classifier_in(Path(source))
+    if folder is None:
+        return None
+    path = folder / DESCRIPTION
+    description = _description(path)
     try:
-        return Tuning.from_json(_description(folder / DESCRIPTION).get(SETTING))
-    except WeightsError:
-        raise
+        return Tuning.from_json(description.get(SETTING))
     except VitralError as error:
-        raise WeightsError(f"'{folder / DESCRIPTION}' cannot be used: {error}") from error
+        raise WeightsError(f"'{path}' cannot be used: {error}") from error
 
 
 def _description(path: Path) -> dict[str, Any]:

@@ -134,16 +134,6 @@ def _by_setting(classifier: Classifier, setting: Tuning, listener: Listener) -> 
     return classifier
 
 
-def setting_of(source: str | Path) -> Tuning | None:
-    """Return the setting of a classifier folder, or of a run folder around one; None where there is none.
-
-    Raises:
-        WeightsError: the folder's description is damaged.
-    """
-    named = folder.classifier_in(Path(source))
-    return None if named is None else folder.read_setting(named)
-
-
 def _exported(path: Path) -> Path | None:
     """Return the exported file that a path names, itself or by a folder that holds neither a classifier nor weights."""
     if is_exported(path):

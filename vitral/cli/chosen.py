@@ -1,7 +1,8 @@
 """Which classifier a command uses: the one that is named, or the newest run, which is then reported to the user."""
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.load import load, setting_of
+from vitral.classifier.folder import setting_of
+from vitral.classifier.load import load
 from vitral.cli.console import ConsoleListener
 from vitral.errors import WeightsError
 from vitral.events import Message

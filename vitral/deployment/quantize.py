@@ -163,13 +163,6 @@ def quantize(
     )
 
 
-def _scored(judge: Judge, form: Quantization) -> tuple[Quantization, float]:
-    """Return a form with its scores, and the largest difference of a probability."""
-    found = judge.score(predictor_in(judge.classifier.model, INTEGERS, form))
-    scored = replace(form, images=len(judge.source), exact=judge.exact, score=found.figure, same_top=found.same_top)
-    return scored, found.largest
-
-
 def _that_holds(
     judge: Judge, data: str, found: Mapping[str, LayerFit], worst_first: list[str], loss: float
 ) -> tuple[Quantization, float]:
@@ -177,14 +170,15 @@ def _that_holds(
     number = 0
     while True:
         form = _quantization(judge.classifier, found, tuple(worst_first[:number]), data)
-        scored, largest = _scored(judge, form)
-        if scored.exact - scored.score <= loss + 1e-9:
-            return scored, largest
+        scores = judge.score(predictor_in(judge.classifier.model, INTEGERS, form))
+        form = replace(form, images=len(judge.source), exact=judge.exact, score=scores.figure, same_top=scores.same_top)
+        if form.exact - form.score <= loss + 1e-9:
+            return form, scores.largest
         number = 2 * number or 1
         if number > MOST_KEPT * len(worst_first):
             raise ModelError(
-                f"int8 loses more than {loss:.2%} on the {scored.images:,} validation images: {scored.score:.2%} against "
-                f"{scored.exact:.2%} in fp32, even with {len(scored.kept)} of {len(worst_first)} layers in float32. Take "
+                f"int8 loses more than {loss:.2%} on the {form.images:,} validation images: {form.score:.2%} against "
+                f"{form.exact:.2%} in fp32, even with {len(form.kept)} of {len(worst_first)} layers in float32. Take "
                 f"another precision, or allow more with {argument('loss', 0.01)}."
             )
 
