@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -125,52 +126,31 @@ def predict_to_file(
     names = [str(name) for name in ([images] if isinstance(images, str | Path) else images)]
     if min(top, batch_size) < 1:
         raise ModelError("At least one class is named and one image computed; set top and batch_size to 1 or more.")
-    check_out(out, names, overwrite=overwrite)
+    check = partial(check_out, out, names, overwrite=overwrite)
+    check()
     classifier = as_classifier(classifier, listener)
     check_knows_classes(classifier.task)
     keep_freed_memory()
-    top = min(top, len(classifier.class_names))
-    parts = Parts(out)
+    parts, clock, errors = Parts(out), _Clock(), 0
     with parts.owned() if torchrun.is_main() else contextlib.nullcontext():
-        check_out(out, names, overwrite=overwrite)  # a job that has ended since may have written it
-        job = _job(classifier, names, top, listener)
-        return _write(classifier, names, parts, job, batch_size, workers, overwrite, started, listener)
-
-
-def _write(
-    classifier: Classifier,
-    names: list[str],
-    parts: Parts,
-    job: Job,
-    batch_size: int,
-    workers: int | None,
-    overwrite: bool,
-    started: float,
-    listener: Listener,
-) -> WrittenPredictions:
-    """Compute the parts that are not there yet, and put all of them together."""
-    if torchrun.is_main():
-        parts.begin(job, anew=overwrite)
-    distributed.barrier()
-    done = distributed.broadcast(parts.done())
-    before = sum(min(IMAGES, job.images - number * IMAGES) for number in done)
-    if before:
-        listener(Message(f"Goes on after {before:,} of {job.images:,} images, from '{parts.folder}'."))
-    clock = _Clock()
-    pending = _pending(names, done, listener)
-    ready = prepare_ahead(
-        pending, classifier.preprocessing, workers=workers or os.cpu_count() or 1, ahead=AHEAD * batch_size
-    )
-    _compute(classifier, _timed(ready, clock), parts, job, batch_size, before, clock, listener)
-    distributed.barrier()
-    errors = 0
-    if torchrun.is_main():
-        errors = _assemble(parts, classifier, job, lambda: check_out(parts.out, names, overwrite=overwrite))
+        check()  # a job that has ended since may have written it
+        job = _job(classifier, names, min(top, len(classifier.class_names)), listener)
+        if torchrun.is_main():
+            parts.begin(job, anew=overwrite)
+        distributed.barrier()
+        done = distributed.broadcast(parts.done())
+        before = sum(min(IMAGES, job.images - number * IMAGES) for number in done)
+        if before:
+            listener(Message(f"Goes on after {before:,} of {job.images:,} images, from '{parts.folder}'."))
+        threads, pending = workers or os.cpu_count() or 1, _pending(names, done, listener)
+        ready = prepare_ahead(pending, classifier.preprocessing, workers=threads, ahead=AHEAD * batch_size)
+        _compute(classifier, _timed(ready, clock), parts, job, batch_size, before, clock, listener)
+        distributed.barrier()
+        if torchrun.is_main():
+            errors = _assemble(parts, classifier, job, check)
     seconds, count = time.perf_counter() - started, job.images - before
-    pace = count / seconds if count else None
-    return WrittenPredictions(
-        str(parts.out), job.images, errors, job.computed_by, before, seconds, pace, clock.shares(seconds)
-    )
+    pace, shares = count / seconds if count else None, clock.shares(seconds)
+    return WrittenPredictions(str(out), job.images, errors, job.computed_by, before, seconds, pace, shares)
 
 
 def check_out(out: Path, images: Iterable[str], *, overwrite: bool) -> None:
@@ -288,8 +268,10 @@ def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[]
             yield row
 
     sure = classifier.calibration is not None and classifier.calibration.threshold is not None
-    with new_file(parts.out) as partial:
-        write_rows(partial, parts.out.suffix.lower(), counted(), columns(job.top, sure=sure), vars(job))
+    out = parts.out
+    suffix = out.suffix.lower()
+    with new_file(out) as partial:
+        write_rows(partial, suffix, counted(), columns(job.top, sure=sure), vars(job))
         if count != job.images:
             raise parts.incomplete()
         if len(bad) == count:
