@@ -265,29 +265,30 @@ def _sure_from(
 ) -> tuple[float | None, float | None, str]:
     """Return the threshold, the accuracy that it is for, and what became of one that was not asked for."""
     if accuracy is not None:
-        return _threshold(confidences, right, accuracy), accuracy, ""
+        if (asked := _threshold(confidences, right, accuracy)) is None:
+            raise DataError(
+                f"No threshold gives {accuracy:.1%} right: not even the surest of the {len(right)} validation images are. Want "
+                "less, or train further."
+            )
+        return asked, accuracy, ""
     if now.threshold is None:
         return None, None, ""
     if now.wanted is None:
         return now.threshold, None, f"The threshold of {now.threshold:.1%} that the classifier has was kept."
-    if fit_threshold(confidences, right, now.wanted) is None:
+    if (again := _threshold(confidences, right, now.wanted)) is None:
         dropped = (
             f"The threshold of {now.threshold:.1%} that the classifier has is left out: none gives the {now.wanted:.1%} right "
             "that it was fitted for."
         )
         return None, None, dropped
-    again = f"The threshold was fitted anew for the {now.wanted:.1%} right that the classifier's present one is for."
-    return _threshold(confidences, right, now.wanted), now.wanted, again
+    said = f"The threshold was fitted anew for the {now.wanted:.1%} right that the classifier's present one is for."
+    return again, now.wanted, said
 
 
-def _threshold(confidences: Confidences, right: Right, wanted: float) -> float:
+def _threshold(confidences: Confidences, right: Right, wanted: float) -> float | None:
     answered = fit_threshold(confidences, right, wanted)
-    if answered is None:
-        raise DataError(
-            f"No threshold gives {wanted:.1%} right: not even the surest of the {len(right)} validation images are. Want less, "
-            "or train further."
-        )
-    return math.floor(answered.threshold / STEP) * STEP  # predictions in float32 may differ in the last bits
+    # Predictions in float32 may differ in the last bits.
+    return None if answered is None else math.floor(answered.threshold / STEP) * STEP
 
 
 def _effect(logits: Logits, labels: Labels, now: Calibration, calibration: Calibration) -> Effect:

@@ -32,7 +32,6 @@ with torch.inference_mode():
         forward(torch.zeros(int(line), 3, *asked["image_size"], dtype=dtype))
         print("done", file=answers, flush=True)
 """
-ENDS_IN = 10  # seconds
 
 
 class ZentorchPeer:
@@ -99,9 +98,5 @@ class ZentorchPeer:
 
 
 def _end(process: "subprocess.Popen[str]", errors: IO[str]) -> None:
-    process.kill()
-    process.wait(ENDS_IN)
-    for file in (process.stdin, process.stdout, errors):
-        if file is not None:
-            with contextlib.suppress(OSError):  # what was not sent goes to nobody
-                file.close()
+    with errors, contextlib.suppress(OSError), process:  # what was not sent goes to nobody
+        process.kill()

@@ -120,17 +120,12 @@ def check_images(own: Sequence[LazyImage] | None, size: tuple[int, int]) -> Iter
             which = number % len(photos.images)
             name, pixels = photos.filenames[which].rsplit("/", 1)[-1], _part(photos.images[which], rng)
         shorter = max(2, round(factor * min(size)))
-        pixels = _not_too_thin(pixels)
+        longest = THINNEST * min(pixels.shape[:2])  # of what can be made larger: an image's beginning
+        pixels = np.ascontiguousarray(pixels[:longest, :longest])
         scale = shorter / min(pixels.shape[:2])
         rows, columns = (max(1, round(side * scale)) for side in pixels.shape[:2])
         resized = Image.fromarray(pixels).resize((columns, rows), Image.Resampling.BICUBIC)
         yield f"{name} at {columns}x{rows}", np.array(resized)
-
-
-def _not_too_thin(pixels: Pixels) -> Pixels:
-    """Return an image's beginning, at most so much longer than wide that it can be made larger."""
-    most = THINNEST * min(pixels.shape[:2])
-    return np.ascontiguousarray(pixels[:most, :most])
 
 
 def _part(photo: Pixels, rng: np.random.Generator) -> Pixels:

@@ -17,10 +17,9 @@ from vitral.models.model import Images
 from vitral.tasks.task import Targets
 
 Image = Float[Tensor, "3 height width"]
-NamedImage = tuple[str, Image]
 
 
-def in_batches(images: Iterable[NamedImage], batch_size: int) -> Iterator[tuple[tuple[str, ...], list[Image]]]:
+def in_batches(images: Iterable[tuple[str, Image]], batch_size: int) -> Iterator[tuple[tuple[str, ...], list[Image]]]:
     """Give so many named images at once with their names, in order; only these are in memory.
 
     Raises:

@@ -77,10 +77,7 @@ def thread_count() -> int:
 
 def openvino_hints(precision: Precision, threads: int) -> dict[str, str | int]:
     """Return the settings of OpenVINO's plugin for the CPU; without them it computes in bf16 wherever the CPU does."""
-    return {
-        "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
-        "INFERENCE_NUM_THREADS": threads,
-    }
+    return {"INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision], "INFERENCE_NUM_THREADS": threads}
 
 
 @functools.cache

@@ -120,9 +120,7 @@ def to_integers(values: Float[Tensor, "*batch features"], inputs: LayerRange) ->
     return levels.clamp_(0, LEVELS + ROUNDED).to(torch.uint8).contiguous()
 
 
-def quantized_weight(
-    weight: Float[Tensor, "out features"],
-) -> tuple[Tensor, Float[Tensor, " out"]]:
+def quantized_weight(weight: Float[Tensor, "out features"]) -> tuple[Tensor, Float[Tensor, " out"]]:
     """Return a weight as integers from -127 to 127, and the scale of each row."""
     scales = (weight.abs().amax(dim=1) / WEIGHT_LEVELS).clamp_min(LEAST_SCALE)
     return (weight / scales[:, None]).round().to(torch.int8), scales

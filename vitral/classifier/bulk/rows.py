@@ -79,31 +79,18 @@ def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, fa
         facts: what computed them, which a Parquet file keeps among its metadata.
     """
     if suffix == ".parquet":
-        _write_parquet(path, rows, schema, facts)
-    elif suffix == ".csv":
-        _write_csv(path, rows, schema)
-    else:
-        _write_lines(path, rows, schema)
-
-
-def _write_parquet(path: Path, rows: Iterable[Row], schema: Columns, facts: dict[str, Any]) -> None:
-    described = pa.schema(list(schema.items()), metadata={"vitral": json.dumps(facts)})
-    with pq.ParquetWriter(path, described) as writer:
-        waiting = iter(rows)
-        while some := list(islice(waiting, ROWS_AT_ONCE)):
-            writer.write_table(pa.Table.from_pylist(some, schema=described))
-
-
-def _write_csv(path: Path, rows: Iterable[Row], schema: Columns) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(schema), restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _write_lines(path: Path, rows: Iterable[Row], schema: Columns) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(line_of({name: row.get(name) for name in schema}) for row in rows)
+        described, waiting = pa.schema(list(schema.items()), metadata={"vitral": json.dumps(facts)}), iter(rows)
+        with pq.ParquetWriter(path, described) as table:
+            while some := list(islice(waiting, ROWS_AT_ONCE)):
+                table.write_table(pa.Table.from_pylist(some, schema=described))
+        return
+    with open(path, "w", newline="" if suffix == ".csv" else None, encoding="utf-8") as file:
+        if suffix == ".csv":
+            writer = csv.DictWriter(file, list(schema), restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+        else:
+            file.writelines(line_of({name: row.get(name) for name in schema}) for row in rows)
 
 
 def line_of(row: Row) -> str:

@@ -109,11 +109,7 @@ class ExportedPredictor(Predictor):
         return torch.from_numpy(found)
 
     def features(self, images: Images) -> Features:
-        """Refuse, since a file gives answers only.
-
-        Raises:
-            ModelError: Always.
-        """
+        """Refuse, since a file gives answers only."""
         raise ModelError(
             f"{self.describe()} gives answers only, no features; take the classifier that it was made from."
         )
