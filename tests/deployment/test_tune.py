@@ -25,7 +25,7 @@ from vitral.evaluation import candidates as module
 from vitral.evaluation.candidates import TimedSetting, candidates, image_sizes, merge_counts
 from vitral.evaluation.looks import times_opened
 from vitral.events import Event, Message, ignore
-from vitral.inference.choice import Computation
+from vitral.inference.engines import Computation
 from vitral.inference.predictor import Predictor
 from vitral.models.create import create_model
 from vitral.report.speed_charts import TUNE_MARK, tuning_chart

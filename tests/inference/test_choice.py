@@ -14,9 +14,9 @@ from tests.models.test_contract import images, make
 from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
 from vitral.inference import choice
-from vitral.inference.choice import Computation, fastest, predictor_of
+from vitral.inference.choice import fastest, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
-from vitral.inference.engines import EXTRAS, Engine, EngineChoice, Precision, PrecisionChoice
+from vitral.inference.engines import EXTRAS, Computation, Engine, EngineChoice, Precision, PrecisionChoice
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.models.model import Model

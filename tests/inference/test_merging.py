@@ -17,9 +17,9 @@ from vitral.cli.main import main
 from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
 from vitral.inference import choice
-from vitral.inference.choice import Computation, predictor_in, predictor_of
+from vitral.inference.choice import predictor_in, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
-from vitral.inference.engines import Engine, Precision
+from vitral.inference.engines import Computation, Engine, Precision
 from vitral.inference.merging import merged
 from vitral.inference.quantization import Quantization
 from vitral.inference.ranges import find_ranges

@@ -10,7 +10,7 @@ from vitral import distributed
 from vitral.errors import ModelError
 from vitral.events import ignore
 from vitral.inference import choice
-from vitral.inference.choice import Computation
+from vitral.inference.engines import Computation
 from vitral.models.model import Model
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from vitral.described import read_described
 from vitral.errors import VitralError
-from vitral.inference.choice import Computation
-from vitral.inference.engines import Engine, Precision
+from vitral.inference.engines import Computation, Engine, Precision
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from vitral.evaluation.candidates import MILLI, TimedSetting, at_size, candidate
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.choice import Computation, predictor_in
+from vitral.inference.choice import predictor_in
+from vitral.inference.engines import Computation
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name

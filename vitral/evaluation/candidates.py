@@ -13,8 +13,8 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
-from vitral.inference.choice import INTEGERS, Computation, computations_of, predictor_in
-from vitral.inference.engines import Precision
+from vitral.inference.choice import INTEGERS, computations_of, predictor_in
+from vitral.inference.engines import Computation, Precision
 from vitral.inference.merging import check_merging
 from vitral.inference.predictor import Predictor
 from vitral.inference.runtimes import MERGING

@@ -5,7 +5,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from typing import TypeVar, get_args
 
@@ -16,9 +16,10 @@ from vitral.advice import argument, function
 from vitral.errors import ModelError, StorageError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.files import write_file
-from vitral.inference.engine_predictor import EnginePredictor, said_of_merging
+from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import (
     EXTRAS,
+    Computation,
     Engine,
     EngineChoice,
     Precision,
@@ -42,20 +43,6 @@ IMAGES = 4  # computed at once where speeds are measured
 SECONDS = 0.3  # that a runtime is measured for, after a first pass
 WORTH = 1.2  # times fp32's speed from which bf16 is taken
 KIND = "engines"  # of what is cached
-
-
-@dataclass(frozen=True)
-class Computation:
-    """A runtime and a precision, and how many tokens each block merges."""
-
-    engine: Engine
-    precision: Precision
-    merge: int = 0
-
-    def __str__(self) -> str:
-        """Return them for people and for the cache."""
-        return f"{self.engine} in {self.precision}{said_of_merging(self.merge)}"
-
 
 Speeds = dict[Computation, float]  # images/s
 Result = TypeVar("Result")

@@ -2,18 +2,13 @@
 
 from vitral.errors import ModelError, VitralError, one_line
 from vitral.inference.copies import state_of
-from vitral.inference.engines import Engine, Precision
+from vitral.inference.engines import Computation, Engine, Precision
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
 from vitral.inference.runtimes import Compute, compute_of
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Images, Logits, Model
-
-
-def said_of_merging(count: int) -> str:
-    """Return what is added to the name of a computation that merges so many tokens in a block; nothing for none."""
-    return f", {count} tokens merged a block" if count else ""
 
 
 class EnginePredictor(TorchPredictor):
@@ -51,7 +46,7 @@ class EnginePredictor(TorchPredictor):
     @property
     def computed_by(self) -> str:
         """The runtime and the precision, and how many tokens are merged."""
-        return f"{self.engine} in {self.precision}{said_of_merging(self.merge)}"
+        return str(Computation(self.engine, self.precision, self.merge))
 
     @property
     def fingerprint(self) -> str:

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,6 +21,20 @@ EXTRAS: dict[Engine, tuple[str, ...]] = {
 OPSET = 20  # of ONNX: the first with GELU as one node
 EngineChoice = Literal[Engine, "auto"]
 PrecisionChoice = Literal[Precision, "auto"]
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A runtime and a precision, and how many tokens each block merges."""
+
+    engine: Engine
+    precision: Precision
+    merge: int = 0
+
+    def __str__(self) -> str:
+        """Return them for people and for the cache."""
+        merging = f", {self.merge} tokens merged a block" if self.merge else ""
+        return f"{self.engine} in {self.precision}{merging}"
 
 
 def precisions_of(engine: Engine) -> tuple[Precision, ...]:
