@@ -20,6 +20,7 @@ from vitral.events import Event, Message, ignore
 from vitral.inference import choice, ranges, runtimes
 from vitral.inference.choice import predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.engines import Computation
 from vitral.inference.int8 import Int8Linear, QuantizingNorm, quantize, quantized_weight, to_integers
 from vitral.inference.packed import EXACT, TANH, PackedBlock
 from vitral.inference.quantization import LayerRange, Quantization, linear_layers, written_factors
@@ -349,7 +350,7 @@ def test_what_is_taken_is_said_and_measured_once(tmp_path: Path, monkeypatch: py
     form = quantization_of(model)
     asked: list[str] = []
 
-    def measured(model: Model, way: choice.Computation, form: Quantization | None = None) -> float:
+    def measured(model: Model, way: Computation, form: Quantization | None = None) -> float:
         asked.append(str(way))
         return 30.0 if way.precision == "int8" else 10.0
 
