@@ -172,14 +172,7 @@ def _port(value: Any) -> Port:  # noqa: ANN401  # an onnxruntime.NodeArg
 
 
 def write_onnx(programs: Programs, metadata: Mapping[str, str], path: Path, *, keep_prepared: bool = False) -> Layers:
-    """Write a classifier as an ONNX file; see `ExportFormat.write`.
-
-    Args:
-        programs: The classifier.
-        metadata: Texts by name.
-        path: The file.
-        keep_prepared: Whether the prepared images are an output, too.
-    """
+    """Write a classifier as an ONNX file, see `ExportFormat.write`; `keep_prepared` gives the prepared images, too."""
     import onnx_ir
 
     preparing = _converted(programs.preparing(), IMAGES, [PREPARED])
