@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.inference.packed import PackedBlock, Reading
+from vitral.inference.packed import PackedBlock, Reads
 from vitral.models.attention import Attention, Bias, Heads, Mask, attend
 from vitral.models.blocks import Block
 from vitral.models.model import Model
@@ -79,7 +79,7 @@ class MergingBlock(nn.Module):
         self.block, self.state = block, state
         self.count, self.distilled, self.first = count, distilled, first
 
-    def forward(self, tokens: Tokens, **how: Unpack[Reading]) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
+    def forward(self, tokens: Tokens, **how: Unpack[Reads]) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
         """Return the tokens after the block."""
         if self.first:
             self.state.sizes = None

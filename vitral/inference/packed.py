@@ -28,7 +28,7 @@ EXACT = ("gelu", "none")
 GELUS: dict[type[nn.Module], tuple[str, str]] = {TanhGelu: TANH, nn.GELU: EXACT}
 
 
-class Reading(TypedDict, total=False):
+class Reads(TypedDict, total=False):
     """Which tokens a block reads, and how: the arguments of `Block.forward`."""
 
     num_queries: int | None
@@ -70,11 +70,11 @@ class PackedBlock(nn.Module):
         super().__init__()
         self.block = block
 
-    def forward(self, tokens: Tokens, **how: Unpack[Reading]) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
+    def forward(self, tokens: Tokens, **how: Unpack[Reads]) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
         """Return the tokens after the block, and no auxiliary losses."""
         return self.transformed(self.attended(tokens, **how))
 
-    def attended(self, tokens: Tokens, **how: Unpack[Reading]) -> Float[Tensor, "batch queries dim"]:
+    def attended(self, tokens: Tokens, **how: Unpack[Reads]) -> Float[Tensor, "batch queries dim"]:
         """Return the tokens after the first branch."""
         attention, num_queries = self.block.attention, how.get("num_queries")
         mixed = attention.mix(self.block.norm1(tokens), num_queries, how.get("mask"), how.get("rotation"))

@@ -135,11 +135,9 @@ class OpenVinoGraph(Graph):
 
         model = self._model()
         ends = [result for result in model.get_results() if PREPARED in result.output(0).get_names()]
+        first = openvino.Model(ends, model.get_parameters())
         # In float32 whatever the network's precision, with one thread: each image has a thread or a process of its own.
-        hints = openvino_hints("fp32", 1)
-        return openvino_core().compile_model(
-            openvino.Model(ends, model.get_parameters()), "CPU", hints
-        ), threading.local()
+        return openvino_core().compile_model(first, "CPU", openvino_hints("fp32", 1)), threading.local()
 
     def _second_part(self) -> Any:  # noqa: ANN401
         import openvino
