@@ -191,6 +191,8 @@ def _loaded(
 def _reference(classifier: Classifier) -> Predictor:
     """Return what the file's answers are held against: the classifier as it computes, but never in bf16."""
     predictor = classifier.predictor
+    if predictor.quantization is None and not predictor.merge:
+        return predictor.exact
     if predictor.quantization is None:
         return predictor_in(classifier.model, replace(PLAIN, merge=predictor.merge))
     if has_int8():
