@@ -46,7 +46,7 @@ def precisions_of(engine: Engine) -> tuple[Precision, ...]:
 
 def is_installed(engine: Engine) -> bool:
     """Tell whether what an engine needs to compute a network is there."""
-    return _are_there(EXTRAS.get(engine, ()))
+    return not _missing(EXTRAS.get(engine, ()))
 
 
 def check_installed(engine: str, packages: tuple[str, ...]) -> None:
@@ -55,12 +55,12 @@ def check_installed(engine: str, packages: tuple[str, ...]) -> None:
     Raises:
         ModelError: It says what to install.
     """
-    if not _are_there(packages):
+    if _missing(packages):
         raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
 
 
-def _are_there(packages: tuple[str, ...]) -> bool:
-    return all(importlib.util.find_spec(package) is not None for package in packages)
+def _missing(packages: tuple[str, ...]) -> list[str]:
+    return [package for package in packages if importlib.util.find_spec(package) is None]
 
 
 def check_able(engine: Engine, precision: str) -> None:
