@@ -5,7 +5,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,12 @@ class TrainingResult:
     """
 
     model: Model
-    steps: int
-    best_step: int | None
-    best_accuracy: float | None
-    history: list[dict[str, Any]]
-    seconds: float
-    images_per_second: float
+    steps: int = 0
+    best_step: int | None = None
+    best_accuracy: float | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    images_per_second: float = 0.0
     skipped: tuple[int, ...] = ()
     stopped: int | None = None
 

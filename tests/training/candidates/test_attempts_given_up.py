@@ -85,7 +85,7 @@ def test_in_a_job_a_process_without_memory_ends_it(monkeypatch: pytest.MonkeyPat
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(made._Attempts, "_trained", train)
-    several: Any = SimpleNamespace(run=SimpleNamespace(plan=SimpleNamespace(several=True)), _trained=train)
+    several: Any = SimpleNamespace(several=True, _trained=train)
     given: Any = None
     assert made._Attempts._tried(several, given, given) == made.TOO_LARGE
     monkeypatch.setattr(distributed, "world", lambda: 2)

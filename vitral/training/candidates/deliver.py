@@ -38,24 +38,26 @@ class Outcome:
     Attributes:
         run: The run, with the recipe of the training.
         classifier: What is delivered, on the device that scores it.
-        training: The training of the network that was trained, or of the best of several; None where nothing was trained.
-        trained: Whether it is that network which is delivered.
-        choice: What was tried and what of it is delivered; None where only one thing was to be tried.
+        training: The training of the network that was trained, or of the best of several; of no steps where none was.
+        choice: What was tried and what of it is delivered; None where only one network was to be trained.
         is_saved: Whether the run's folder holds the classifier already.
     """
 
     run: Run
     classifier: Classifier
-    training: TrainingResult | None
-    trained: bool
+    training: TrainingResult
     choice: Choice | None
     is_saved: bool = False
+
+    @property
+    def trained(self) -> bool:
+        """Whether what is delivered was trained, and is not the first classifier."""
+        return self.choice is None or self.choice.trained
 
     def described(self, scores: Mapping[str, float]) -> Classifier:
         """Return the classifier with what is known of it: of a trained one the run, of the first one what it says itself."""
         delivered, own = self.classifier, self.classifier.provenance
         if self.trained:
-            assert self.training is not None, "a network that was trained has a training"
             return self.run.classifier_of(delivered.model, provenance(self.run, self.training, scores, self.choice))
         training = {**own.training, **choice_entry(self.choice, self.run)}
         described = Provenance(own.source, training, {**own.scores, **scores}, own.notes)
@@ -66,8 +68,8 @@ class Outcome:
 
 def first_outcome(run: Run, first: FirstClassifier) -> Outcome:
     """Return the first classifier as what a run delivers that trained nothing."""
-    choice = choose([first.candidate], run.data.task.headline)
-    return Outcome(run, first.load().to(training_device()), None, False, choice)
+    task, classifier = run.data.task, first.load().to(training_device())
+    return Outcome(run, classifier, TrainingResult(classifier.model), choose([first.candidate], task.headline))
 
 
 def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> RunResult:
@@ -78,19 +80,18 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
         scoring: What it is scored on.
         baselines: Scores of simple classifiers.
     """
-    outcome = replace(outcome, run=to_score(outcome.run, scoring))
-    run, choice, split = outcome.run, outcome.choice, outcome.run.data.scored_split()
-    folder = run.folder / CLASSIFIER
+    run = to_score(outcome.run, scoring)
+    outcome, data = replace(outcome, run=run), run.data
+    choice, split, folder = outcome.choice, data.scored_split(), run.folder / CLASSIFIER
     if torchrun.is_main() and not outcome.is_saved:  # before all else: no figure is worth a trained network
         save(outcome.described({}), folder)
     if choice is not None and len(choice.candidates) > 1:
-        run.listener(Message(choice.sentence(run.data.task.headline)))
+        run.listener(Message(choice.sentence(data.task.headline)))
     if split == TEST and torchrun.is_main():
-        note_look(run.folder, run.data, run.kind)
-    evaluation = _evaluated(outcome, split)
-    training = outcome.training or _untrained(outcome.classifier)
+        note_look(run.folder, data, run.kind)
+    evaluation = _evaluated(run, outcome.classifier, split)
     beside = baselines if outcome.trained else None  # a simple classifier would be compared with itself
-    diagnosis = diagnose_run(run, training, beside, evaluation)
+    diagnosis = diagnose_run(run, outcome.training, beside, evaluation)
     outcome.classifier.cpu()
     classifier = outcome.described(named_scores(evaluation, beside, split))
     entry = choice_entry(choice, run)
@@ -104,26 +105,16 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     distributed.barrier()
     for finding in merged(diagnosis):
         run.listener(Message(finding.sentence(), warning=True, verdict=True))
-    return RunResult(run, training, classifier, folder, baselines, evaluation, run.clock.spent(), diagnosis, choice)
-
-
-def _evaluated(outcome: Outcome, split: str) -> Result:
-    run, source = outcome.run, outcome.run.data.splits[split]
-    if not run.data.task.scored:  # no image need be looked at for that
-        unknown = torch.zeros(len(source), 0)
-        return run.data.task.score(unknown, unknown, class_names=run.data.class_names, describe=source.describe)
-    return evaluate_source(
-        outcome.classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=run.listener
+    return RunResult(
+        run, outcome.training, classifier, folder, baselines, evaluation, run.clock.spent(), diagnosis, choice
     )
 
 
-def _untrained(delivered: Classifier) -> TrainingResult:
-    return TrainingResult(
-        model=delivered.model,
-        steps=0,
-        best_step=None,
-        best_accuracy=None,
-        history=[],
-        seconds=0.0,
-        images_per_second=0.0,
+def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:
+    data, task, source = run.data, run.data.task, run.data.splits[split]
+    if not task.scored:  # no image need be looked at for that
+        unknown = torch.zeros(len(source), 0)
+        return task.score(unknown, unknown, class_names=data.class_names, describe=source.describe)
+    return evaluate_source(
+        classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=run.listener
     )

@@ -25,19 +25,15 @@ DRAWN = 32  # images on the contact sheet
 
 def write_description(run: Run, further: Further) -> None:
     """Write into the run folder how the run began, and with which further data; how it began is written once."""
-    start = {
-        "from": None if run.kind == "pre-train" else run.plan.start,
-        "source": run.classifier.provenance.source,
-    }
+    began = run.classifier.provenance
+    start = {"from": None if run.kind == "pre-train" else run.plan.start, "source": began.source}
     if "environment" in read_run(run.folder):
         update_run(run.folder, start)  # which may have been chosen anew, where nothing was trained before
         return
     update_run(
         run.folder,
         {
-            "kind": run.kind,
-            "data": run.request.required_data(),
-            "data_fingerprint": run.data.fingerprint,
+            **asked(run),
             "further_data": {
                 name: {"data": data.name, "fingerprint": data.fingerprint} for name, data in further.items()
             },
@@ -53,6 +49,11 @@ def write_description(run: Run, further: Further) -> None:
     keep_data(run.folder, run.data, further)
 
 
+def asked(run: Run) -> dict[str, Any]:
+    """Return the kind of a run and its data, as its folder and its classifiers tell them."""
+    return {"kind": run.kind, "data": run.request.required_data(), "data_fingerprint": run.data.fingerprint}
+
+
 def remarks_on(run: Run) -> tuple[str, ...]:
     """Return why running the recipe again would not give the same weights, one line each."""
     remarks = [f"the data changed after step {change.get('after_step')}" for change in data_changes(run.folder)]
@@ -62,14 +63,7 @@ def remarks_on(run: Run) -> tuple[str, ...]:
 
 
 def write_training_images(folder: Path, data: DataSet, batches: TrainingBatches, *, keep: bool) -> None:
-    """Draw images of the first batch, as augmented, with their class names.
-
-    Args:
-        folder: The run folder.
-        data: Where they are from.
-        batches: What the network learns from.
-        keep: Whether a sheet that is there stays.
-    """
+    """Draw images of the first batch, as augmented, with their class names; `keep` leaves a sheet that is there."""
     path = folder / "images" / "training.png"
     if keep and path.is_file():
         return
@@ -86,12 +80,11 @@ def provenance(
     run: Run, training: TrainingResult, scores: Mapping[str, float], choice: Choice | None = None
 ) -> Provenance:
     """Return where a run's trained classifier comes from: start, data, recipe, length and machine, and what else was tried."""
+    began = run.classifier.provenance
     return Provenance(
-        source=run.classifier.provenance.source,
+        source=began.source,
         training={
-            "kind": run.kind,
-            "data": run.request.required_data(),
-            "data_fingerprint": run.data.fingerprint,
+            **asked(run),
             "data_changes": data_changes(run.folder),
             "steps": training.steps,
             "skipped_batches": list(training.skipped),
@@ -107,7 +100,8 @@ def choice_entry(choice: Choice | None, run: Run) -> dict[str, Any]:
     """Return the entry of a classifier's description for what was tried and what of it is delivered; empty without a choice."""
     if choice is None:
         return {}
-    return {"choice": {**choice.to_json(), "sentence": choice.sentence(run.data.task.headline)}}
+    task = run.data.task
+    return {"choice": {**choice.to_json(), "sentence": choice.sentence(task.headline)}}
 
 
 def named_scores(evaluation: Result, baselines: Baselines | None, split: str) -> dict[str, float]:

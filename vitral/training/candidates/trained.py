@@ -4,14 +4,13 @@ import copy
 import gc
 import json
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from vitral import distributed, torchrun
 from vitral.advice import argument
-from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import read, save
 from vitral.data.loader import TrainingBatches
 from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingInterrupted
@@ -21,7 +20,7 @@ from vitral.layout import CLASSIFIER
 from vitral.models.model import Model
 from vitral.training.candidates.choice import Candidate, Choice, choose
 from vitral.training.candidates.deliver import Outcome, first_outcome
-from vitral.training.candidates.description import remarks_on
+from vitral.training.candidates.description import provenance, remarks_on
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
 from vitral.training.loop import TrainingResult, advice_to_resume, train
@@ -83,9 +82,10 @@ class _Attempts:
 
     def __init__(self, run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> None:
         self.run, self.scoring, self.batches, self.first = run, scoring, batches, first
-        self.headline, self.listener = run.data.task.headline, run.listener
-        self.compares = run.plan.several or first is not None
-        self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in run.plan.attempts}
+        self.plan, self.data, self.task, self.listener = run.plan, run.data, run.data.task, run.listener
+        self.attempts, self.several, self.more_time = run.plan.attempts, run.plan.several, run.more_time
+        self.compares = self.several or first is not None
+        self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in self.attempts}
         read = {name: read_record(folder) for name, folder in self.folders.items()}
         self.records = distributed.broadcast({name: record for name, record in read.items() if record is not None})
         self.networks: dict[str, Model] = {}  # that this command trained, and that are as good as their records say
@@ -125,23 +125,34 @@ class _Attempts:
         Raises:
             TrainingError: There is nothing to deliver.
         """
-        best = self._best()
+        run, first, best = self.run, self.first, self._best()
         if best is None:
-            return self._untrained()
-        record, folder = self.records[best.name], self.folders[best.name]
+            if first is None:
+                raise TrainingError(
+                    f"The run in '{run.folder}' lost its first classifier, and no attempt made another; continue it with "
+                    f"more {argument('time')}."
+                )
+            return first_outcome(run, first)
+        record, folder, model = self.records[best.name], self.folders[best.name], self.networks.get(best.name)
         history = [row for row in read_metrics(folder) if row["step"] <= record.steps]  # a longer training may follow
-        if self.run.plan.several and torchrun.is_main():
-            write_file(self.run.folder / RECIPE_FILE, record.recipe)
-            write_file(self.run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
+        if self.several and torchrun.is_main():
+            write_file(run.folder / RECIPE_FILE, record.recipe)
+            write_file(run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
         distributed.barrier()
         free = may_change() - LENGTH
-        changes = [f"{key}={value}" for key, value in self.run.request.overridden.items() if key in free]
-        run = self.run.with_recipe(load_recipe(self.run.folder / RECIPE_FILE, changes))
-        choice = self._choice(self.records)
-        trained = choice is None or choice.best == best.name
-        classifier = self._delivered(best) if trained else self._first().load().to(training_device())
+        changes = [f"{key}={value}" for key, value in run.request.overridden.items() if key in free]
+        run = run.with_recipe(load_recipe(run.folder / RECIPE_FILE, changes))
+        choice, is_saved = self._choice(), False
+        if first is not None and choice is not None and not choice.trained:
+            classifier = first.load().to(training_device())
+            model = run.classifier.model if model is None else model
+        elif model is None:
+            classifier = read(folder / CLASSIFIER).to(training_device())
+            model = classifier.model
+        else:
+            classifier, is_saved = run.classifier_of(model), True
         training = TrainingResult(
-            model=classifier.model if trained else self.networks.get(best.name, self.run.classifier.model),
+            model=model,
             steps=record.steps,
             best_step=record.best_step,
             best_accuracy=record.best_accuracy,
@@ -150,29 +161,12 @@ class _Attempts:
             images_per_second=record.images_per_second,
             skipped=record.skipped,
         )
-        return Outcome(run, classifier, training, trained, choice, is_saved=trained and best.name in self.networks)
-
-    def _first(self) -> FirstClassifier:
-        assert self.first is not None, "what was not trained is the first classifier"
-        return self.first
-
-    def _delivered(self, best: Attempt) -> Classifier:
-        if best.name in self.networks:
-            return self.run.classifier_of(self.networks[best.name])
-        return read(self.folders[best.name] / CLASSIFIER).to(training_device())
-
-    def _untrained(self) -> Outcome:
-        if self.first is None:
-            raise TrainingError(
-                f"The run in '{self.run.folder}' lost its first classifier, and no attempt made another; continue it with "
-                f"more {argument('time')}."
-            )
-        return first_outcome(self.run, self.first)
+        return Outcome(run, classifier, training, choice, is_saved)
 
     def _judge_again(self) -> None:
         """Judge by the present data what was judged by data that changed since, or by none as nothing was compared."""
-        fingerprint = self.run.data.fingerprint
-        for attempt in self.run.plan.attempts:
+        fingerprint = self.data.fingerprint
+        for attempt in self.attempts:
             record = self.records.get(attempt.name)
             if record is None or not self.compares or (record.figure is not None and record.data == fingerprint):
                 continue
@@ -186,14 +180,13 @@ class _Attempts:
             if torchrun.is_main():
                 write_record(folder, now)
             if record.data != fingerprint:
-                made = _candidate(now)
-                line = f"{made.text(self.headline)} of {made.of()} as they are now"
+                line = f"{self._reached(now)} as they are now"
                 self.listener(Message(f"{attempt.title}, of the data as they were: {line}."))
 
     def _pending(self) -> list[Attempt]:
         """Return the attempts that are to be trained: those that are not over, and the best where the run gets more."""
         best = self._best()
-        return [attempt for attempt in self.run.plan.attempts if self._is_pending(attempt, best)]
+        return [attempt for attempt in self.attempts if self._is_pending(attempt, best)]
 
     def _is_pending(self, attempt: Attempt, best: Attempt | None) -> bool:
         folder = self.folders[attempt.name]
@@ -209,27 +202,27 @@ class _Attempts:
         folder = self.folders[attempt.name]
         path, planned = folder / RECIPE_FILE, attempt.recipe.steps or 0
         longer = path.is_file() and planned > (load_recipe(path).steps or 0)
-        more = self.run.more_time or longer
+        more = self.more_time or longer
         return planned > self.records[attempt.name].reached and more and not read_outcome(folder)
 
     def _left_alone(self, pending: Sequence[Attempt]) -> list[str]:
         """Return a line for each attempt that could be expected to be trained, and is not."""
         length, best = argument("overrides", ["steps=N"]), self._best()
-        if not self.run.plan.several:
+        if not self.several:
             if pending or best is None:
                 return []
-            more = "" if self.run.more_time else f"more {argument('time')}, or "
+            more = "" if self.more_time else f"more {argument('time')}, or "
             steps = self.records[best.name].reached
             return [
                 f"This training is finished: it made its {steps} steps. It goes on with {more}another length by {length}."
             ]
-        outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.run.plan.attempts]
+        outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.attempts]
         lines = [
             f"{attempt.title}: {outcome}, as before; more {argument('time')} or {length} tries it again."
             for attempt, outcome in outcomes
             if outcome
         ]
-        if best is not None and best not in pending and self.run.more_time:
+        if best is not None and best not in pending and self.more_time:
             lines.append(
                 f"{best.title}, the best so far, made all its steps; another length by {length} gives it more."
             )
@@ -237,11 +230,10 @@ class _Attempts:
 
     def _best(self) -> Attempt | None:
         """Return the best of the attempts that made a classifier, of equals the cheapest; None where there is none."""
-        made = [attempt for attempt in self.run.plan.attempts if attempt.name in self.records]
+        made = {attempt.name: attempt for attempt in self.attempts if attempt.name in self.records}
         if len(made) < 2:
-            return made[0] if made else None
-        best = choose([_candidate(self.records[attempt.name]) for attempt in made], self.headline).best
-        return next(attempt for attempt in made if attempt.name == best)
+            return next(iter(made.values()), None)
+        return made[choose([_candidate(self.records[name]) for name in made], self.task.headline).best]
 
     def _free_checkpoints(self, pending: Sequence[Attempt]) -> None:
         """Delete, in the main process, the checkpoints from which no command continues.
@@ -250,11 +242,11 @@ class _Attempts:
         was no better the newest stays, because its record does not know the time that this took; of one that was given up
         there, and may be tried again, all. Who sets which are kept keeps those.
         """
-        keeping = any(key in self.run.request.overridden for key in KEEPING)
-        if not (self.run.plan.several and torchrun.is_main()) or keeping:
+        request = self.run.request
+        if not (self.several and torchrun.is_main()) or any(key in request.overridden for key in KEEPING):
             return
         best = self._best()
-        for attempt in self.run.plan.attempts:
+        for attempt in self.attempts:
             folder, record = self.folders[attempt.name], self.records.get(attempt.name)
             if record is not None and attempt not in pending and is_over(folder) and not read_outcome(folder):
                 free_checkpoints(folder, newest=attempt == best or record.reached > record.steps)
@@ -264,15 +256,15 @@ class _Attempts:
 
         What the earlier ones did not use up is shared out among the later ones, and the last one has all that is left.
         """
-        whole, plan, clock, cost = self.scoring.pacer, self.run.plan, self.run.clock, pending[0].relative_cost
-        if whole.seconds is None or not plan.several:
+        whole, clock, cost = self.scoring.pacer, self.run.clock, pending[0].relative_cost
+        if whole.seconds is None or not self.several:
             return whole
-        slowest = max(attempt.relative_cost for attempt in plan.attempts)  # of what may be scored at the end
+        slowest = max(attempt.relative_cost for attempt in self.attempts)  # of what may be scored at the end
         if len(pending) == 1 and slowest == 1:
             return None if is_too_short(self.run, self.scoring) else whole
         seconds = share_of_time(clock.left(), slowest * self.scoring.ending, [attempt.share for attempt in pending])
         reserve = Reserve(validation=cost * whole.reserve.validation, fixed=SAVING_SECONDS)
-        needed = reserve.validation + reserve.fixed + STEP_DOUBT * cost * plan.step_seconds
+        needed = reserve.validation + reserve.fixed + STEP_DOUBT * cost * self.plan.step_seconds
         ends = whole.seconds - clock.left() + seconds
         if distributed.broadcast(seconds < needed):
             return None
@@ -288,14 +280,14 @@ class _Attempts:
 
     def _tried(self, attempt: Attempt, pacer: Pacer) -> TrainingResult | str:
         """Train an attempt; return what that gave, or why one of several is given up, in a sentence or two."""
-        if not self.run.plan.several:
-            return self._trained(attempt, pacer)
         try:
             return self._trained(attempt, pacer)
         except (TrainingDiverged, ModelError) as failure:  # in every process of a job alike
+            if not self.several:
+                raise
             return str(failure)
         except torch.OutOfMemoryError:
-            if distributed.world() > 1:  # the others may have had enough, and wait for this one
+            if not self.several or distributed.world() > 1:  # the others may have had enough, and wait for this one
                 raise
         gc.collect()  # once the error is gone, which holds the network
         if torch.cuda.is_available():
@@ -303,28 +295,30 @@ class _Attempts:
         return TOO_LARGE
 
     def _trained(self, attempt: Attempt, pacer: Pacer) -> TrainingResult:
-        run, recipe, model, batches = self.run, attempt.recipe, self.run.classifier.model, self.batches
-        if run.plan.several:
+        recipe, start, batches = attempt.recipe, self.run.classifier, self.batches
+        model, preprocessing = start.model, start.preprocessing
+        if self.several:
             model = copy.deepcopy(model)
             self.listener(Message(f"{attempt.title}: {attempt.reason}."))
-        if recipe != run.recipe:
+        if recipe != self.plan.recipe:
             if recipe.image_size is not None and model.image_size != (recipe.image_size, recipe.image_size):
                 model.resize(recipe.image_size)
             set_rates(model, recipe)
-            batches = batches.at(model.image_size, augmentations(recipe, recipe.augmentation or run.plan.augmentation))
+            augmentation = recipe.augmentation or self.plan.augmentation
+            batches = batches.at(model.image_size, augmentations(recipe, augmentation))
         remarks = self.first.give_head(model) if self.first is not None and attempt.from_probe else ()
-        run = run.with_recipe(recipe)
+        run = self.run.with_recipe(recipe)
         try:
             training = train(
                 model,
                 batches,
                 recipe=recipe,
-                normalize=run.classifier.preprocessing.normalize,
-                class_names=run.data.class_names,
+                normalize=preprocessing.normalize,
+                class_names=self.data.class_names,
                 folder=self.folders[attempt.name],
                 validate=run_validation(run, self.scoring.validating, self.scoring.live),
                 resume=True,
-                further=run.more_time,
+                further=self.more_time,
                 remarks=(*remarks_on(run), *remarks),
                 pacer=pacer,
                 listener=self.listener,
@@ -341,40 +335,41 @@ class _Attempts:
 
         Where it had made a classifier before, and the longer training is no better, that one is kept.
         """
-        folder, earlier = self.folders[attempt.name], self.records.get(attempt.name)
-        made = self._record(attempt, training)
-        improved = earlier is None or made.figure is None or self._improves(made, earlier)
-        record = made if improved or earlier is None else replace(earlier, reached=made.reached)
-        self.records[attempt.name] = record
-        choice = self._choice(self.records)
-        best = choice is None or choice.best == attempt.name
-        run = self.run.with_recipe(attempt.recipe)
+        name, folder, headline = attempt.name, self.folders[attempt.name], self.task.headline
+        made, earlier = self._record(attempt, training), self.records.get(name)
+        kept = None  # what the attempt had made before, where that is no worse
+        if earlier is not None and made.figure is not None:
+            kept = None if headline.improves(made.figure, _candidate(earlier).figure) else earlier
+        self.records[name] = record = made if kept is None else replace(kept, reached=made.reached)
+        choice = self._choice()
+        best = choice is None or choice.best == name
         if torchrun.is_main():
-            if improved:
-                described = Outcome(run, run.classifier_of(training.model), training, True, choice).described({})
+            if kept is None:
+                run = self.run.with_recipe(attempt.recipe)
+                described = run.classifier_of(training.model, provenance(run, training, {}, choice))
                 for place in dict.fromkeys((folder, run.folder) if best else (folder,)):
-                    if best or run.plan.several:
+                    if best or self.several:
                         save(described, place / CLASSIFIER)
             write_record(folder, record)
         distributed.barrier()
-        if improved:
-            self.networks = {attempt.name: training.model}
-        if run.plan.several:
-            became = "not better" if not best else "saved" if improved else "no better than it was, and kept as it was"
-            line = f"{attempt.title} {_candidate(made).text(self.headline)} of {_candidate(made).of()}, {became}"
+        if kept is None:
+            self.networks = {name: training.model}
+        if self.several:
+            became = "saved" if kept is None else "no better than it was, and kept as it was"
+            line = f"{attempt.title} {self._reached(made)}, {became if best else 'not better'}"
             self.listener(Message(f"{line}{'.' if last else '; going on.'}"))
-        elif not improved and earlier is not None:
-            self.listener(Message(self._why_earlier(made, earlier)))
+        elif kept is not None:
+            now, was = (headline.text(_candidate(each).figure) for each in (made, kept))
+            self.listener(
+                Message(
+                    f"Trained further, to {made.steps:,} steps, the network has {now} on the validation images, and had "
+                    f"{was} after {kept.steps:,}: that one is kept."
+                )
+            )
 
-    def _improves(self, made: Record, earlier: Record) -> bool:
-        return self.headline.improves(_candidate(made).figure, _candidate(earlier).figure)
-
-    def _why_earlier(self, made: Record, earlier: Record) -> str:
-        now, was = (self.headline.text(_candidate(record).figure) for record in (made, earlier))
-        return (
-            f"Trained further, to {made.steps:,} steps, the network has {now} on the validation images, and had {was} after "
-            f"{earlier.steps:,}: that one is kept."
-        )
+    def _reached(self, record: Record) -> str:
+        candidate = _candidate(record)
+        return f"{candidate.text(self.task.headline)} of {candidate.of()}"
 
     def _record(self, attempt: Attempt, training: TrainingResult) -> Record:
         return Record(
@@ -389,13 +384,13 @@ class _Attempts:
             seconds=training.seconds,
             images_per_second=training.images_per_second,
             skipped=training.skipped,
-            data=self.run.data.fingerprint,
+            data=self.data.fingerprint,
         )
 
     def _images(self) -> int:
         """Return by how many validation images an attempt is judged."""
-        if self.first is not None:
-            return self.first.candidate.images
+        if (first := self.first) is not None:
+            return first.candidate.images
         assert self.scoring.validating is not None, "what was validated has images for it"
         return len(self.scoring.validating)
 
@@ -413,12 +408,12 @@ class _Attempts:
         assert figures is not None, "the network was not validated"
         return float(distributed.broadcast(next(iter(figures.values()))))
 
-    def _choice(self, records: Mapping[str, Record]) -> Choice | None:
+    def _choice(self) -> Choice | None:
         """Return the choice among what was tried, the cheapest first, whatever the order in which it was finished."""
         if not self.compares:
             return None
-        made = [_candidate(records[attempt.name]) for attempt in self.run.plan.attempts if attempt.name in records]
-        return choose(made if self.first is None else [self.first.candidate, *made], self.headline)
+        made = [_candidate(self.records[attempt.name]) for attempt in self.attempts if attempt.name in self.records]
+        return choose(made if self.first is None else [self.first.candidate, *made], self.task.headline)
 
 
 def _candidate(record: Record) -> Candidate:
