@@ -105,7 +105,7 @@ def carry_out(session: Session) -> RunResult:
     if first is not None and why_alone:
         run.listener(Message(why_alone))
         return finish(first_outcome(run, first), scoring, None)
-    baselines = run_baselines(run, run.listener, None if first is None else first.fitted)
+    baselines = run_baselines(run, None if first is None else first.fitted)
     if run.plan.several and first is None and not continues:
         run = _with_one_attempt(run)
     return finish(try_attempts(run, scoring, batches, first), scoring, baselines)
@@ -145,12 +145,12 @@ def _try_first(run: Run, scoring: Scoring, *, continues: bool) -> tuple[FirstCla
         seconds = left - ENDING_SECONDS * machine_slowness() if alone else FIRST_SHARE * left
         after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
     validating, listener = scoring.validating, run.listener
-    first = first_classifier(run, validating, listener, seconds=seconds, after=after)
+    first = first_classifier(run, validating, seconds=seconds, after=after)
     if first is None and (alone or is_too_short(run, scoring)):
         given = argument("time", written(run.clock.seconds or 0.0))
         late = "a linear model of what a few seconds allow is made all the same"
         listener(Message(f"{given} leaves no time for anything; {late}.", warning=True))
-        first = first_classifier(run, validating, listener, seconds=LATE_SECONDS, after=0, late=True)
+        first = first_classifier(run, validating, seconds=LATE_SECONDS, after=0, late=True)
     if first is None:
         listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
         return None, ""

@@ -34,7 +34,7 @@ from vitral.evaluation.features import (
     unit_seconds,
 )
 from vitral.evaluation.probes import Features, LinearProbe, sharpness
-from vitral.events import Listener, Message
+from vitral.events import Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.models.catalog import SHRUNK
@@ -43,6 +43,7 @@ from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
 from vitral.tasks.task import Figure
 from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
+from vitral.training.candidates.description import asked
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.records.attempts import states
@@ -76,8 +77,8 @@ class FirstClassifier:
 
     def sentence(self, run: Run) -> str:
         """Return what it is, how good, and where it can be used, without a full stop."""
-        candidate = self.candidate
-        reached = candidate.text(run.data.task.headline)
+        candidate, task = self.candidate, run.data.task
+        reached = candidate.text(task.headline)
         return f"{candidate.name.capitalize()}: {reached} of {candidate.of()}, saved in '{run.folder / CLASSIFIER}'"
 
     def load(self) -> Classifier:
@@ -97,20 +98,11 @@ class FirstClassifier:
         return (HEAD,)
 
 
-@dataclass(frozen=True, eq=False)
-class Affordable:
-    """What there is time for.
-
-    Attributes:
-        train: images to fit on.
-        network: whether they go through the network, or are looked at as pixels only.
-    """
-
-    train: Source
-    network: bool
+# The images to fit on, and whether they go through the network, or are looked at as pixels only.
+Affordable = tuple[Source, bool]
 
 
-def affordable(run: Run, train: Source, seconds: float, *, others: int, trained: bool) -> Affordable | None:
+def affordable(run: Run, train: Source, seconds: float, *, others: int) -> Affordable | None:
     """Return what there is time for: the network's features if they are worth anything, else the pixels; None for neither.
 
     Args:
@@ -118,21 +110,21 @@ def affordable(run: Run, train: Source, seconds: float, *, others: int, trained:
         train: all images to fit on.
         seconds: that there are; infinite for all of it.
         others: images that are to be put through the classifier in the same time.
-        trained: whether the network comes with trained weights.
     """
+    trained = run.plan.origin == "weights"
     if seconds == math.inf:
-        return Affordable(train, trained)
+        return train, trained
     stopwatch = Stopwatch(seconds)
     for network in (True, False) if trained else (False,):
         count = distributed.broadcast(_count(run, train, stopwatch, others, network=network))
         if count is not None:
-            return Affordable(thinned(train, count), network)
+            return thinned(train, count), network
     return None
 
 
 def least(run: Run, train: Source) -> Affordable:
     """Return the least that a classifier is fitted on: the pixels of so few images that they hardly take any time."""
-    return Affordable(thinned(train, fewest(len(train), len(run.data.class_names))), network=False)
+    return thinned(train, fewest(len(train), len(run.data.class_names))), False
 
 
 def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, network: bool) -> int | None:
@@ -156,32 +148,30 @@ def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, networ
 
 
 def first_classifier(
-    run: Run, validating: Source | None, listener: Listener, *, seconds: float, after: int, late: bool = False
+    run: Run, validating: Source | None, *, seconds: float, after: int, late: bool = False
 ) -> FirstClassifier | None:
     """Return a run's first classifier, which is in its folder then; None where there is no time for one.
 
     Args:
         run: The run.
         validating: the images to judge it by; None for the training images, each left out of the fit that judges it.
-        listener: hears how good it is.
         seconds: that it may take.
         after: images that are yet to be put through it in that time, for scores and report.
         late: whether it is fitted on the pixels of the fewest images where there is no time for more.
     """
-    before = _before(run)
+    before = distributed.broadcast(_before(run)) if run.request.resume else None
     if before is not None:
         first = FirstClassifier(before, run.folder / FIRST, _probe_folder(run, before))
     else:
-        train = sample(
-            run.data.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
-        )
+        images, seed = run.data.splits["train"], run.recipe.seed
+        train = sample(images, MOST_IMAGES, seed=seed, purpose="images of the first classifier")
         judging = 0 if validating is None else len(validating)
-        may = affordable(run, train, seconds, others=judging + after, trained=run.plan.origin == "weights")
+        may = affordable(run, train, seconds, others=judging + after)
         if may is None and late:
             may = least(run, train)
         if may is None:
             return None
-        first = _made(run, may, validating, listener, seconds=seconds)
+        first = _made(run, *may, validating, seconds=seconds)
     if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, before):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
@@ -198,27 +188,26 @@ def _stays(folder: Path, before: Candidate | None) -> bool:
         return False
 
 
-def _made(
-    run: Run, may: Affordable, validating: Source | None, listener: Listener, *, seconds: float
-) -> FirstClassifier:
+def _made(run: Run, train: Source, network: bool, validating: Source | None, *, seconds: float) -> FirstClassifier:
     """Fit what can be fitted, and write the better one into the run's folder.
 
     The training images go through the network as training itself computes, in bfloat16 where the hardware has it; the images
     that judge it as it will predict, so that the figure is that of the very classifier.
     """
+    headline, listener = run.data.task.headline, run.listener
     context = partial(autocast, training_device(), run.recipe.precision)
-    described = describe(run.classifier, may.train, network=may.network, context=context, listener=listener)
+    described = describe(run.classifier, train, network=network, context=context, listener=listener)
     fitted = Fitted.of(described, len(run.data.class_names))
     judged = None
     if validating is not None:
         limit = VALIDATION_IMAGES if validating.endless else None
-        judged = describe(run.classifier, validating, network=may.network, limit=limit, listener=listener)
+        judged = describe(run.classifier, validating, network=network, limit=limit, listener=listener)
     best = pixels = _of_pixels(run, fitted, judged)
     if fitted.probe is not None:
         probe = _of_features(run, fitted.probe, described, judged)
-        if line := poor_start(pixels, probe, run.data.task.headline):
+        if line := poor_start(pixels, probe, headline):
             listener(Message(line, warning=True))
-        if probe.better_than(pixels, run.data.task.headline):
+        if probe.better_than(pixels, headline):
             best = probe
         else:
             _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
@@ -284,35 +273,35 @@ def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str
 
 
 def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearModel:
-    size, classes = run.classifier.preprocessing.image_size, len(run.data.class_names)
-    model = build(PixelsConfig(image_size=size, num_classes=classes, side=SHRUNK))
-    _set_head(model, fitted.pixel_probe, fitted.described.labels)
-    left_out = _left_out_right(fitted.pixel_probe, fitted.described)
+    preprocessing, classes = run.classifier.preprocessing, len(run.data.class_names)
+    model = build(PixelsConfig(image_size=preprocessing.image_size, num_classes=classes, side=SHRUNK))
+    left_out = _set_head(model, fitted.pixel_probe, fitted.described.labels)
     return _judged(run, PIXELS, model, left_out, None if judged is None else judged.pixels, judged)
 
 
 def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Described | None) -> LinearModel:
     model = copy.deepcopy(run.classifier.model).cpu().eval()
-    _set_head(model, probe, described.labels)
-    left_out = _left_out_right(probe, described)[: 0 if run.plan.learned and judged is not None else None]
+    left_out = _set_head(model, probe, described.labels)
+    if run.plan.learned and judged is not None:
+        left_out = left_out[:0]
     return _judged(run, PROBE, model, left_out, None if judged is None else judged.features, judged)
 
 
-def _left_out_right(probe: LinearProbe, described: Described) -> Bool[Tensor, " train"]:
-    return probe.left_out.argmax(dim=1) == described.labels
-
-
 @torch.no_grad()
-def _set_head(model: Model, probe: LinearProbe, labels: Tensor) -> None:
-    """Give a network the probe as its head, its logits as far apart as the fits that left an image out were right."""
-    scale = sharpness(probe.left_out, labels)
+def _set_head(model: Model, probe: LinearProbe, labels: Tensor) -> Bool[Tensor, " train"]:
+    """Give a network the probe as its head, its logits as far apart as the fits that left an image out were right.
+
+    Return which images those fits had right.
+    """
+    head, scale = model.head, sharpness(probe.left_out, labels)
     second = getattr(model, "distillation_head", None)
     if second is not None:  # the network gives the mean of both heads
         second.weight.zero_()
         second.bias.zero_()
         scale *= 2.0
-    model.head.weight.copy_(scale * probe.weight)
-    model.head.bias.copy_(scale * probe.bias)
+    head.weight.copy_(scale * probe.weight)
+    head.bias.copy_(scale * probe.bias)
+    return probe.left_out.argmax(dim=1) == labels
 
 
 def _judged(
@@ -327,33 +316,30 @@ def _judged(
     if values is None or judged is None:
         figure = float(left_out.double().mean())
         return LinearModel(Candidate(name, figure, len(left_out), split="training"), model, left_out, left_out[:0])
-    logits = _logits(model, values)
-    figures = run.data.task.validate(run.data.task.probabilities(logits), judged.labels)
+    task, logits = run.data.task, _logits(model, values)
+    figures = task.validate(task.probabilities(logits), judged.labels)
     candidate = Candidate(name, next(iter(figures.values())), len(values))
     return LinearModel(candidate, model, logits.argmax(dim=1) == judged.labels, left_out)
 
 
 @torch.no_grad()
 def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]:
-    halved = 0.5 if getattr(model, "distillation_head", None) is not None else 1.0
-    return halved * model.head(values.to(model.head.weight.dtype)).float()
+    head, halved = model.head, 0.5 if getattr(model, "distillation_head", None) is not None else 1.0
+    return halved * head(values.to(head.weight.dtype)).float()
 
 
 def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: float) -> None:
     """Write a linear layer that was fitted on so many images, and had so much time, into a folder."""
-    candidate = linear.candidate
+    candidate, began, headline = linear.candidate, run.classifier.provenance, run.data.task.headline
     if torchrun.is_main():
-        source = run.classifier.provenance.source if candidate.name == PROBE else f"nothing: a {PIXELS}"
         provenance = Provenance(
-            source=source,
+            source=began.source if candidate.name == PROBE else f"nothing: a {PIXELS}",
             training={
-                "kind": run.kind,
-                "data": run.request.required_data(),
-                "data_fingerprint": run.data.fingerprint,
+                **asked(run),
                 "method": f"{candidate.name}, in closed form on {images:,} training images",
                 ALLOWED: None if math.isinf(seconds) else seconds,
             },
-            scores={f"{candidate.split}/{run.data.task.headline.name}": candidate.figure},
+            scores={f"{candidate.split}/{headline.name}": candidate.figure},
         )
         save(run.classifier_of(linear.model, provenance), folder)
 
@@ -370,10 +356,6 @@ def _before(run: Run) -> Candidate | None:
     Neither does one count that is of other data, as they were before they changed, nor one that was made in a hurry, where
     nothing has been trained yet and there is more time now.
     """
-    return distributed.broadcast(_read(run)) if run.request.resume else None
-
-
-def _read(run: Run) -> Candidate | None:
     try:
         made = read(run.folder / FIRST).provenance.training
     except (OSError, ValueError, RecursionError, WeightsError):

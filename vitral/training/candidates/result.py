@@ -59,18 +59,18 @@ class RunResult:
         return table(f"Run {self.run.folder}", self._facts(), below=curve(losses, "training loss by step"))
 
     def _facts(self) -> list[tuple[str, str]]:
-        steps, folder = f"{self.training.steps:,} steps in {self.seconds:.0f} s", str(self.classifier_folder)
         return [
             *(("Beware" if finding.failed else "Note", finding.sentence()) for finding in merged(self.diagnosis)),
             *(("Kept", line) for line in self.choice_lines()),
             ("Result", self.evaluation.sentence(self.split)),
-            ("Length", steps),
-            ("Classifier", folder),
+            ("Length", f"{self.training.steps:,} steps in {self.seconds:.0f} s"),
+            ("Classifier", str(self.classifier_folder)),
         ]
 
     def choice_lines(self) -> tuple[str, ...]:
         """Return what was tried and what of it was kept, in one sentence; nothing where there was no choice."""
-        return () if self.choice is None else (self.choice.sentence(self.run.data.task.headline),)
+        task = self.run.data.task
+        return () if self.choice is None else (self.choice.sentence(task.headline),)
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""
@@ -81,13 +81,15 @@ class RunResult:
 
     def __repr__(self) -> str:
         """Return what came out in three lines; `to_json` gives the figures."""
-        done = f"{self.run.kind} on {self.run.data.name}, {self.training.steps:,} steps, {self.seconds:.0f} s"
+        run, data = self.run, self.run.data
+        done = f"{run.kind} on {data.name}, {self.training.steps:,} steps, {self.seconds:.0f} s"
         return f"RunResult: {done}\n{self.evaluation.sentence(self.split)}\nclassifier in {self.classifier_folder}"
 
     @property
     def split(self) -> str:
         """The split that `evaluation` is of."""
-        return self.run.data.scored_split()
+        data = self.run.data
+        return data.scored_split()
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON values."""

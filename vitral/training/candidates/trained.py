@@ -37,6 +37,7 @@ from vitral.training.records.attempts import (
     note_outcome,
     read_outcome,
     read_record,
+    recipe_steps,
     write_record,
 )
 from vitral.training.records.logs import METRICS_FILE, read_metrics
@@ -199,10 +200,9 @@ class _Attempts:
 
         A length that an earlier command gave it, and that it failed at, is none.
         """
-        folder = self.folders[attempt.name]
-        path, planned = folder / RECIPE_FILE, attempt.recipe.steps or 0
-        longer = path.is_file() and planned > (load_recipe(path).steps or 0)
-        more = self.more_time or longer
+        folder, planned = self.folders[attempt.name], attempt.recipe.steps or 0
+        before = recipe_steps(folder)
+        more = self.more_time or (before is not None and planned > before)
         return planned > self.records[attempt.name].reached and more and not read_outcome(folder)
 
     def _left_alone(self, pending: Sequence[Attempt]) -> list[str]:

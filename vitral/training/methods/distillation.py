@@ -15,15 +15,7 @@ from vitral.objectives.distillation import agreement, hard_loss, soft_loss
 from vitral.tasks.task import Task
 from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised
-from vitral.training.methods.teachers import (
-    Taught,
-    Teacher,
-    announce,
-    check_one_class,
-    columns,
-    select_columns,
-    with_answers,
-)
+from vitral.training.methods.teachers import Taught, check_one_class, with_answers
 from vitral.training.methods.views import Part
 from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
@@ -75,9 +67,7 @@ class Distillation(Taught, Supervised):
                 "With a weight of 1 the class token's head of a distilled network would learn nothing. Set method.weight below "
                 "1, or take a network without a distillation token."
             )
-        self.teacher = Teacher(self.settings.teacher, network, self.context)
-        self.columns = columns(self.teacher.classifier, self.context.class_names, self.settings.teacher)
-        announce(self.teacher, self.columns, self.context)
+        self.take_teacher(self.settings.teacher)
 
     @classmethod
     def labelled(cls, recipe: Recipe, data: DataSet, listener: Listener) -> DataSet:
@@ -88,7 +78,7 @@ class Distillation(Taught, Supervised):
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean loss, the accuracy, and the share of images on which student and teacher agree."""
         outputs: Outputs = call(part.images, part.of_batch)
-        taught = select_columns(self.teacher.logits(part.images), self.columns)
+        taught = self.teacher.logits(part.images)
         answers = outputs.logits if outputs.distillation_logits is None else outputs.distillation_logits
         weight = self.settings.weight
         loss = weight * self.loss_of_answers(answers, taught)
@@ -96,8 +86,8 @@ class Distillation(Taught, Supervised):
             loss = loss + (1 - weight) * self.loss_of(outputs.logits, part.targets)
         if outputs.auxiliary:
             loss = loss + balance_loss(outputs.auxiliary)
-        right = self.task.right(outputs.logits.detach(), part.targets).float().mean()
-        return loss, {"accuracy": right, "agreement": agreement(answers.detach(), taught)}
+        accuracy = self.accuracy(outputs.logits, part.targets)
+        return loss, {"accuracy": accuracy, "agreement": agreement(answers.detach(), taught)}
 
     def loss_of_answers(self, student: Tensor, teacher: Tensor) -> Tensor:
         """Return the loss of the teacher's answers."""

@@ -19,12 +19,9 @@ from vitral.training.methods.self_supervised import SelfSupervised
 from vitral.training.methods.teachers import (
     Taught,
     Teacher,
-    announce,
     check_one_class,
     check_one_head,
-    columns,
     patch_width,
-    select_columns,
     with_answers,
 )
 from vitral.training.methods.views import Part
@@ -66,18 +63,17 @@ class FeatureDistillation(Taught, SelfSupervised):
         super().__init__(network, recipe, task, context)
         self.settings = cast(FeatureDistillationSettings, recipe.method)
         check_one_head(network)
-        self.teacher = Teacher(self.settings.teacher, network, self.context)
-        self.columns = None
+        self.teacher = teacher = Teacher(self.settings.teacher, network, self.context)
         if self.settings.answers:
-            check_one_class(task)
-            check_one_class(self.teacher.classifier.task)
-            self.columns = columns(self.teacher.classifier, self.context.class_names, self.settings.teacher)
-        announce(self.teacher, self.columns, self.context)
+            for learned in (task, teacher.classifier.task):
+                check_one_class(learned)
+            teacher.match()
+        teacher.announce()
         self.module = FeatureStudent(
             network,
             patch_width(network),
-            teacher_pooled=self.teacher.network.num_features,
-            teacher_patches=patch_width(self.teacher.network),
+            teacher_pooled=teacher.network.num_features,
+            teacher_patches=patch_width(teacher.network),
             seed=derive(recipe.seed, "feature distillation"),
         )
 
@@ -100,9 +96,8 @@ class FeatureDistillation(Taught, SelfSupervised):
         loss = self.settings.features * (angle + distance)
         figures = {"angle": angle, "distance": distance}
         if self.settings.answers:
-            taught = select_columns(answers, self.columns)
-            loss = loss + self.settings.answers * soft_loss(logits, taught, self.settings.temperature)
-            figures["agreement"] = agreement(logits.detach(), taught)
+            loss = loss + self.settings.answers * soft_loss(logits, answers, self.settings.temperature)
+            figures["agreement"] = agreement(logits.detach(), answers)
         if auxiliary:
             loss = loss + balance_loss(auxiliary)
         return loss, figures

@@ -126,7 +126,8 @@ class MetaPseudoLabels(Supervised):
             raise ModelError(
                 "Meta Pseudo Labels has an update of its own, into which SAM does not fit; leave sam_rho out."
             )
-        self.module = StudentAndTeacher(network, copy.deepcopy(network))
+        self.student, self.teacher = network, copy.deepcopy(network)
+        self.module = StudentAndTeacher(self.student, self.teacher)
         self.updates, self.average_progress = torch.zeros((), dtype=torch.int64), torch.zeros(())
         self._remembered: list[Remembered] = []
 
@@ -145,7 +146,7 @@ class MetaPseudoLabels(Supervised):
 
     def optimizers(self) -> list[Optimizer]:
         """Return an optimizer for each network."""
-        settings, (student, teacher) = self.recipe.optimizer, (self.module.student, self.module.teacher)
+        settings, student, teacher = self.recipe.optimizer, self.student, self.teacher
         self.student_optimizer = build_optimizer(student, student, settings)
         self.teacher_optimizer = build_optimizer(teacher, teacher, settings)
         self._scales = [group["scale"] for group in self.student_optimizer.param_groups]
@@ -155,7 +156,7 @@ class MetaPseudoLabels(Supervised):
 
     def apart(self) -> list[nn.Parameter]:
         """Return the teacher's parameters."""
-        return list(self.module.teacher.parameters())
+        return list(self.teacher.parameters())
 
     @property
     def waits(self) -> bool:
@@ -189,8 +190,8 @@ class MetaPseudoLabels(Supervised):
         for group, scale in zip(self.student_optimizer.param_groups, self._scales, strict=True):
             group["scale"] = 0.0 if self.waits else scale  # without a rate nothing moves, not even by weight decay
         figures = {
-            "accuracy": self.task.right(own.detach(), part.targets).float().mean(),
-            "teacher_accuracy": self.task.right(labelled.detach(), part.targets).float().mean(),
+            "accuracy": self.accuracy(own, part.targets),
+            "teacher_accuracy": self.accuracy(labelled, part.targets),
             "agreement": agreement(unlabelled.detach(), varied.detach()),
         }
         # A teacher that gives no finite numbers spoils the update, which is then skipped and counted.
@@ -200,7 +201,7 @@ class MetaPseudoLabels(Supervised):
     def _taught(self, labelled: Images, weak: Images, strong: Images) -> tuple[Logits, Logits, Logits]:
         """Return the teacher's logits of labelled images and of both views of the unlabelled images, by a single pass."""
         images = torch.cat([labelled, weak, strong])
-        logits = self.module.teacher.outputs(images).logits
+        logits = self.teacher.outputs(images).logits
         first = len(labelled) + len(weak)
         return logits[: len(labelled)], logits[len(labelled) : first], logits[first:]
 
@@ -216,15 +217,15 @@ class MetaPseudoLabels(Supervised):
     def after_step(self, step: int) -> None:
         """Let the teacher learn from the effect of the student's update."""
         progress = torch.zeros(()) if self.waits else self._progress()
-        teacher, shares = list(self.module.teacher.parameters()), self._shares()
-        for remembered, share in zip(self._remembered, shares, strict=True):
+        teacher, settings = self.apart(), self.recipe.optimizer
+        for remembered, share in zip(self._remembered, self._shares(), strict=True):
             feedback = feedback_loss(remembered.strong, remembered.drawn, progress.to(remembered.strong.device))
             (share * (feedback + remembered.own)).backward()  # type: ignore[no-untyped-call]
         self._remembered.clear()
         gradients = [parameter.grad for parameter in teacher if parameter.grad is not None]
         for gradient in gradients:
             gradient.copy_(distributed.total(gradient) / distributed.world())
-        norm = clip_by_global_norm(teacher, self.recipe.optimizer.clip_norm)
+        norm = clip_by_global_norm(teacher, settings.clip_norm)
         if bool(torch.isfinite(norm)):
             self.teacher_optimizer.step()
         self.updates += 1
@@ -239,7 +240,7 @@ class MetaPseudoLabels(Supervised):
         gained = torch.zeros(())
         for remembered, share in zip(self._remembered, self._shares(), strict=True):
             with autocast(remembered.images.device, self.recipe.precision):
-                now = self.module.student.outputs(remembered.images, remembered.part).logits
+                now = self.student.outputs(remembered.images, remembered.part).logits
             after = functional.cross_entropy(now.float(), remembered.targets)
             gained += share * (remembered.before - after).cpu()
         gained = distributed.total(gained) / distributed.world()

@@ -23,15 +23,7 @@ from vitral.tasks.task import Task
 from vitral.tasks.unlabelled import UNLABELLED
 from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised
-from vitral.training.methods.teachers import (
-    Taught,
-    Teacher,
-    announce,
-    check_one_class,
-    check_one_head,
-    columns,
-    select_columns,
-)
+from vitral.training.methods.teachers import Taught, check_one_class, check_one_head, columns, select_columns
 from vitral.training.methods.views import ExtraSource, Part, View
 from vitral.training.optimization.precision import training_device
 from vitral.training.settings.methods import MethodSettings
@@ -96,9 +88,7 @@ class NoisyStudent(Taught, Supervised):
         check_one_class(task)
         check_one_head(network)
         self.module = LabelledAndNot(network)
-        self.teacher = Teacher(self.settings.teacher, network, self.context)
-        self.columns = columns(self.teacher.classifier, self.context.class_names, self.settings.teacher)
-        announce(self.teacher, self.columns, self.context)
+        self.take_teacher(self.settings.teacher)
 
     @classmethod
     def sources(cls, recipe: Recipe) -> dict[str, ExtraSource]:
@@ -143,12 +133,12 @@ class NoisyStudent(Taught, Supervised):
         """Return the loss, the accuracy on labelled images, and the share of the others on which student and teacher agree."""
         others = part.extra[SOURCE]
         whole, varied = others.views
-        taught = select_columns(self.teacher.logits(whole.images), self.columns)
+        taught = self.teacher.logits(whole.images)
         labelled, unlabelled = call(part.images, part.of_batch, varied.images, others.of_batch)
         loss = self.loss_of(labelled.logits, part.targets)
         loss = loss + self.settings.ratio * soft_cross_entropy(unlabelled.logits, taught)
         for outputs in (labelled, unlabelled):
             if outputs.auxiliary:
                 loss = loss + balance_loss(outputs.auxiliary)
-        right = self.task.right(labelled.logits.detach(), part.targets).float().mean()
-        return loss, {"accuracy": right, "agreement": agreement(unlabelled.logits.detach(), taught)}
+        accuracy = self.accuracy(labelled.logits, part.targets)
+        return loss, {"accuracy": accuracy, "agreement": agreement(unlabelled.logits.detach(), taught)}

@@ -10,27 +10,12 @@ from torch import Tensor
 from vitral.data.label_tree import levels, read_tree
 from vitral.errors import ModelError
 from vitral.models.model import Model
-from vitral.objectives.semantic_softmax import (
-    Level,
-    SemanticHead,
-    class_shares,
-    level_weights,
-    semantic_distillation,
-)
+from vitral.objectives.semantic_softmax import Level, SemanticHead, class_shares, level_weights, semantic_distillation
 from vitral.seeds import derive
 from vitral.tasks.task import Task
 from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised
-from vitral.training.methods.teachers import (
-    Taught,
-    Teacher,
-    announce,
-    check_no_experts,
-    check_one_class,
-    check_one_head,
-    columns,
-    select_columns,
-)
+from vitral.training.methods.teachers import Taught, check_no_experts, check_one_class, check_one_head
 from vitral.training.methods.views import Part
 from vitral.training.optimization.state import Held
 from vitral.training.settings.methods import MethodSettings
@@ -61,7 +46,9 @@ class SemanticSoftmax(Taught, Supervised):
 
     Raises:
         DataError: The tree cannot be read, or lacks a class.
-        ModelError: The classes have no names, an image may have several, or the network has two heads.
+        ModelError: The classes have no names, an image may have several, the network has two heads, or the teacher knows other
+            classes.
+        WeightsError: There is no such teacher.
     """
 
     Settings = SemanticSoftmaxSettings
@@ -88,19 +75,8 @@ class SemanticSoftmax(Taught, Supervised):
         ]
         self.taught_levels = [level for level in self.levels if bool((level.labels < len(names)).all())]
         if self.settings.teacher is not None:
-            self._take(self.settings.teacher, names)
-
-    def _take(self, source: str, names: tuple[str, ...]) -> None:
-        """Load the teacher.
-
-        Raises:
-            WeightsError: There is no such teacher.
-            ModelError: The teacher does not know the classes, or every level has labels that are no classes.
-        """
-        self.teacher = Teacher(source, self.network, self.context)
-        self.columns = columns(self.teacher.classifier, names, source)
-        announce(self.teacher, self.columns, self.context)
-        if not self.taught_levels:
+            self.take_teacher(self.settings.teacher)
+        if self.settings.teacher is not None and not self.taught_levels:
             raise ModelError(
                 "Every level of the tree has labels that are no classes, so a teacher cannot answer; leave the teacher out."
             )
@@ -110,16 +86,15 @@ class SemanticSoftmax(Taught, Supervised):
         logits = call(part.images, part.of_batch)
         classes = self.network.num_classes
         shares = class_shares(part.targets, classes)
-        smoothing = self.recipe.regularization.label_smoothing
+        smoothing = self.smoothing
         loss = torch.stack([level.weight * level.loss(logits, shares, smoothing) for level in self.levels]).sum()
         if self.settings.teacher is not None:
-            taught = select_columns(self.teacher.logits(part.images), self.columns)
+            taught = self.teacher.logits(part.images)
             losses = [semantic_distillation(level, logits, taught) for level in self.taught_levels]
             loss = loss + self.settings.distillation * torch.stack(losses).sum()
         counts = [level.right(logits.detach(), shares) for level in self.levels]
         right, valid = (torch.stack(values).sum() for values in zip(*counts, strict=True))
-        accuracy = self.task.right(logits.detach()[:, :classes], part.targets).float().mean()
-        return loss, {"accuracy": accuracy, "semantic_accuracy": right / valid}
+        return loss, {"accuracy": self.accuracy(logits[:, :classes], part.targets), "semantic_accuracy": right / valid}
 
     def state_dict(self) -> Mapping[str, Held]:
         """Return the teacher's fingerprint, if there is a teacher."""

@@ -44,6 +44,8 @@ class Supervised(Method):
     def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
         super().__init__(network, recipe, task, context)
         self.module = TrainingOutputs(network)
+        settings = recipe.regularization
+        self.smoothing = settings.label_smoothing
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean loss, and the accuracy by the task's rule."""
@@ -53,12 +55,15 @@ class Supervised(Method):
             loss = (loss + self.loss_of(outputs.distillation_logits, part.targets)) / 2
         if outputs.auxiliary:
             loss = loss + balance_loss(outputs.auxiliary)
-        right = self.task.right(outputs.logits.detach(), part.targets).float().mean()
-        return loss, {"accuracy": right}
+        return loss, {"accuracy": self.accuracy(outputs.logits, part.targets)}
+
+    def accuracy(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
+        """Return the share of right answers by the task's rule."""
+        return self.task.right(logits.detach(), targets).float().mean()
 
     def loss_of(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
         """Return the loss of a head."""
-        objective, smoothing = self.recipe.objective, self.recipe.regularization.label_smoothing
+        objective, smoothing = self.recipe.objective, self.smoothing
         if objective.name == OWN_LOSS:
             return self.task.loss(logits, targets, label_smoothing=smoothing)
         if objective.name == "sigmoid":

@@ -41,10 +41,11 @@ class Teacher:
     Args:
         source: The teacher, as `load` takes it.
         student: The network that learns from the teacher.
-        context: The student's normalisation, and the listener.
+        context: The student's normalisation and classes, and the listener.
 
     Attributes:
         classifier: The teacher.
+        columns: The columns of its logits that are the student's classes, see `columns`; None for all of them.
 
     Raises:
         WeightsError: There is no such classifier.
@@ -52,18 +53,34 @@ class Teacher:
     """
 
     def __init__(self, source: str, student: Model, context: Context) -> None:
-        self.source = source
+        self.source, self.context = source, context
         self.classifier = load(source, tuned=False, listener=context.listener)
         self.network: Model = self.classifier.model
+        self.columns: Tensor | None = None
         self.digest = torch.tensor(list(bytes.fromhex(fingerprint(self.classifier))), dtype=torch.uint8)
         like = next(student.parameters())
         self.network.to(like.device).eval().requires_grad_(requires_grad=False)
         assert context.normalize is not None, "a student that sees images has a normalisation"
         scale, shift = _affine(context.normalize, like)
-        teacher_scale, teacher_shift = _affine(self.classifier.preprocessing.normalize, like)
+        own = self.classifier.preprocessing
+        teacher_scale, teacher_shift = _affine(own.normalize, like)
         # From the student's values to the teacher's: both are affine in the pixels.
         self._scale = teacher_scale / scale
         self._shift = teacher_shift - shift * self._scale
+
+    def match(self) -> None:
+        """Let the answers be those for the student's classes, in the student's order.
+
+        Raises:
+            ModelError: The teacher does not know one of them.
+        """
+        self.columns = columns(self.classifier, self.context.class_names, self.source)
+
+    def announce(self) -> None:
+        """Report the teacher, and how its classes were matched."""
+        predictor, classes = self.classifier.predictor, len(self.classifier.class_names)
+        matched = "" if self.columns is None else f", of which {len(self.columns)} are matched by name"
+        self.context.listener(Message(f"Teacher: {predictor.describe()}, {classes} classes{matched}."))
 
     def images(self, images: Images) -> Images:
         """Return the student's input as the teacher's."""
@@ -76,9 +93,9 @@ class Teacher:
 
     @torch.no_grad()
     def logits(self, images: Images) -> Logits:
-        """Return the teacher's logits of the student's input."""
+        """Return the teacher's logits of the student's input, in the student's classes if they are matched."""
         with evaluating(self.network):
-            return self.network(self.images(images))
+            return select_columns(self.network(self.images(images)), self.columns)
 
     @torch.no_grad()
     def everything(self, images: Images) -> tuple[Logits, Features, Maps]:
@@ -88,14 +105,11 @@ class Teacher:
             encoded = self.network.encode(seen)
             features = self.network.pool(encoded)
             two_heads = getattr(self.network.config, "distilled", False)
-            return self.network(seen) if two_heads else self.network.head(features), features, encoded.maps
+            logits = self.network(seen) if two_heads else self.network.head(features)
+            return select_columns(logits, self.columns), features, encoded.maps
 
     def check_same(self, digest: Tensor) -> None:
-        """Refuse a teacher that differs from the one with which the run began.
-
-        Raises:
-            TrainingError: The teacher differs.
-        """
+        """Refuse, by a `TrainingError`, a teacher that differs from the one with which the run began."""
         if not torch.equal(digest.cpu(), self.digest):
             began = bytes(digest.cpu().tolist()).hex()[:SHOWN]
             raise TrainingError(
@@ -108,6 +122,17 @@ class Taught(Method):
     """A method with a teacher, which must stay the same throughout a run."""
 
     teacher: Teacher
+
+    def take_teacher(self, source: str) -> None:
+        """Load the teacher, match its classes with the student's, and report both.
+
+        Raises:
+            WeightsError: There is no such teacher.
+            ModelError: It does not know one of the classes.
+        """
+        self.teacher = Teacher(source, self.network, self.context)
+        self.teacher.match()
+        self.teacher.announce()
 
     def state_dict(self) -> Mapping[str, Held]:
         """Return the teacher's fingerprint."""
@@ -126,31 +151,19 @@ class Taught(Method):
 
 
 def check_one_class(task: Task) -> None:
-    """Refuse a task whose images may have several classes, because softmax answers are of one class.
-
-    Raises:
-        ModelError: An image may have several classes.
-    """
+    """Refuse, by a `ModelError`, a task whose images may have several classes, because softmax answers are of one class."""
     if not task.exclusive:
         raise ModelError(f"Distillation needs images of one class each. These images {task.labelled}.")
 
 
 def check_no_experts(network: Model) -> None:
-    """Refuse a network with experts, because nothing would spread its tokens over them.
-
-    Raises:
-        ModelError: The network has experts.
-    """
+    """Refuse, by a `ModelError`, a network with experts, because nothing would spread its tokens over them."""
     if getattr(network.config, "experts", None) is not None:
         raise ModelError("This method has no loss that spreads tokens over experts; take a network without them.")
 
 
 def check_one_head(network: Model) -> None:
-    """Refuse a network with a distillation token, because its second head would learn nothing.
-
-    Raises:
-        ModelError: The network has a distillation token.
-    """
+    """Refuse, by a `ModelError`, a network with a distillation token, because its second head would learn nothing."""
     if getattr(network.config, "distilled", False):
         raise ModelError(
             "The second head of a distilled network would learn nothing; take a network without a distillation token."
@@ -201,17 +214,9 @@ def select_columns(logits: Float[Tensor, "batch known"], which: Tensor | None) -
 def patch_width(network: Model) -> int:
     """Return the width of a network's patches, or of its last feature maps."""
     like = next(network.parameters())
+    image = torch.zeros(1, 3, *network.image_size, device=like.device, dtype=like.dtype)
     with evaluating(network):
-        return network.encode(torch.zeros(1, 3, *network.image_size, device=like.device, dtype=like.dtype)).maps.shape[
-            1
-        ]
-
-
-def announce(teacher: Teacher, which: Tensor | None, context: Context) -> None:
-    """Report the teacher, and how its classes were matched."""
-    classes = len(teacher.classifier.class_names)
-    matched = "" if which is None else f", of which {len(which)} are matched by name"
-    context.listener(Message(f"Teacher: {teacher.classifier.predictor.describe()}, {classes} classes{matched}."))
+        return network.encode(image).maps.shape[1]
 
 
 def with_answers(data: DataSet, teacher: str, listener: Listener) -> DataSet:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitral.training.optimization.per_parameter import PerParameterOptimizer
+from vitral.training.optimization.per_parameter import AdamLike, PerParameterOptimizer
 from vitral.training.optimization.state import local_parts
 
 
@@ -45,36 +45,14 @@ class HalfMomentumSGD(PerParameterOptimizer):
         weight.add_(change, alpha=-group["lr"])
 
 
-class HalfMomentumAdamW(PerParameterOptimizer):
-    """AdamW with bias correction, decay apart from the gradient, and its second moment in float32.
+class HalfMomentumAdamW(AdamLike):
+    """AdamW with bias correction, decay apart from the gradient, and its second moment in float32."""
 
-    Args:
-        params: The parameters, or groups of them.
-        lr: The learning rate.
-        betas: The decays of the first and second moment.
-        eps: The number added to the root of the second moment.
-        weight_decay: The weight decay of groups without their own; it is multiplied by the learning rate.
-    """
-
-    def __init__(
-        self,
-        params: Any,  # noqa: ANN401  # torch's own type is as wide
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+    first_moment = torch.bfloat16
 
     def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        if not state:
-            state["step"] = torch.zeros(())
-            state["exp_avg"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] += 1
-        step = state["step"].item()
+        step, (beta1, beta2) = self._counted(parameter, state), group["betas"]
         weight, gradient, first, second = local_parts([parameter, gradient, state["exp_avg"], state["exp_avg_sq"]])
-        beta1, beta2 = group["betas"]
         moment = first.float().lerp_(gradient, 1 - beta1)
         first.copy_(moment)
         second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)

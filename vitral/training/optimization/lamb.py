@@ -5,38 +5,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitral.training.optimization.per_parameter import PerParameterOptimizer
+from vitral.training.optimization.per_parameter import AdamLike
 
 
-class Lamb(PerParameterOptimizer):
+class Lamb(AdamLike):
     """LAMB, with bias correction and decoupled weight decay inside the adapted update, as in the implementation DeiT III used.
 
-    Args:
-        params: The parameters, or groups of them.
-        lr: The learning rate.
-        betas: The decays of the first and second moment.
-        eps: The number added to the root of the second moment.
-        weight_decay: The weight decay of groups without their own. A group without decay takes plain Adam steps.
+    A group without decay takes plain Adam steps.
     """
 
-    def __init__(
-        self,
-        params: Any,  # noqa: ANN401  # torch's own type is as wide
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-
     def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
-        if not state:
-            state["step"] = torch.zeros(())
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        beta1, beta2 = group["betas"]
-        state["step"] += 1
-        step = state["step"].item()
+        step, (beta1, beta2) = self._counted(parameter, state), group["betas"]
         state["exp_avg"].lerp_(gradient, 1 - beta1)
         state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         root = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt_().add_(group["eps"])

@@ -89,24 +89,19 @@ def is_over(folder: Path) -> bool:
     record, state = read_record(folder), newest_state(folder / CHECKPOINTS)
     if record is None or state is None:  # checkpoints may be deleted once they have served
         return record is not None
-    return record.reached == state.step >= state.total_steps and not _is_lengthened(folder, state)
-
-
-def _is_lengthened(folder: Path, state: State) -> bool:
-    """Tell whether an attempt was given another length after its newest checkpoint."""
-    path = folder / RECIPE_FILE
-    if state.recipe_steps is None or not path.is_file():
+    if not record.reached == state.step >= state.total_steps:
         return False
-    return (load_recipe(path).steps or 0) > state.recipe_steps
+    return state.recipe_steps is None or (recipe_steps(folder) or 0) <= state.recipe_steps
+
+
+def recipe_steps(folder: Path) -> int | None:
+    """Return the length of the attempt in a folder by its recipe; None where it has none yet."""
+    path = folder / RECIPE_FILE
+    return load_recipe(path).steps if path.is_file() else None
 
 
 def free_checkpoints(folder: Path, *, newest: bool) -> None:
-    """Delete the checkpoints in the folder of an attempt that is finished.
-
-    Args:
-        folder: The attempt's folder.
-        newest: Whether the newest one stays, from which it continues if it gets more time.
-    """
+    """Delete the checkpoints of an attempt that is finished; `newest` keeps the newest one, from which it may continue."""
     parent = folder / CHECKPOINTS
     for path in checkpoints(parent)[: -1 if newest else None]:  # the newest last: it says how far the attempt is
         shutil.rmtree(path, ignore_errors=True)
@@ -119,8 +114,9 @@ def free_checkpoints(folder: Path, *, newest: bool) -> None:
 
 def states(folder: Path, plan: Plan | None) -> list[State]:
     """Return where each attempt of the run in a folder stands that saved itself."""
-    attempts = () if plan is None else plan.attempts
-    found = (_state(attempt_folder(folder, plan, attempt)) for attempt in attempts if plan is not None)
+    if plan is None:
+        return []
+    found = (_state(attempt_folder(folder, plan, attempt)) for attempt in plan.attempts)
     return [state for state in found if state is not None]
 
 
@@ -129,9 +125,8 @@ def _state(folder: Path) -> State | None:
     state, record = newest_state(folder / CHECKPOINTS), read_record(folder)
     if state is not None or record is None:
         return state
-    path = folder / RECIPE_FILE
-    steps = load_recipe(path).steps if path.is_file() else None
-    return State(record.reached, total_steps=record.reached, seconds=record.seconds, recipe_steps=steps)
+    steps = record.reached
+    return State(steps, total_steps=steps, seconds=record.seconds, recipe_steps=recipe_steps(folder))
 
 
 def trained_seconds(folder: Path, plan: Plan | None) -> float:

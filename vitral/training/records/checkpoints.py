@@ -182,7 +182,7 @@ def save_checkpoint(
     path = folder / f"step-{state.step:08d}"
     if peers is not None and distributed.rank() > 0:
         partial = distributed.gather("", peers)[0]
-        _agree(_write_tensors(Path(partial), pieces), peers)
+        distributed.gather(_write_tensors(Path(partial), pieces), peers)
         return path
     if os.path.lexists(path) and not path.is_dir():  # no checkpoint, whatever put it there
         with storage_errors(path):
@@ -191,7 +191,7 @@ def save_checkpoint(
         if peers is not None:
             distributed.gather(str(partial_folder), peers)
         written = _write_tensors(partial_folder, pieces)
-        files, parts = _merge(_agree(written, peers) if peers is not None else [written])
+        files, parts = _merge(distributed.gather(written, peers) if peers is not None else [written])
         description = {"version": FORMAT_VERSION, **asdict(state), "files": files, "parts": parts}
         write_through(partial_folder / STATE, json.dumps(description, indent=1).encode())
     _prune(folder, state, keep, archive_steps)
@@ -226,10 +226,6 @@ def _filled(pieces: Mapping[str, Piece]) -> Iterator[list[str]]:
         names.append(name)
         size += piece.tensor.nbytes
     yield names
-
-
-def _agree(written: Written, peers: dist.ProcessGroup) -> list[Written]:
-    return distributed.gather(written, peers)
 
 
 def _merge(written: list[Written]) -> tuple[dict[str, str], dict[str, list[tuple[str, int]]]]:
@@ -271,12 +267,7 @@ def newest_state(folder: Path) -> State | None:
 
 
 def _state(description: dict[str, Any]) -> State:
-    """Return the state that a checkpoint's description holds.
-
-    Raises:
-        ValueError: an entry is of the wrong type.
-        KeyError: one is missing.
-    """
+    """Return the state that a checkpoint's description holds; ValueError or KeyError if that is damaged."""
     hints = get_type_hints(State)
     values = {name: description[name] for name in hints if name in description}
     if wrong := next((name for name, value in values.items() if not fits(hints[name], value)), None):

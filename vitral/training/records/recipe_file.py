@@ -17,38 +17,25 @@ EXACT = (
 NOT_EXACT = "# Run again, it does not give the same weights: "
 
 
-def _recipe_before(folder: Path, recipe: Recipe) -> Recipe | None:
-    """Return the recipe that the run in a folder began with; None if it has none yet.
-
-    Raises:
-        TrainingError: it is another one.
-    """
-    path = folder / RECIPE_FILE
-    if not path.is_file():
-        return None
-    before = load_recipe(path)
-    if key := first_difference(recipe, before):
-        raise TrainingError(f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}.")
-    return before
-
-
 def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, resume: bool) -> bool:
     """Write a run's recipe, once it is known to be that of the run in the folder; return whether its length is another.
 
     Raises:
         TrainingError: the folder holds a run and `resume` is false, or the recipe is not that of the run.
     """
-    if not resume and (folder / RECIPE_FILE).is_file():
+    path = folder / RECIPE_FILE
+    if not resume and path.is_file():
         raise TrainingError(
             f"'{folder}' already holds a run; continue it by {argument('resume', True)}, "
             f"or choose another {argument('out')}."
         )
-    before = _recipe_before(folder, recipe)
-    longer = before is not None and recipe.steps != before.steps
+    before = load_recipe(path) if path.is_file() else recipe
+    if key := first_difference(recipe, before):
+        raise TrainingError(f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}.")
     distributed.barrier()  # nobody reads what the main process is about to write
     if torchrun.is_main():
         write_recipe(folder, recipe, remarks)
-    return longer
+    return recipe.steps != before.steps
 
 
 def write_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = ()) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from vitral import distributed, torchrun
 from vitral.described import read_kept
 from vitral.evaluation.baselines import Baselines, Fitted, score_baselines
-from vitral.events import Listener, Message
+from vitral.events import Message
 from vitral.files import write_file
 from vitral.training.clock import BASELINES_SECONDS, BASELINES_SHARE
 from vitral.training.optimization.precision import autocast, training_device
@@ -15,27 +15,26 @@ from vitral.training.records.run_folder import BASELINES_FILE
 from vitral.training.session import Run
 
 
-def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) -> Baselines | None:
+def run_baselines(run: Run, fitted: Fitted | None) -> Baselines | None:
     """Return the scores of simple classifiers; None if they are off, do not fit the data or take too long.
 
     Args:
         run: The run.
-        listener: The listener for their sentence.
         fitted: The training images' features, if they are known already.
     """
+    task, listener = run.data.task, run.listener
     # Neighbours' votes and the closed form need a single label.
-    if not run.request.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
+    if not run.request.baselines or not task.exclusive or run.data.scored_split() == "train":
         return None
     path = run.folder / BASELINES_FILE
     if run.request.resume and (stored := distributed.broadcast(read_kept(Baselines, path))) is not None:
         return stored
     budget = run.clock.seconds
     seconds = max(BASELINES_SHARE * run.cost.seconds, BASELINES_SECONDS) if budget is None else BASELINES_SHARE * budget
-    trained = run.plan.origin == "weights"
     baselines = score_baselines(
         run.classifier,
         run.data,
-        network=trained,
+        network=run.plan.origin == "weights",
         context=partial(autocast, training_device(), run.recipe.precision),
         seconds=seconds,
         fitted=fitted,
