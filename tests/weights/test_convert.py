@@ -23,7 +23,7 @@ from vitral.errors import StorageError, WeightsError
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 from vitral.models.families import build
 from vitral.weights.dialect import Stored
-from vitral.weights.names.transformers import preprocessing
+from vitral.weights.names.transformers import usage
 from vitral.weights.save import write_weights
 
 
@@ -259,8 +259,9 @@ class TestNeighbours:
         self, settings: dict[str, Any], resize: str, fraction: float, size: int
     ) -> None:
         stored = Stored("source", "model.safetensors", {}, preprocessor=settings)
-        read, notes = preprocessing(stored, ORIGINAL)
-        assert (read.resize, read.crop_fraction, read.image_size, notes) == (resize, fraction, (size, size), ())
+        found = usage(stored, ORIGINAL)
+        read = found.preprocessing
+        assert (read.resize, read.crop_fraction, read.image_size, found.notes) == (resize, fraction, (size, size), ())
 
     def test_numbered_labels_are_not_names_and_repeated_ones_are_told_apart(self, folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())

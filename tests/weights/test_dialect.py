@@ -14,6 +14,7 @@ from vitral.weights.dialect import (
     NO_HEAD,
     Reading,
     Stored,
+    Usage,
     broken,
     cannot_hold,
     described,
@@ -40,12 +41,15 @@ def test_numbers_in_names_are_counted_once_each() -> None:
     assert stored.count(r"blocks\.(\d+)\.") == 2
     assert stored.count(r"(?:more\.)?blocks\.(\d+)") == 3
     assert stored.count(r"stages\.(\d+)") == 0
+    assert stored.stages(r"blocks\.{}\.(\w)") == (2,)
+    assert stored.stages(r"blocks\.{}\.(\w)", first=11) == (1,)
 
 
 def test_a_file_with_a_head_is_read_with_all_its_rules() -> None:
-    found = reading(CONFIG, RULES, PHOTOS, head=True, class_names=("ape", "bee"), notes=("a note",))
+    stored = Stored("file", "file.npz", {"b": (2, 192)})
+    found = reading(stored, CONFIG, RULES, Usage(PHOTOS, ("ape", "bee"), ("a note",)))
     assert found == Reading(CONFIG, RULES, PHOTOS, ("ape", "bee"), (), ("a note",))
-    assert reading(CONFIG, RULES, PHOTOS, head=True) == Reading(CONFIG, RULES, PHOTOS, None, (), ())
+    assert reading(stored, CONFIG, RULES, Usage(PHOTOS)) == Reading(CONFIG, RULES, PHOTOS, None, (), ())
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,8 @@ def test_a_file_with_a_head_is_read_with_all_its_rules() -> None:
     ],
 )
 def test_without_a_head_its_rules_are_left_out_and_a_note_says_so(config: object, absent: tuple[str, ...]) -> None:
-    found = reading(config, RULES, PHOTOS, head=False, class_names=("ape",), notes=("a note",))  # type: ignore[arg-type]
+    stored = Stored("file", "file.npz", {"a": (192,), "c": (2,)})
+    found = reading(stored, config, RULES, Usage(PHOTOS, ("ape",), ("a note",)))  # type: ignore[arg-type]
     assert found.rules == RULES[:1]
     assert sorted(found.absent) == sorted(absent)
     assert found.notes == ("a note", NO_HEAD)

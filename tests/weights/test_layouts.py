@@ -133,3 +133,19 @@ def test_names_are_rewritten_one_pattern_after_the_other() -> None:
         Rule(("head.bias",), ("head.bias",), layouts.SAME),
     ]
     assert renamed(["a"], []) == [Rule(("a",), ("a",), layouts.SAME)]
+
+
+def test_names_in_braces_are_joined_and_names_that_meet_are_split() -> None:
+    names, own = ["qkv.weight", "key.weight", "value.weight", "key.bias", "value.bias", "norm"], random(6, 2)
+    special = Rule(("norm",), ("a", "b"), layouts.FOLDED_TOKEN)
+    found = renamed(names, [("qkv", "{q,k,v}_proj"), ("key|value", "kv")], special=[special])
+    assert [(rule.ours, rule.theirs) for rule in found[:3]] == [
+        (("qkv.weight",), ("q_proj.weight", "k_proj.weight", "v_proj.weight")),
+        (("key.weight", "value.weight"), ("kv.weight",)),
+        (("key.bias", "value.bias"), ("kv.bias",)),
+    ]
+    assert found[3:] == [special]
+    torch.testing.assert_close(goes_round(found[0].layout, list(own.chunk(3)))[0], own)
+    assert [len(part) for part in goes_round(found[1].layout, [own])] == [3, 3]
+    (rule,) = renamed(["qkv.bias"], [("qkv.bias", "{q,v}_bias")], lambda _: layouts.TRANSPOSED)
+    assert (rule.theirs, rule.layout) == (("q_bias", "v_bias"), layouts.TRANSPOSED)

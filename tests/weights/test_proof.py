@@ -21,7 +21,7 @@ from vitral.models.families import build, family
 from vitral.models.model import Model, ModelConfig
 from vitral.models.stem import StemConfig
 from vitral.weights import proof, recognize
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, our_names, reading
 from vitral.weights.layouts import Rule, renamed
 from vitral.weights.proof import formats_of
 from vitral.weights.published import PUBLISHED
@@ -252,7 +252,7 @@ def test_a_format_is_one_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         size, _ = stored.image(stored.shapes["toy.position.embedding"][1] - 1, (8, 8), token=False)
         depth, classes = stored.count(r"toy[.]encoder[.](\d+)[.]"), stored.shapes["toy.head.bias"][0]
         config = dataclasses.replace(VIT, image_size=size, depth=depth, num_classes=classes)
-        return reading(config, rules(config), PHOTOS, head=True)
+        return reading(stored, config, rules(config), Usage(PHOTOS))
 
     def rules(config: ModelConfig) -> list[Rule]:
         return renamed(our_names(config), [("^", "toy.")])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vitral.errors import VitralError, WeightsError
@@ -53,6 +54,22 @@ class Stored:
         """Return how many distinct values the group of `pattern` has over all names: blocks, stages, units."""
         return len({match[1] for name in self.shapes if (match := re.match(pattern, name))})
 
+    def stages(self, pattern: str, first: int = 0) -> tuple[int, ...]:
+        """Return `count` for each stage from the first on, whose number takes the place of {} in the pattern."""
+        counts: list[int] = []
+        while units := self.count(pattern.format(first + len(counts))):
+            counts.append(units)
+        return tuple(counts)
+
+    def classes(self, head: str, axis: int = 0) -> int:
+        """Return how many classes the head's weight is of; 1,000 where there is none."""
+        return self.shapes[head][axis] if head in self.shapes else 1000
+
+    def patches(self, weight: str) -> tuple[int, tuple[int, int]]:
+        """Return the width of a token, and height and width of a patch, from the weight that projects patches."""
+        dim, _, height, width = self.shapes[weight]
+        return dim, (height, width)
+
     def image(self, rows: int, patch: tuple[int, int], *, token: bool) -> tuple[tuple[int, int], bool]:
         """Return the size of the images that a position table is of, and whether the class token has a row in it.
 
@@ -73,6 +90,21 @@ class Stored:
             side = side if token and side**2 == rows - 1 else square_side(rows)
             grid = (side, side)
         return (grid[0] * patch[0], grid[1] * patch[1]), rows > grid[0] * grid[1]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a network's source uses it, as far as its names do not say.
+
+    Attributes:
+        preprocessing: The source's preprocessing of images.
+        class_names: The class names in order, where the source has them.
+        notes: what a user should know, one line each.
+    """
+
+    preprocessing: Preprocessing
+    class_names: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,24 +165,22 @@ class Dialect:
     describe: Callable[[Any], dict[str, Any]] | None = None
 
 
+def having(*names: str) -> Callable[[Stored], bool]:
+    """Return what tells whether a file has tensors of all these names."""
+    return lambda stored: stored.shapes.keys() >= set(names)
+
+
 NO_HEAD = "The file has no head: its predictions mean nothing until it is fine-tuned."
 
 
-def reading(
-    config: ModelConfig,
-    rules: Sequence[Rule],
-    preprocessing: Preprocessing,
-    *,
-    head: bool,
-    class_names: tuple[str, ...] | None = None,
-    notes: tuple[str, ...] = (),
-) -> Reading:
+def reading(stored: Stored, config: ModelConfig, rules: Sequence[Rule], usage: Usage) -> Reading:
     """Return a file's content; without a head its rules are left out, and a note says what that means."""
-    if head:
-        return Reading(config, rules, preprocessing, class_names, (), notes)
+    head = [name for rule in rules if rule.ours[:1] == ("head.weight",) for name in rule.theirs]
+    if head and head[0] in stored.shapes:
+        return Reading(config, rules, usage.preprocessing, usage.class_names, (), usage.notes)
     absent = tuple(name for name in our_names(config) if name.startswith(HEADS))
     backbone = [rule for rule in rules if not "".join(rule.ours[:1]).startswith(HEADS)]
-    return Reading(config, backbone, preprocessing, class_names, absent, (*notes, NO_HEAD))
+    return Reading(config, backbone, usage.preprocessing, usage.class_names, absent, (*usage.notes, NO_HEAD))
 
 
 def our_names(config: ModelConfig) -> list[str]:
@@ -208,6 +238,18 @@ def headless(dialect: str, what: str) -> Rule:
         return []
 
     return Rule(("head.weight", "head.bias"), (), Layout(list, write))
+
+
+def keyless(dialect: str, what: str) -> Layout:
+    """Return the layout of a format with biases of query and value, whose key has none: it refuses to write any."""
+
+    def write(ours: Tensors) -> Tensors:
+        query, key, value = ours[0].chunk(3)
+        if has_values(key):
+            raise cannot_hold(dialect, what)
+        return [query.contiguous(), value.contiguous()]
+
+    return Layout(lambda theirs: [torch.cat([theirs[0], torch.zeros_like(theirs[0]), theirs[1]])], write)
 
 
 def broken(stored: Stored, error: Exception) -> WeightsError:

@@ -127,18 +127,44 @@ def written(rules: Iterable[Rule], ours: Mapping[str, Tensor]) -> dict[str, Tens
 Renames = Sequence[tuple[str, str]]
 
 
-def renamed(names: Iterable[str], renames: Renames, layouts: Callable[[str], Layout] = lambda _: SAME) -> list[Rule]:
+def renamed(
+    names: Iterable[str],
+    renames: Renames,
+    layouts: Callable[[str], Layout] = lambda _: SAME,
+    special: Sequence[Rule] = (),
+) -> list[Rule]:
     """Return a rule for each of our names; theirs follow from regular expressions, applied in order.
+
+    A name of theirs with braces, "{q,k,v}_proj.weight", stands for several, of which ours is joined; and several of ours
+    that come to the same name are what it is split into.
 
     Args:
         names: ours.
         renames: pattern and replacement.
-        layouts: the layout of each of ours.
+        layouts: the layout of each of ours, where that is another one.
+        special: rules of their own, in place of those for the names of ours in them.
     """
-    table = []
+    apart = {ours for rule in special for ours in rule.ours}
+    grouped: dict[str, list[str]] = {}
     for ours in names:
         theirs = ours
         for pattern, replacement in renames:
             theirs = re.sub(pattern, replacement, theirs)
-        table.append(rule(ours, theirs, layouts(ours)))
-    return table
+        if ours not in apart:
+            grouped.setdefault(theirs, []).append(ours)
+    table = [_rule(tuple(ours), _spelt_out(theirs), layouts(ours[0])) for theirs, ours in grouped.items()]
+    return [*table, *special]
+
+
+def _spelt_out(name: str) -> tuple[str, ...]:
+    before, brace, rest = name.partition("{")
+    parts, _, after = rest.partition("}")
+    return tuple(f"{before}{part}{after}" for part in parts.split(",")) if brace else (name,)
+
+
+def _rule(ours: tuple[str, ...], theirs: tuple[str, ...], layout: Layout) -> Rule:
+    if layout is SAME and len(theirs) > 1:
+        layout = joined(len(theirs))
+    elif layout is SAME and len(ours) > 1:
+        layout = split(len(ours))
+    return Rule(ours, theirs, layout)

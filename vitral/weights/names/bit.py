@@ -6,11 +6,9 @@ from typing import Any
 
 from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.bit import EXPANSION, WIDTH, BiTConfig
-from vitral.weights.containers import Shape
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
 from vitral.weights.layouts import CONVOLUTION, DENSE_KERNEL, POINTWISE, SAME, Layout, Renames, Rule, renamed
-from vitral.weights.names import transformers
-from vitral.weights.names.timm import timm_classes, timm_preprocessing
+from vitral.weights.names import timm, transformers
 
 # Pixels, for the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
 FINE_TUNED_SIZE = 480
@@ -25,6 +23,7 @@ TIMM_IMAGES = dataclasses.replace(
 )
 TRANSFORMERS_IMAGES = dataclasses.replace(TIMM_IMAGES, resampler="torch")
 
+ORIGINAL_ROOT = "resnet/root_block/standardized_conv2d/kernel"
 PARTS = {"1": "a", "2": "b", "3": "c"}
 TORCH: Renames = (
     (r"^stages\.(\d+)\.(\d+)\.", r"stages.\1.blocks.\2."),
@@ -50,7 +49,7 @@ def _original_name(name: str) -> str:
     if name.startswith("head."):
         return "resnet/head/conv2d/" + ("kernel" if kind == "gamma" else "bias")
     if name == "root.weight":
-        return "resnet/root_block/standardized_conv2d/kernel"
+        return ORIGINAL_ROOT
     match = re.match(r"stages\.(\d+)\.(\d+)\.(norm|conv|projection)([123]?)\.", name)
     if match is None:
         return f"resnet/group_norm/{kind}"
@@ -69,22 +68,16 @@ def _original_layout(name: str) -> Layout:
 
 def read_original(stored: Stored) -> Reading:
     """Read one of the published files."""
-    shapes = stored.shapes
-    head = "resnet/head/conv2d/kernel" in shapes
-    units = [stored.count(rf"resnet/block{stage}/(unit\d+)/") for stage in range(1, _blocks(stored) + 1)]
+    stages = range(1, stored.count(r"resnet/(block\d+)/") + 1)
     size = FINE_TUNED_SIZE if "ILSVRC2012" in stored.file_name else 224
     config = BiTConfig(
         image_size=(size, size),
-        stages=tuple(units),
-        width_factor=shapes["resnet/root_block/standardized_conv2d/kernel"][3] // WIDTH,
-        num_classes=shapes["resnet/head/conv2d/kernel"][3] if head else 1000,
+        stages=tuple(stored.count(rf"resnet/block{stage}/(unit\d+)/") for stage in stages),
+        width_factor=stored.shapes[ORIGINAL_ROOT][3] // WIDTH,
+        num_classes=stored.classes("resnet/head/conv2d/kernel", 3),
     )
     note = f"The file does not say the size of its images; assumed: {size} pixels."
-    return reading(config, original_rules(config), ORIGINAL_PREPROCESSING, head=head, notes=(note,))
-
-
-def _blocks(stored: Stored) -> int:
-    return stored.count(r"resnet/(block\d+)/")
+    return reading(stored, config, original_rules(config), Usage(ORIGINAL_PREPROCESSING, notes=(note,)))
 
 
 def timm_rules(config: BiTConfig) -> list[Rule]:
@@ -94,13 +87,9 @@ def timm_rules(config: BiTConfig) -> list[Rule]:
 
 def read_timm(stored: Stored) -> Reading:
     """Read a timm file."""
-    config = _torch_config(
-        stored, "stem.conv.weight", r"stages\.{}\.blocks\.(\d+)\.", stored.shapes.get("head.fc.weight")
-    )
-    prepared, notes = timm_preprocessing(stored, TIMM_IMAGES)
-    head = "head.fc.weight" in stored.shapes
-    config = dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS)
-    return reading(config, timm_rules(config), prepared, head=head, class_names=timm_classes(stored), notes=notes)
+    usage = timm.usage(stored, TIMM_IMAGES)
+    config = _torch_config(stored, usage, "stem.conv.weight", r"stages\.{}\.blocks\.(\d+)\.", "head.fc.weight")
+    return reading(stored, config, timm_rules(config), usage)
 
 
 def transformers_rules(config: BiTConfig) -> list[Rule]:
@@ -115,27 +104,20 @@ def read_transformers(stored: Stored) -> Reading:
         raise ValueError("its Bit differs from BiT (layer_type, global_padding)")
     if settings.get("embedding_dynamic_padding") or settings.get("num_groups", 32) != 32:
         raise ValueError("its Bit differs from BiT (embedding_dynamic_padding, num_groups)")
-    pattern = r"bit\.encoder\.stages\.{}\.layers\.(\d+)\."
-    head = "classifier.1.weight" in stored.shapes
-    config = _torch_config(stored, "bit.embedder.convolution.weight", pattern, stored.shapes.get("classifier.1.weight"))
-    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_IMAGES)
-    config = dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS)
-    return reading(
-        config,
-        transformers_rules(config),
-        prepared,
-        head=head,
-        class_names=transformers.class_names(stored),
-        notes=notes,
+    usage = transformers.usage(stored, TRANSFORMERS_IMAGES)
+    units = r"bit\.encoder\.stages\.{}\.layers\.(\d+)\."
+    config = _torch_config(stored, usage, "bit.embedder.convolution.weight", units, "classifier.1.weight")
+    return reading(stored, config, transformers_rules(config), usage)
+
+
+def _torch_config(stored: Stored, usage: Usage, root: str, units: str, head: str) -> BiTConfig:
+    return BiTConfig(
+        image_size=usage.preprocessing.image_size,
+        stages=stored.stages(units),
+        width_factor=stored.shapes[root][0] // WIDTH,
+        num_classes=stored.classes(head),
+        weight_eps=TORCH_EPS,
     )
-
-
-def _torch_config(stored: Stored, root: str, pattern: str, head: Shape | None) -> BiTConfig:
-    stages: list[int] = []
-    while units := stored.count(pattern.format(len(stages))):
-        stages.append(units)
-    width_factor = stored.shapes[root][0] // WIDTH
-    return BiTConfig(stages=tuple(stages), width_factor=width_factor, num_classes=head[0] if head else 1000)
 
 
 def describe(config: BiTConfig) -> dict[str, Any]:
@@ -155,15 +137,7 @@ def describe(config: BiTConfig) -> dict[str, Any]:
 
 EXTERNAL = ("image_size", "weight_eps")
 DIALECTS = (
-    Dialect(
-        "original",
-        "bit",
-        lambda stored: "resnet/root_block/standardized_conv2d/kernel" in stored.shapes,
-        read_original,
-        original_rules,
-        EXTERNAL,
-        numpy=True,
-    ),
+    Dialect("original", "bit", having(ORIGINAL_ROOT), read_original, original_rules, EXTERNAL, numpy=True),
     Dialect(
         "timm",
         "bit",
@@ -178,7 +152,7 @@ DIALECTS = (
     Dialect(
         "transformers",
         "bit",
-        lambda stored: "bit.embedder.convolution.weight" in stored.shapes,
+        having("bit.embedder.convolution.weight"),
         read_transformers,
         transformers_rules,
         EXTERNAL,

@@ -5,6 +5,7 @@ network's head: its outputs are no classes. SigLIP's own files are big_vision's 
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +13,19 @@ import torch
 
 from vitral.images.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, headless, our_names, reading, square_side
-from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, joined, renamed, split, zeros
+from vitral.weights.dialect import (
+    Dialect,
+    Reading,
+    Stored,
+    Usage,
+    cannot_hold,
+    having,
+    headless,
+    our_names,
+    reading,
+    square_side,
+)
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.vit_torch import CLIP_EPS, heads_of_width
 
@@ -35,6 +47,7 @@ OPEN_CLIP_TEXT = (
 )
 TEXT = ("text_model.", "text_projection", "logit_scale", "logit_bias")
 # The class token and the positions are stored as a vector and a table, without a dimension for the batch.
+HEAD = ("head.weight", "head.bias")
 LAYOUTS = {
     "class_token": Layout(lambda theirs: [theirs[0][None, None]], lambda ours: [ours[0][0, 0]]),
     "position.embedding": Layout(lambda theirs: [theirs[0][None]], lambda ours: [ours[0][0]]),
@@ -82,19 +95,20 @@ OPEN_CLIP: Renames = (
 )
 
 
+def _layout(name: str) -> Layout:
+    return LAYOUTS.get(name, SAME)
+
+
 def _open_clip_table(config: ViTConfig) -> list[Rule]:
-    names = [name for name in our_names(config) if not name.startswith("head.")]
-    rules = renamed(names, OPEN_CLIP, lambda name: LAYOUTS.get(name, SAME))
-    return [*rules, Rule(("head.weight", "head.bias"), ("visual.proj",), _projection("original", transposed=True))]
+    head = Rule(HEAD, ("visual.proj",), _projection("original", transposed=True))
+    return renamed(our_names(config), OPEN_CLIP, _layout, [head])
 
 
 def read_open_clip(stored: Stored) -> Reading:
     """Read one of OpenCLIP's own files."""
     shapes = stored.shapes
-    dim, _, patch_height, patch_width = shapes["visual.conv1.weight"]
-    patch = (patch_height, patch_width)
+    dim, patch = stored.patches("visual.conv1.weight")
     size, _ = stored.image(shapes["visual.positional_embedding"][0] - 1, patch, token=False)
-    head = "visual.proj" in shapes
     config = ViTConfig(
         image_size=size,
         patch_size=patch,
@@ -102,7 +116,7 @@ def read_open_clip(stored: Stored) -> Reading:
         depth=stored.count(r"visual[.]transformer[.]resblocks[.](\d+)[.]"),
         mlp_dim=shapes["visual.transformer.resblocks.0.mlp.c_fc.weight"][0],
         num_heads=heads_of_width(dim),
-        num_classes=shapes["visual.proj"][1] if head else 1000,
+        num_classes=stored.classes("visual.proj", 1),
         gelu="exact",
         norm_eps=CLIP_EPS,
         norm_before=True,
@@ -112,7 +126,7 @@ def read_open_clip(stored: Stored) -> Reading:
     )
     rules = [*_open_clip_table(config), *_ignored(stored, *OPEN_CLIP_TEXT)]
     images = dataclasses.replace(CLIP_IMAGES, resampler="pillow")
-    return _say_projection(reading(config, rules, images, head=head, notes=(GELU_NOTE,)))
+    return _say_projection(reading(stored, config, rules, Usage(images, notes=(GELU_NOTE,))))
 
 
 def _names(base: str) -> Renames:
@@ -127,29 +141,20 @@ def _names(base: str) -> Renames:
         (r"^encoder\.(\d+)\.([am])", rf"{base}encoder.layers.\1.\2"),  # attention and mlp
         (r"^map_head\.norm\.", f"{base}head.layernorm."),
         (r"^map_head\.attention\.out\.", f"{base}head.attention.out_proj."),
+        (r"^map_head\.attention\.(?:query|key|value)\.", f"{base}head.attention.in_proj_"),
         (r"^map_head\.", f"{base}head."),
+        (r"\.attention\.qkv\.", ".self_attn.{q,k,v}_proj."),
         (r"\.attention\.out\.", ".self_attn.out_proj."),
     )
 
 
 def _transformers_table(config: ViTConfig, base: str) -> list[Rule]:
-    mixed = (".attention.qkv.", ".attention.query.", ".attention.key.", ".attention.value.")
-    names = [name for name in our_names(config) if not any(part in name for part in mixed)]
-    rules = renamed(names, _names(base), lambda name: LAYOUTS.get(name, SAME))
-    for kind in ("weight", "bias"):
-        for index in range(config.depth):
-            theirs = tuple(f"{base}encoder.layers.{index}.self_attn.{part}_proj.{kind}" for part in "qkv")
-            rules.append(Rule((f"encoder.{index}.attention.qkv.{kind}",), theirs, joined(3)))
-        if config.pooling == "map":
-            ours = tuple(f"map_head.attention.{part}.{kind}" for part in ("query", "key", "value"))
-            rules.append(Rule(ours, (f"{base}head.attention.in_proj_{kind}",), split(3)))
-    if config.pooling == "gap":
-        return rules
-    rules = [rule for rule in rules if not rule.theirs[0].startswith("classifier.")]
-    head = ("head.weight", "head.bias")
+    special = []
     if config.norm_before:
-        return [*rules, Rule(head, ("visual_projection.weight",), _projection("transformers", transposed=False))]
-    return [*rules, headless("transformers", "a head after SigLIP's attention pooling")]
+        special = [Rule(HEAD, ("visual_projection.weight",), _projection("transformers", transposed=False))]
+    elif config.pooling != "gap":
+        special = [headless("transformers", "a head after SigLIP's attention pooling")]
+    return renamed(our_names(config), _names(base), _layout, special)
 
 
 def read_transformers(stored: Stored) -> Reading:
@@ -159,23 +164,23 @@ def read_transformers(stored: Stored) -> Reading:
     settings = stored.config.get("vision_config", stored.config)
     settings = settings if isinstance(settings, Mapping) else {}
     clip, classifier = f"{base}pre_layrnorm.weight" in shapes, "classifier.weight" in shapes
-    patch = shapes[f"{base}embeddings.patch_embedding.weight"]
-    if len(patch) == 2:
+    projection = f"{base}embeddings.patch_embedding.weight"
+    if len(shapes[projection]) == 2:
         raise ValueError("its patches come in rows of pixels, SigLIP 2's NaFlex; those of a fixed resolution are known")
     if clip and classifier:
         raise ValueError("its classifier reads CLIP's patches before the last norm, which is another architecture")
     head = "classifier.weight" if classifier else "visual_projection.weight"
-    dim, _, patch_height, patch_width = patch
+    dim, patch = stored.patches(projection)
     side = square_side(shapes[f"{base}embeddings.position_embedding.weight"][0] - clip)
     heads = 16 if dim == GIANT_OPT and not clip else heads_of_width(dim)
     config = ViTConfig(
-        image_size=(side * patch_height, side * patch_width),
-        patch_size=(patch_height, patch_width),
+        image_size=(side * patch[0], side * patch[1]),
+        patch_size=patch,
         dim=dim,
-        depth=stored.count(rf"{base.replace('.', '[.]')}encoder[.]layers[.](\d+)[.]"),
+        depth=stored.count(rf"{re.escape(base)}encoder\.layers\.(\d+)\."),
         mlp_dim=shapes[f"{base}encoder.layers.0.mlp.fc1.weight"][0],
         num_heads=int(settings.get("num_attention_heads") or heads),
-        num_classes=shapes[head][0] if head in shapes else 1000,
+        num_classes=stored.classes(head),
         pooling="token" if clip else "gap" if classifier else "map",
         gelu=transformers.gelu_of({"hidden_act": "quick_gelu" if clip else "gelu_pytorch_tanh", **settings}),
         norm_eps=float(settings.get("layer_norm_eps", CLIP_EPS if clip else 1e-6)),
@@ -186,9 +191,8 @@ def read_transformers(stored: Stored) -> Reading:
     )
     rules = [*_transformers_table(config, base), *_ignored(stored, *TEXT, f"{base}embeddings.position_ids")]
     rules += _ignored(stored, f"{base}head.") if classifier else []
-    prepared, notes = transformers.preprocessing(stored, CLIP_IMAGES if clip else SIGLIP_IMAGES)
-    names = transformers.class_names(stored) if classifier else None
-    content = reading(config, rules, prepared, head=head in shapes, class_names=names, notes=notes)
+    usage = transformers.usage(stored, CLIP_IMAGES if clip else SIGLIP_IMAGES)
+    content = reading(stored, config, rules, usage if classifier else dataclasses.replace(usage, class_names=None))
     return _say_projection(content) if clip else content
 
 
@@ -225,7 +229,7 @@ DIALECTS = (
     Dialect(
         "original",
         "vit",
-        lambda stored: {"visual.conv1.weight", "visual.ln_pre.weight"} <= stored.shapes.keys(),
+        having("visual.conv1.weight", "visual.ln_pre.weight"),
         read_open_clip,
         _open_clip_table,
         ("num_heads", "gelu", "norm_eps"),

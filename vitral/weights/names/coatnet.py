@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from vitral.models.coatnet import CoAtNetConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, having, our_names, reading
 from vitral.weights.layouts import POINTWISE, SAME, Layout, Renames, Rule, renamed
-from vitral.weights.names.timm import CROP_BICUBIC, timm_classes, timm_preprocessing
+from vitral.weights.names import timm
 
 HEAD_DIM = 32  # in timm, at every size
-IMAGES = dataclasses.replace(CROP_BICUBIC, crop_fraction=0.95)
+IMAGES = dataclasses.replace(timm.CROP_BICUBIC, crop_fraction=0.95)
 
 RENAMES: Renames = (
     (r"^stem1\.", "stem.conv1."),
@@ -96,7 +96,6 @@ def read(stored: Stored) -> Reading:
     )
     last = shapes[f"stages.{stages[-1]}.blocks.0.attn.rel_pos.relative_position_bias_table"][0]
     side = 2 ** (len(dims) + 1) * ((math.isqrt(last) + 1) // 2)
-    head = "head.fc.weight" in shapes
     config = CoAtNetConfig(
         image_size=(side, side),
         stem_dim=shapes["stem.conv1.weight"][0],
@@ -104,27 +103,12 @@ def read(stored: Stored) -> Reading:
         depths=tuple(stored.count(rf"stages\.{stage}\.blocks\.(\d+)\.") for stage in stages),
         dims=dims,
         head_dim=HEAD_DIM,
-        num_classes=shapes["head.fc.weight"][0] if head else 1000,
+        num_classes=stored.classes("head.fc.weight"),
         representation_size=shapes.get("head.pre_logits.fc.weight", (None,))[0],
         convention="timm",
     )
-    prepared, notes = timm_preprocessing(stored, IMAGES)
-    return reading(
-        config,
-        rules(config),
-        dataclasses.replace(prepared, image_size=config.image_size),
-        head=head,
-        class_names=timm_classes(stored),
-        notes=notes,
-    )
+    return reading(stored, config, rules(config), timm.usage(stored, IMAGES))
 
 
-DIALECTS = (
-    Dialect(
-        "timm",
-        "coatnet",
-        lambda stored: {"stem.conv1.weight", "stages.0.blocks.0.conv1_1x1.weight"} <= stored.shapes.keys(),
-        read,
-        rules,
-    ),
-)
+MATCHES = having("stem.conv1.weight", "stages.0.blocks.0.conv1_1x1.weight")
+DIALECTS = (Dialect("timm", "coatnet", MATCHES, read, rules),)

@@ -5,7 +5,7 @@ from typing import Any
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.cvt import EMBEDDINGS, KEY_STRIDE, MLP_RATIO, CvTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names import transformers
 
@@ -75,7 +75,8 @@ def read_original(stored: Stored) -> Reading:
         image_size=(size, size),
     )
     whole = {"resize": "squash", "crop_fraction": 1.0} if size == 384 else {}
-    return _reading(stored, config, original_rules(config), dataclasses.replace(ORIGINAL_IMAGES, **whole), ())  # type: ignore[arg-type]
+    images = dataclasses.replace(ORIGINAL_IMAGES, **whole)  # type: ignore[arg-type]
+    return reading(stored, config, original_rules(config), Usage(images, transformers.class_names(stored)))
 
 
 def read_transformers(stored: Stored) -> Reading:
@@ -83,14 +84,14 @@ def read_transformers(stored: Stored) -> Reading:
     embedding = "cvt.encoder.stages.{}.embedding.convolution_embeddings.projection.weight"
     config = _config(stored, embedding, r"cvt\.encoder\.stages\.{}\.layers\.(\d+)\.", "classifier.weight")
     heads = stored.config.get("num_heads")
-    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_IMAGES)
+    usage = transformers.usage(stored, TRANSFORMERS_IMAGES)
     config = dataclasses.replace(
         config,
         gelu="exact",
-        image_size=prepared.image_size,
+        image_size=usage.preprocessing.image_size,
         num_heads=tuple(heads) if heads else config.num_heads,
     )
-    return _reading(stored, config, transformers_rules(config), prepared, notes)
+    return reading(stored, config, transformers_rules(config), usage)
 
 
 def _config(stored: Stored, embedding: str, blocks: str, head: str) -> CvTConfig:
@@ -99,15 +100,8 @@ def _config(stored: Stored, embedding: str, blocks: str, head: str) -> CvTConfig
         dims=dims,  # type: ignore[arg-type]
         depths=tuple(stored.count(blocks.format(stage)) for stage in STAGES),  # type: ignore[arg-type]
         num_heads=tuple(max(1, dim // HEAD_DIM) for dim in dims),  # type: ignore[arg-type]
-        num_classes=stored.shapes[head][0] if head in stored.shapes else 1000,
+        num_classes=stored.classes(head),
     )
-
-
-def _reading(
-    stored: Stored, config: CvTConfig, rules: list[Rule], prepared: Preprocessing, notes: tuple[str, ...]
-) -> Reading:
-    head = any(name in stored.shapes for name in ("head.weight", "classifier.weight"))
-    return reading(config, rules, prepared, head=head, class_names=transformers.class_names(stored), notes=notes)
 
 
 def describe(config: CvTConfig) -> dict[str, Any]:
@@ -137,7 +131,7 @@ DIALECTS = (
     Dialect(
         "original",
         "cvt",
-        lambda stored: "stage0.patch_embed.proj.weight" in stored.shapes,
+        having("stage0.patch_embed.proj.weight"),
         read_original,
         original_rules,
         ("num_heads", "image_size"),
@@ -145,7 +139,7 @@ DIALECTS = (
     Dialect(
         "transformers",
         "cvt",
-        lambda stored: "cvt.encoder.stages.0.embedding.convolution_embeddings.projection.weight" in stored.shapes,
+        having("cvt.encoder.stages.0.embedding.convolution_embeddings.projection.weight"),
         read_transformers,
         transformers_rules,
         ("image_size",),

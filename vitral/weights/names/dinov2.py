@@ -4,18 +4,18 @@ timm's files have the names of its other Vision Transformers (vit_torch.py). Eac
 """
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.nn import functional
 
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
-from vitral.weights.layouts import FOLDED_TOKEN, Layout, Renames, Rule, joined, renamed, zeros
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
+from vitral.weights.layouts import FOLDED_TOKEN, Layout, Renames, Rule, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.timm import DEIT
 from vitral.weights.names.vit_torch import DINOV2_LAYER_SCALE, heads_of_width, table, torch_config
-from vitral.weights.names.vit_transformers import PARTS
 
 USED_SIZE = (224, 224)  # at which DINOv2 is evaluated (dinov2/data/transforms.py); its positions are of 518 pixels
 TORCH_IMAGES = dataclasses.replace(DEIT, resize="crop")
@@ -26,20 +26,16 @@ OWN: Renames = (
     (r"\.mlp\.fc1\.", ".mlp.w12."),
     (r"\.mlp\.fc2\.", ".mlp.w3."),
 )
-FOLDED = ("class_token", "position.embedding")
+
+
+def _folded(*theirs: str) -> Rule:
+    return Rule(("class_token", "position.embedding"), theirs, FOLDED_TOKEN)
 
 
 def _own_table(config: ViTConfig) -> list[Rule]:
-    renames = OWN if config.mlp == "swiglu" else OWN[:1]
-    rules = [*table(config, renames), Rule((), ("mask_token",), zeros(1, config.dim))]
-    return _folded(rules, ("cls_token", "pos_embed")) if config.registers else rules
-
-
-def _folded(rules: list[Rule], theirs: tuple[str, str]) -> list[Rule]:
-    return [
-        *(rule for rule in rules if rule.ours[:1] not in [(name,) for name in FOLDED]),
-        Rule(FOLDED, theirs, FOLDED_TOKEN),
-    ]
+    special = [Rule((), ("mask_token",), zeros(1, config.dim))]
+    special += [_folded("cls_token", "pos_embed")] if config.registers else []
+    return table(config, OWN if config.mlp == "swiglu" else OWN[:1], special)
 
 
 def read_own(stored: Stored) -> Reading:
@@ -57,14 +53,19 @@ def read_own(stored: Stored) -> Reading:
         position_resize="bicubic-antialias" if registers else "bicubic-dinov2",
         initialization="deit",
     )
-    content = reading(config, _own_table(config), TORCH_IMAGES, head="head.weight" in shapes)
+    content = reading(stored, config, _own_table(config), Usage(TORCH_IMAGES))
     return dataclasses.replace(content, image_size=USED_SIZE)
 
 
-def _transformers_names(base: str, *, in_memory: bool, gated: bool) -> Renames:
-    attention = "attention.o_proj" if in_memory else "attention.output.dense"
-    gates = ((r"\.mlp\.fc1\.", ".mlp.weights_in."), (r"\.mlp\.fc2\.", ".mlp.weights_out.")) if gated else ()
-    return (
+def _transformers_table(
+    config: ViTConfig, base: str, *, in_memory: bool = False, special: Sequence[Rule] = ()
+) -> list[Rule]:
+    if in_memory:
+        mixed, out, gates, last = "{q,k,v}_proj", "o_proj", "{gate_proj,up_proj}", "down_proj"
+    else:
+        mixed, out, gates, last = "attention.{query,key,value}", "output.dense", "weights_in", "weights_out"
+    gated = ((r"\.mlp\.fc1\.", f".mlp.{gates}."), (r"\.mlp\.fc2\.", f".mlp.{last}."))
+    names: Renames = (
         (r"^patch_embedding\.", f"{base}embeddings.patch_embeddings.projection."),
         (r"^class_token$", f"{base}embeddings.cls_token"),
         (r"^registers$", f"{base}embeddings.register_tokens"),
@@ -72,31 +73,14 @@ def _transformers_names(base: str, *, in_memory: bool, gated: bool) -> Renames:
         (r"^norm\.", f"{base}layernorm."),
         (r"^head\.", "classifier."),
         (r"^encoder\.", f"{base}encoder.layer."),
-        (r"\.attention\.out\.", f".{attention}."),
+        (r"\.attention\.qkv\.", f".attention.{mixed}."),
+        (r"\.attention\.out\.", f".attention.{out}."),
         (r"\.scale([12])\.scale$", r".layer_scale\1.lambda1"),
-        *gates,
-        *(((r"\.weights_out\.", ".down_proj."),) if in_memory else ()),
+        *(gated if config.mlp == "swiglu" else ()),
     )
-
-
-def _transformers_table(config: ViTConfig, base: str, *, in_memory: bool = False) -> list[Rule]:
-    renames = _transformers_names(base, in_memory=in_memory, gated=config.mlp == "swiglu")
-    layer = f"{base}encoder.layer"
-    packed = in_memory and config.mlp == "swiglu"
-    named = [name for name in our_names(config) if ".qkv." not in name and not (packed and ".mlp.fc1." in name)]
-    rules = renamed(named, renames)
-    for index in range(config.depth):
-        for kind in ("weight", "bias"):
-            if kind == "weight" or config.qkv_bias:
-                stems = [f"{part[0]}_proj" if in_memory else f"attention.{part}" for part in PARTS]
-                theirs = tuple(f"{layer}.{index}.attention.{stem}.{kind}" for stem in stems)
-                rules.append(Rule((f"encoder.{index}.attention.qkv.{kind}",), theirs, joined(3)))
-            if packed:
-                theirs = tuple(f"{layer}.{index}.mlp.{part}.{kind}" for part in ("gate_proj", "up_proj"))
-                rules.append(Rule((f"encoder.{index}.mlp.fc1.{kind}",), theirs, joined(2)))
     if config.registers:
-        rules = _folded(rules, (f"{base}embeddings.cls_token", f"{base}embeddings.position_embeddings"))
-    return rules
+        special = [*special, _folded(f"{base}embeddings.cls_token", f"{base}embeddings.position_embeddings")]
+    return renamed(our_names(config), names, special=special)
 
 
 def read_transformers(stored: Stored) -> Reading:
@@ -105,24 +89,22 @@ def read_transformers(stored: Stored) -> Reading:
     base = next(base for base in BASES if f"{base}embeddings.cls_token" in shapes)
     layer = f"{base}encoder.layer"
     in_memory = f"{layer}.0.attention.q_proj.weight" in shapes
-    dim, _, patch_height, patch_width = shapes[f"{base}embeddings.patch_embeddings.projection.weight"]
-    patch = (patch_height, patch_width)
+    dim, patch = stored.patches(f"{base}embeddings.patch_embeddings.projection.weight")
     size, _ = stored.image(shapes[f"{base}embeddings.position_embeddings"][1], patch, token=True)
     registers = shapes.get(f"{base}embeddings.register_tokens", (1, 0))[1]
     last = {"down_proj", "weights_out"} & {name.split(".")[-2] for name in shapes}
     outer = f"{layer}.0.mlp.{last.pop() if last else 'fc2'}.weight"
     query = f"{layer}.0.attention.{'q_proj' if in_memory else 'attention.query'}.bias"
-    head = "classifier.weight" in shapes
     config = ViTConfig(
         image_size=size,
         patch_size=patch,
         dim=dim,
-        depth=stored.count(rf"{layer.replace('.', '[.]')}[.](\d+)[.]"),
+        depth=stored.count(rf"{re.escape(layer)}\.(\d+)\."),
         mlp_dim=shapes[outer][1],
         mlp="plain" if outer.endswith("fc2.weight") else "swiglu",
         num_heads=int(stored.config.get("num_attention_heads") or heads_of_width(dim)),
-        num_classes=shapes["classifier.weight"][0] if head else 1000,
-        pooling="token-gap" if head else "token",
+        num_classes=stored.classes("classifier.weight"),
+        pooling="token-gap" if "classifier.weight" in shapes else "token",
         gelu=transformers.gelu_of(stored.config),
         registers=registers,
         layer_scale=DINOV2_LAYER_SCALE,
@@ -132,21 +114,20 @@ def read_transformers(stored: Stored) -> Reading:
         position_resize="bicubic-antialias" if registers else "bicubic",
         initialization="deit",
     )
-    rules = _transformers_table(config, base, in_memory=in_memory)
     mask = f"{base}embeddings.mask_token"
-    rules += [Rule((), (mask,), zeros(1, dim))] if mask in shapes else []
-    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_IMAGES)
-    content = reading(config, rules, prepared, head=head, class_names=transformers.class_names(stored), notes=notes)
-    return dataclasses.replace(content, image_size=prepared.image_size)
+    special = [Rule((), (mask,), zeros(1, dim))] if mask in shapes else []
+    rules = _transformers_table(config, base, in_memory=in_memory, special=special)
+    usage = transformers.usage(stored, TRANSFORMERS_IMAGES)
+    content = reading(stored, config, rules, usage)
+    return dataclasses.replace(content, image_size=usage.preprocessing.image_size)
 
 
 def _transformers_rules(config: ViTConfig) -> list[Rule]:
     base = "dinov2_with_registers." if config.registers else "dinov2."
-    rules = _transformers_table(config, base)
+    special = [Rule((), (f"{base}embeddings.mask_token",), zeros(1, config.dim))]
     if config.pooling == "token":
-        rules = [rule for rule in rules if rule.ours != ("head.weight",)]
-        rules.append(Rule(("head.weight",), ("classifier.weight",), _class_token_alone(config.dim)))
-    return [*rules, Rule((), (f"{base}embeddings.mask_token",), zeros(1, config.dim))]
+        special.append(Rule(("head.weight",), ("classifier.weight",), _class_token_alone(config.dim)))
+    return _transformers_table(config, base, special=special)
 
 
 def _class_token_alone(dim: int) -> Layout:
@@ -180,17 +161,20 @@ def describe(config: ViTConfig) -> dict[str, Any]:
 BASES = ("dinov2.", "dinov2_with_registers.", "")
 
 
-def _own_matches(stored: Stored) -> bool:
-    return {"mask_token", "pos_embed", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.weight"} <= stored.shapes.keys()
-
-
 def _transformers_matches(stored: Stored) -> bool:
     parts = ("encoder.layer.0.layer_scale1.lambda1", "embeddings.position_embeddings")
     return any(all(f"{base}{part}" in stored.shapes for part in parts) for base in BASES)
 
 
 DIALECTS = (
-    Dialect("original", "vit", _own_matches, read_own, _own_table, ("num_heads", "norm_eps")),
+    Dialect(
+        "original",
+        "vit",
+        having("mask_token", "pos_embed", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.weight"),
+        read_own,
+        _own_table,
+        ("num_heads", "norm_eps"),
+    ),
     Dialect(
         "transformers",
         "vit",

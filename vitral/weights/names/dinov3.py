@@ -3,6 +3,8 @@
 Its own files keep the periods of its rotary positions rounded to bfloat16; here, as in the two libraries, they are computed.
 """
 
+import dataclasses
+import re
 from typing import Any
 
 import torch
@@ -10,10 +12,9 @@ import torch
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.rotary import DINOV3_BASE
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, headless, our_names, reading
-from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, joined, renamed, zeros
-from vitral.weights.names import transformers
-from vitral.weights.names.timm import timm_classes, timm_preprocessing
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, headless, keyless, our_names, reading
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, renamed, zeros
+from vitral.weights.names import timm, transformers
 
 EPS = 1e-5
 LAYER_SCALE = 1e-5
@@ -21,6 +22,7 @@ HEAD_DIM = 64  # channels of a head
 WIDE = 4096  # channels of the largest network's tokens, whose heads are wider
 WIDE_HEAD_DIM = 128
 OWN_IMAGES = Preprocessing(image_size=(256, 256), antialias=True, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+TIMM_IMAGES = dataclasses.replace(OWN_IMAGES, resize="crop", interpolation="bicubic", resampler="pillow")
 DEFAULT_SIZE = 224  # pixels, for a file without positions and without a config
 UNUSED = ("mask_token", "rope_embed.", "local_cls_norm.", "projectors.", "embeddings.mask_token")
 
@@ -40,32 +42,27 @@ def _masked() -> Layout:
     return Layout(read, write)
 
 
-def _without_key(format_name: str) -> Layout:
-    """Their biases of query and value; the key has none."""
-
-    def write(ours: Tensors) -> Tensors:
-        query, key, value = ours[0].chunk(3)
-        if has_values(key):
-            raise cannot_hold(format_name, "biases of DINOv3's keys, which fine-tuning has made; take 'original'")
-        return [query.contiguous(), value.contiguous()]
-
-    return Layout(lambda theirs: [torch.cat([theirs[0], torch.zeros_like(theirs[0]), theirs[1]])], write)
-
-
 OWN: Renames = (
     (r"^patch_embedding\.", "patch_embed.proj."),
     (r"^class_token$", "cls_token"),
     (r"^registers$", "storage_tokens"),
     (r"^encoder\.", "blocks."),
+    (r"\.attention\.qkv\.bias$", ".attn.qkv.{bias,bias_mask}"),
     (r"\.attention\.qkv\.", ".attn.qkv."),
     (r"\.attention\.out\.", ".attn.proj."),
     (r"\.scale([12])\.scale$", r".ls\1.gamma"),
 )
-TIMM: Renames = ((r"^storage_tokens$", "reg_token"), (r"\.ls([12])\.gamma$", r".gamma_\1"))
+TIMM: Renames = (
+    (r"^storage_tokens$", "reg_token"),
+    (r"\.ls([12])\.gamma$", r".gamma_\1"),
+    (r"\.qkv\.\{bias,bias_mask\}$", ".{q,v}_bias"),
+)
 TRANSFORMERS: Renames = (
     (r"^patch_embedding\.", "embeddings.patch_embeddings."),
     (r"^class_token$", "embeddings.cls_token"),
     (r"^registers$", "embeddings.register_tokens"),
+    (r"\.attention\.qkv\.bias$", ".attention.{q,v}_proj.bias"),
+    (r"\.attention\.qkv\.", ".attention.{q,k,v}_proj."),
     (r"\.attention\.out\.", ".attention.o_proj."),
     (r"\.scale([12])\.scale$", r".layer_scale\1.lambda1"),
 )
@@ -91,40 +88,12 @@ def table(config: ViTConfig, format_name: str, layer: str = "layer") -> list[Rul
         "timm": (*OWN, *TIMM),
         "transformers": (*TRANSFORMERS, (r"^encoder\.", f"{layer}.")),
     }[format_name]
-    apart = (".mlp.", ".attention.qkv.")
-    rules = renamed([name for name in our_names(config) if not any(part in name for part in apart)], names)
-    blocks = layer if format_name == "transformers" else "blocks"
-    for index in range(config.depth):
-        rules += _mlp(config, format_name, f"encoder.{index}.mlp", f"{blocks}.{index}.mlp")
-        rules += _attention(config, format_name, f"encoder.{index}.attention.qkv", f"{blocks}.{index}")
-    return rules
-
-
-def _mlp(config: ViTConfig, format_name: str, ours: str, theirs: str) -> list[Rule]:
-    gated = config.mlp == "swiglu"
-    *first, last = (GATED if gated else PLAIN)[format_name]
-    rules = []
-    for kind in ("weight", "bias"):
-        names = tuple(f"{theirs}.{part}.{kind}" for part in first)
-        rules.append(Rule((f"{ours}.fc1.{kind}",), names, joined(2) if gated else SAME))
-        rules.append(Rule((f"{ours}.fc2.{kind}",), (f"{theirs}.{last}.{kind}",), SAME))
-    return rules
-
-
-def _attention(config: ViTConfig, format_name: str, ours: str, block: str) -> list[Rule]:
-    if format_name == "transformers":
-        parts = [f"{block}.attention.{part}_proj" for part in "qkv"]
-        weight = Rule((f"{ours}.weight",), tuple(f"{part}.weight" for part in parts), joined(3))
-        biases = (f"{parts[0]}.bias", f"{parts[2]}.bias")
-    else:
-        weight = Rule((f"{ours}.weight",), (f"{block}.attn.qkv.weight",), SAME)
-        biases = (f"{block}.attn.q_bias", f"{block}.attn.v_bias")
-    if not config.qkv_bias:
-        return [weight]
-    if format_name == "original":
-        masked = (f"{block}.attn.qkv.bias", f"{block}.attn.qkv.bias_mask")
-        return [weight, Rule((f"{ours}.bias",), masked, _masked())]
-    return [weight, Rule((f"{ours}.bias",), biases, _without_key(format_name))]
+    *first, last = (GATED if config.mlp == "swiglu" else PLAIN)[format_name]
+    joint = f"{{{','.join(first)}}}" if len(first) > 1 else first[0]
+    mlp = ((r"\.mlp\.fc1\.", f".mlp.{joint}."), (r"\.mlp\.fc2\.", f".mlp.{last}."))
+    key = "biases of DINOv3's keys, which fine-tuning has made; take 'original'"
+    biases = _masked() if format_name == "original" else keyless(format_name, key)
+    return renamed(our_names(config), (*names, *mlp), lambda name: biases if name.endswith(".qkv.bias") else SAME)
 
 
 def _read(stored: Stored, format_name: str) -> Reading:
@@ -132,25 +101,23 @@ def _read(stored: Stored, format_name: str) -> Reading:
     library = format_name == "transformers"
     layer = "model.layer" if "model.layer.0.norm1.weight" in shapes else "layer"
     block = layer if library else "blocks"
-    patch = "embeddings.patch_embeddings" if library else "patch_embed.proj"
     registers = {"original": "storage_tokens", "timm": "reg_token", "transformers": "embeddings.register_tokens"}
     bias = {"original": "attn.qkv.bias", "timm": "attn.q_bias", "transformers": "attention.q_proj.bias"}
-    dim, _, patch_height, patch_width = shapes[f"{patch}.weight"]
+    dim, patch = stored.patches("embeddings.patch_embeddings.weight" if library else "patch_embed.proj.weight")
     gate, _, gated_last = GATED[format_name]
     gated = f"{block}.0.mlp.{gate}.weight" in shapes
     last = gated_last if gated else PLAIN[format_name][1]
-    head = "head.weight" in shapes
-    images, notes = _images(stored, format_name)
+    usage = _usage(stored, format_name)
     heads = dim // (WIDE_HEAD_DIM if dim == WIDE else HEAD_DIM)
     config = ViTConfig(
-        image_size=images.image_size,
-        patch_size=(patch_height, patch_width),
+        image_size=usage.preprocessing.image_size,
+        patch_size=patch,
         dim=dim,
-        depth=stored.count(rf"{block.replace('.', '[.]')}[.](\d+)[.]"),
+        depth=stored.count(rf"{re.escape(block)}\.(\d+)\."),
         mlp_dim=shapes[f"{block}.0.mlp.{last}.weight"][1],
         mlp="swiglu" if gated else "plain",
         num_heads=int(stored.config.get("num_attention_heads") or max(1, heads)),
-        num_classes=shapes["head.weight"][0] if head else 1000,
+        num_classes=stored.classes("head.weight"),
         position="none",
         rotary="dinov3",
         gelu="exact" if gated or not library else transformers.gelu_of(stored.config),
@@ -163,19 +130,15 @@ def _read(stored: Stored, format_name: str) -> Reading:
     rules = table(config, format_name, layer)
     used = {name for rule in rules for name in rule.theirs}
     rules += [Rule((), (name,), zeros()) for name in shapes if name.startswith(UNUSED) and name not in used]
-    return reading(config, rules, images, head=head, class_names=timm_classes(stored), notes=notes)
+    return reading(stored, config, rules, usage)
 
 
-def _images(stored: Stored, format_name: str) -> tuple[Preprocessing, tuple[str, ...]]:
+def _usage(stored: Stored, format_name: str) -> Usage:
     if format_name == "timm":
-        default = Preprocessing(
-            image_size=(256, 256), resize="crop", interpolation="bicubic", antialias=True, resampler="pillow",
-            mean=IMAGENET_MEAN, std=IMAGENET_STD,
-        )  # fmt: skip
-        return timm_preprocessing(stored, default)
+        return timm.usage(stored, TIMM_IMAGES)
     if format_name == "transformers":
-        return transformers.preprocessing(stored, OWN_IMAGES.with_size(DEFAULT_SIZE))
-    return OWN_IMAGES, ()
+        return dataclasses.replace(transformers.usage(stored, OWN_IMAGES.with_size(DEFAULT_SIZE)), class_names=None)
+    return Usage(OWN_IMAGES)
 
 
 def _own_rules(config: ViTConfig) -> list[Rule]:
@@ -225,7 +188,7 @@ DIALECTS = (
     Dialect(
         "original",
         "vit",
-        lambda stored: {"storage_tokens", "blocks.0.ls1.gamma"} <= stored.shapes.keys(),
+        having("storage_tokens", "blocks.0.ls1.gamma"),
         lambda stored: _read(stored, "original"),
         _own_rules,
         EXTERNAL,

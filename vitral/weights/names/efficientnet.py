@@ -4,9 +4,9 @@ import dataclasses
 
 from vitral.models.catalog import EFFICIENTNETS
 from vitral.models.efficientnet import HEAD, STAGES, STEM, EfficientNetConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, having, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
-from vitral.weights.names.timm import DEIT, timm_classes, timm_preprocessing
+from vitral.weights.names import timm
 
 # The crop fraction that each is evaluated with, in timm.
 CROPS = {
@@ -58,22 +58,19 @@ def read(stored: Stored) -> Reading:
     if name is None:
         raise ValueError("its widths and depths are not those of B0 to B7 or L2")
     width, depth, size, dropout = EFFICIENTNETS[name]
-    head = "classifier.weight" in shapes
-    default = dataclasses.replace(DEIT, image_size=(size, size), crop_fraction=CROPS[name])
-    prepared, notes = timm_preprocessing(stored, default)
+    default = dataclasses.replace(timm.DEIT, image_size=(size, size), crop_fraction=CROPS[name])
+    usage = timm.usage(stored, default)
     if "architecture" not in stored.config:
-        notes = (
-            *notes,
-            "Assumed to be TensorFlow's model (timm's tf_ models); timm's own of the same names pad differently.",
-        )
+        note = "Assumed to be TensorFlow's model (timm's tf_ models); timm's own of the same names pad differently."
+        usage = dataclasses.replace(usage, notes=(*usage.notes, note))
     config = EfficientNetConfig(
-        image_size=prepared.image_size,
+        image_size=usage.preprocessing.image_size,
         width=width,
         depth=depth,
         dropout=dropout,
-        num_classes=shapes["classifier.weight"][0] if head else 1000,
+        num_classes=stored.classes("classifier.weight"),
     )
-    return reading(config, rules(config), prepared, head=head, class_names=timm_classes(stored), notes=notes)
+    return reading(stored, config, rules(config), usage)
 
 
 def _is(name: str, ends: tuple[int, int], repeats: list[int]) -> bool:
@@ -84,15 +81,5 @@ def _is(name: str, ends: tuple[int, int], repeats: list[int]) -> bool:
     return channels == ends and [config.repeats(row[0]) for row in STAGES] == repeats
 
 
-DIALECTS = (
-    Dialect(
-        "timm",
-        "efficientnet",
-        lambda stored: (
-            {"conv_stem.weight", "conv_head.weight", "blocks.0.0.se.conv_reduce.weight"} <= stored.shapes.keys()
-        ),
-        read,
-        rules,
-        ("image_size",),
-    ),
-)
+MATCHES = having("conv_stem.weight", "conv_head.weight", "blocks.0.0.se.conv_reduce.weight")
+DIALECTS = (Dialect("timm", "efficientnet", MATCHES, read, rules, ("image_size",)),)

@@ -1,12 +1,10 @@
 """ResNet's tensors as torchvision names them (models/resnet.py), and timm after it."""
 
-import dataclasses
-
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.resnet import ResNetConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, having, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
-from vitral.weights.names.timm import timm_classes, timm_preprocessing
+from vitral.weights.names import timm
 
 # torchvision's evaluation (ImageClassification presets): the shorter side to 256, a centre crop of 224, on the image itself.
 TORCHVISION = Preprocessing(
@@ -45,27 +43,16 @@ def read(stored: Stored) -> Reading:
     shapes = stored.shapes
     if shapes["conv1.weight"] != (64, 3, 7, 7) or shapes.get("layer1.0.conv2.weight", (64, 64))[1] != 64:
         raise ValueError("it is another kind of ResNet (another root, groups or widths)")
-    head = "fc.weight" in shapes
-    prepared, notes = timm_preprocessing(stored, TORCHVISION)
+    usage = timm.usage(stored, TORCHVISION)
     config = ResNetConfig(
-        image_size=prepared.image_size,
+        image_size=usage.preprocessing.image_size,
         stages=tuple(stored.count(rf"layer{stage}\.(\d+)\.") for stage in range(1, 5)),
         bottleneck="layer1.0.conv3.weight" in shapes,
-        num_classes=shapes["fc.weight"][0] if head else 1000,
+        num_classes=stored.classes("fc.weight"),
     )
-    return reading(
-        config,
-        rules(config),
-        dataclasses.replace(prepared, image_size=config.image_size),
-        head=head,
-        class_names=timm_classes(stored),
-        notes=notes,
-    )
+    return reading(stored, config, rules(config), usage)
 
 
-def _matches(stored: Stored) -> bool:
-    return {"conv1.weight", "bn1.weight", "layer1.0.conv1.weight"} <= stored.shapes.keys()
-
-
+MATCHES = having("conv1.weight", "bn1.weight", "layer1.0.conv1.weight")
 # The original and timm name them alike.
-DIALECTS = tuple(Dialect(name, "resnet", _matches, read, rules, ("image_size",)) for name in ("original", "timm"))
+DIALECTS = tuple(Dialect(name, "resnet", MATCHES, read, rules, ("image_size",)) for name in ("original", "timm"))

@@ -3,7 +3,7 @@
 import dataclasses
 
 from vitral.models.t2t import STRIDE, T2TConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT
 
@@ -43,7 +43,6 @@ def read(stored: Stored) -> Reading:
     """Read one of its files; a fixed position embedding that it lacks is computed."""
     shapes = stored.shapes
     dim = shapes["cls_token"][2]
-    head = "head.weight" in shapes
     tokens = shapes["pos_embed"][1] if "pos_embed" in shapes else DEFAULT_TOKENS
     size, _ = stored.image(tokens - 1, (STRIDE, STRIDE), token=False)
     config = T2TConfig(
@@ -53,20 +52,11 @@ def read(stored: Stored) -> Reading:
         depth=stored.count(r"blocks\.(\d+)\."),
         mlp_dim=shapes["blocks.0.mlp.fc1.weight"][0],
         num_heads=max(1, dim // HEAD_DIM),
-        num_classes=shapes["head.weight"][0] if head else 1000,
+        num_classes=stored.classes("head.weight"),
     )
     # The fixed table may be left out; the model computes it.
     present = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
-    return reading(config, present, IMAGES, head=head)
+    return reading(stored, config, present, Usage(IMAGES))
 
 
-DIALECTS = (
-    Dialect(
-        "original",
-        "t2t",
-        lambda stored: "tokens_to_token.project.weight" in stored.shapes,
-        read,
-        rules,
-        ("num_heads",),
-    ),
-)
+DIALECTS = (Dialect("original", "t2t", having("tokens_to_token.project.weight"), read, rules, ("num_heads",)),)

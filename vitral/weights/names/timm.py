@@ -11,7 +11,7 @@ from vitral.models.families import family
 from vitral.models.model import ModelConfig
 from vitral.models.naming import variant_name
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Stored
+from vitral.weights.dialect import Stored, Usage
 
 # timm's default for its Vision Transformers, and DeiT's own evaluation (deit/main.py).
 CROP_BICUBIC = Preprocessing(
@@ -37,8 +37,8 @@ STEM_NOTE = (
 )
 
 
-def timm_preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Return the preprocessing in the config.json next to the file, or `default` with a note."""
+def usage(stored: Stored, default: Preprocessing) -> Usage:
+    """Return what the config.json next to the file says; without it `default`, with a note."""
     settings = stored.config.get("pretrained_cfg", stored.config)
     if not isinstance(settings, Mapping) or "mean" not in settings:
         note = (
@@ -46,32 +46,28 @@ def timm_preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preproce
             f"({default.resize} {default.crop_fraction}, {default.interpolation}, mean {default.mean[0]}). "
             "Its config.json next to it would say."
         )
-        return default, (note,)
+        return Usage(default, _class_names(stored.config), (note,))
     mode = settings.get("crop_mode") or "center"
     if mode not in RESIZES:
         raise ValueError(f"its images are prepared by the unknown crop_mode '{mode}'")
     size = settings.get("input_size", (3, 224, 224))
     try:
-        return (
-            Preprocessing(
-                image_size=(int(size[1]), int(size[2])),
-                resize=RESIZES[mode],  # type: ignore[arg-type]
-                crop_fraction=float(settings.get("crop_pct", 0.875)),
-                interpolation=settings.get("interpolation", "bicubic"),
-                antialias=True,
-                mean=tuple(settings["mean"]),
-                std=tuple(settings["std"]),
-                resampler="pillow",
-            ),
-            (),
+        preprocessing = Preprocessing(
+            image_size=(int(size[1]), int(size[2])),
+            resize=RESIZES[mode],  # type: ignore[arg-type]
+            crop_fraction=float(settings.get("crop_pct", 0.875)),
+            interpolation=settings.get("interpolation", "bicubic"),
+            antialias=True,
+            mean=tuple(settings["mean"]),
+            std=tuple(settings["std"]),
+            resampler="pillow",
         )
     except (TypeError, ValueError, KeyError, IndexError, VitralError) as error:
         raise ValueError(f"its config.json is not valid ({error})") from error
+    return Usage(preprocessing, _class_names(stored.config))
 
 
-def timm_classes(stored: Stored) -> tuple[str, ...] | None:
-    """Return the class names, if the config.json next to the file has them."""
-    config: Mapping[str, Any] = stored.config
+def _class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
     names = config.get("label_names")
     if not isinstance(names, list) or not names:
         return None

@@ -11,7 +11,7 @@ from vitral.models.vit_config import ViTConfig
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
-from vitral.weights.dialect import Stored
+from vitral.weights.dialect import Stored, Usage
 
 GELUS: dict[str, Gelu] = {
     "gelu": "exact",
@@ -89,14 +89,13 @@ def problem_type(task: Task) -> str:
     return PROBLEM_TYPES[task]
 
 
-def preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Return the preprocessing of preprocessor_config.json, or `default` with a note."""
-    settings = stored.preprocessor
-    if not settings:
+def usage(stored: Stored, default: Preprocessing) -> Usage:
+    """Return what preprocessor_config.json and config.json say; `default`, with a note, where the former is missing."""
+    if not stored.preprocessor:
         note = "There is no preprocessor_config.json next to the file; assumed: its architecture's default."
-        return default, (note,)
+        return Usage(default, class_names(stored), (note,))
     try:
-        return _read(settings), ()
+        return Usage(_read(stored.preprocessor), class_names(stored))
     except (TypeError, ValueError, KeyError, VitralError) as error:
         raise ValueError(f"its preprocessor_config.json is not valid ({error})") from error
 

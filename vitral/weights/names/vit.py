@@ -7,7 +7,7 @@ from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.experts import ExpertsConfig
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, reading
+from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, Usage, cannot_hold, reading
 from vitral.weights.layouts import (
     BROADCAST_NORM,
     CLASS_ROW,
@@ -168,7 +168,7 @@ def read(stored: Stored) -> Reading:
             f"capacity {config.experts.capacity_factor}, groups of {config.experts.group_images} images."
         )
     rules = table(config, Spelling(generation, position, class_row, norm))
-    return reading(config, rules, ORIGINAL_PREPROCESSING, head="head/kernel" in shapes, notes=tuple(notes))
+    return reading(stored, config, rules, Usage(ORIGINAL_PREPROCESSING, notes=tuple(notes)))
 
 
 def _generation(shapes: Shapes) -> Generation:
@@ -180,7 +180,7 @@ def _generation(shapes: Shapes) -> Generation:
 def _config(stored: Stored, generation: Generation, position: str | None) -> tuple[ViTConfig, bool]:
     shapes = stored.shapes
     patch_height, patch_width, channels, dim = shapes["embedding/kernel"]
-    stem = _stem_config(shapes)
+    stem = _stem_config(stored)
     if channels != (stem.channels if stem else 3):
         raise ValueError(f"its patches have {channels} channels")
     unit = stem.stride if stem else 1
@@ -208,23 +208,21 @@ def _config(stored: Stored, generation: Generation, position: str | None) -> tup
         depth=depth,
         mlp_dim=mlp_dim,
         num_heads=heads,
-        num_classes=shapes["head/kernel"][1] if "head/kernel" in shapes else 1000,
+        num_classes=stored.classes("head/kernel", 1),
         position="sincos-2d" if position is None else "learned",
         pooling=pooling,
-        representation_size=shapes["pre_logits/kernel"][1] if "pre_logits/kernel" in shapes else None,
+        representation_size=shapes.get("pre_logits/kernel", (0, None))[1],
         stem=stem,
         experts=ExpertsConfig(blocks=experts, num_experts=shapes[routers[experts[0]]][1]) if experts else None,
     )
     return config, class_row
 
 
-def _stem_config(shapes: Shapes) -> StemConfig | None:
-    if "conv_root/kernel" not in shapes:
+def _stem_config(stored: Stored) -> StemConfig | None:
+    if "conv_root/kernel" not in stored.shapes:
         return None
-    stages: list[int] = []
-    while (stage := len(stages) + 1) and f"block{stage}/unit1/conv1/kernel" in shapes:
-        stages.append(len({name.split("/")[1] for name in shapes if name.startswith(f"block{stage}/")}))
-    return StemConfig(stages=tuple(stages), width_factor=shapes["conv_root/kernel"][3] // 64)
+    width_factor = stored.shapes["conv_root/kernel"][3] // 64
+    return StemConfig(stages=stored.stages(r"block{}/(unit\d+)/", first=1), width_factor=width_factor)
 
 
 def original_rules(config: ViTConfig) -> list[Rule]:

@@ -2,16 +2,17 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vitral.models.blocks import LAYER_NORM_EPS
 from vitral.models.kernels import Gelu
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, our_names, reading
-from vitral.weights.layouts import FOLDED_TOKEN, Renames, Rule, renamed, split
-from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
+from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, having, our_names, reading
+from vitral.weights.layouts import FOLDED_TOKEN, Renames, Rule, renamed
+from vitral.weights.names import timm
+from vitral.weights.names.timm import CROP_BICUBIC, DEIT
 
 DINOV2_LAYER_SCALE = 1.0
 CLIP_EPS = 1e-5
@@ -27,6 +28,7 @@ BACKBONE = "patch_embed.backbone"
 RENAMES: Renames = (
     (r"^map_head\.probe$", "attn_pool.latent"),
     (r"^map_head\.attention\.query\.", "attn_pool.q."),
+    (r"^map_head\.attention\.(?:key|value)\.", "attn_pool.kv."),
     (r"^map_head\.attention\.out\.", "attn_pool.proj."),
     (r"^map_head\.", "attn_pool."),
     (r"^patch_embedding\.", "patch_embed.proj."),
@@ -55,23 +57,16 @@ DEIT_III: Renames = ((r"\.ls([12])\.gamma$", r".gamma_\1"),)
 TIMM_STEM = {"weight_eps": 1e-8, "weight_eps_inside": True, "norm_eps": 1e-5}
 
 
-def table(config: ViTConfig, renames: Renames = ()) -> list[Rule]:
-    """Return the rules for one model; `renames` are what this file names differently."""
-    mixed = re.compile(r"map_head\.attention\.(key|value)\.")
+FOLDED_REGISTER = Rule(("registers", "position.embedding"), ("cls_token", "pos_embed"), FOLDED_TOKEN)
+
+
+def table(config: ViTConfig, renames: Renames = (), special: Sequence[Rule] = ()) -> list[Rule]:
+    """Return the rules for one model; `renames` are what this file names differently, `special` rules of its own."""
     roots = ROOT_ONLY if isinstance(config.stem, StemConfig) and not config.stem.stages else ()
     pooled = POOLED if config.norm_pooled else ()
-    rules = renamed(
-        [name for name in our_names(config) if not mixed.match(name)],
-        (*RENAMES, *roots, *pooled, *renames),
-    )
     if config.norm_pooled and config.registers == 1:
-        rules = [rule for rule in rules if rule.theirs[0] not in ("reg_token", "pos_embed")]
-        rules.append(Rule(("registers", "position.embedding"), ("cls_token", "pos_embed"), FOLDED_TOKEN))
-    if config.pooling == "map":
-        for kind in ("weight", "bias"):
-            pair = tuple(f"map_head.attention.{part}.{kind}" for part in ("key", "value"))
-            rules.append(Rule(pair, (f"attn_pool.kv.{kind}",), split(2)))
-    return rules
+        special = [*special, FOLDED_REGISTER]
+    return renamed(our_names(config), (*RENAMES, *roots, *pooled, *renames), special=special)
 
 
 def heads_of_width(dim: int) -> int:
@@ -91,13 +86,10 @@ def read(stored: Stored) -> Reading:
     config = dataclasses.replace(config, gelu=_gelu(stored, config, named))
     if "siglip" in named:
         config = dataclasses.replace(config, position_resize="bicubic-antialias")
-    head = "head.weight" in shapes
     default = dataclasses.replace(DEIT, crop_fraction=1.0) if third else DEIT if own else CROP_BICUBIC
     if not own and max(config.image_size) > 224:
         default = dataclasses.replace(default, crop_fraction=1.0)
-    preprocessing, notes = timm_preprocessing(stored, default)
-    rules = table(config, DEIT_III if third else ())
-    return reading(config, rules, preprocessing, head=head, class_names=timm_classes(stored), notes=notes)
+    return reading(stored, config, table(config, DEIT_III if third else ()), timm.usage(stored, default))
 
 
 def _gelu(stored: Stored, config: ViTConfig, named: str) -> Gelu:
@@ -124,7 +116,7 @@ def torch_config(stored: Stored, *, own: bool = False, third: bool = False) -> V
     """
     shapes = stored.shapes
     dim, channels, patch_height, patch_width = shapes["patch_embed.proj.weight"]
-    stem = _stem_config(shapes)
+    stem = _stem_config(stored)
     if channels != (stem.channels if stem else 3):
         raise ValueError(f"its patches have {channels} channels")
     unit = stem.stride if stem else 1
@@ -148,9 +140,9 @@ def torch_config(stored: Stored, *, own: bool = False, third: bool = False) -> V
         mlp_dim=hidden,
         mlp="swiglu" if shapes["blocks.0.mlp.fc1.weight"][0] == 2 * hidden else "plain",
         num_heads=16 if siglip and dim == 1536 else heads_of_width(dim),
-        num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 1000,
+        num_classes=stored.classes("head.weight"),
         pooling=pooling,
-        representation_size=shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else None,
+        representation_size=shapes.get("pre_logits.fc.weight", (None,))[0],
         gelu="exact",
         registers=shapes["reg_token"][1] if "reg_token" in shapes else int(pooled and token),
         layer_scale=DINOV2_LAYER_SCALE if dinov2 else 1e-4 if scaled else None,
@@ -168,15 +160,13 @@ def torch_config(stored: Stored, *, own: bool = False, third: bool = False) -> V
     )
 
 
-def _stem_config(shapes: Shapes) -> StemConfig | None:
-    if f"{BACKBONE}.conv.weight" in shapes:
+def _stem_config(stored: Stored) -> StemConfig | None:
+    if f"{BACKBONE}.conv.weight" in stored.shapes:
         return StemConfig(stages=(), **TIMM_STEM)  # type: ignore[arg-type]
-    if f"{BACKBONE}.stem.conv.weight" not in shapes:
+    if f"{BACKBONE}.stem.conv.weight" not in stored.shapes:
         return None
-    stages: list[int] = []
-    while (start := f"{BACKBONE}.stages.{len(stages)}.blocks.") and f"{start}0.conv1.weight" in shapes:
-        stages.append(len({name.removeprefix(start).split(".")[0] for name in shapes if name.startswith(start)}))
-    return StemConfig(stages=tuple(stages), **TIMM_STEM)  # type: ignore[arg-type]
+    stages = stored.stages(rf"{re.escape(BACKBONE)}\.stages\.{{}}\.blocks\.(\d+)\.")
+    return StemConfig(stages=stages, **TIMM_STEM)  # type: ignore[arg-type]
 
 
 def rules(config: ViTConfig) -> list[Rule]:
@@ -202,12 +192,9 @@ def _own_rules(config: ViTConfig) -> list[Rule]:
     return table(config, DEIT_III if config.layer_scale is not None else ())
 
 
-def _matches(stored: Stored) -> bool:
-    return {"patch_embed.proj.weight", "pos_embed", "blocks.0.attn.qkv.weight"} <= stored.shapes.keys()
-
-
+MATCHES = having("patch_embed.proj.weight", "pos_embed", "blocks.0.attn.qkv.weight")
 EXTERNAL = ("num_heads", "norm_eps", "layer_scale")
 DIALECTS = (
-    Dialect("timm", "vit", _matches, read, rules, (*EXTERNAL, "gelu", *(f"stem.{name}" for name in TIMM_STEM))),
+    Dialect("timm", "vit", MATCHES, read, rules, (*EXTERNAL, "gelu", *(f"stem.{name}" for name in TIMM_STEM))),
     Dialect("original", "vit", lambda _: False, read, _own_rules, EXTERNAL, wrapper="model"),
 )

@@ -1,5 +1,7 @@
 """The Vision Transformer in transformers: ViTForImageClassification and DeiT's two classifiers."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,7 +9,7 @@ import torch
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
-from vitral.weights.layouts import Layout, Rule, joined, renamed, zeros
+from vitral.weights.layouts import Layout, Renames, Rule, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.vit_torch import heads_of_width
 
@@ -22,50 +24,37 @@ DEIT_IMAGES = Preprocessing(
     resampler="torch",
 )
 MAE_DECODER = "decoder."  # of a whole masked autoencoder, whose encoder alone is read
-PARTS = ("query", "key", "value")
-
-
-def renames(base: str, layer: str, *, distilled: bool) -> tuple[tuple[str, str], ...]:
-    """Return the names below `base` ("vit." or "deit."), each block below `layer`."""
-    return (
-        (r"^patch_embedding\.", f"{base}embeddings.patch_embeddings.projection."),
-        (r"^class_token$", f"{base}embeddings.cls_token"),
-        (r"^distillation_token$", f"{base}embeddings.distillation_token"),
-        (r"^position\.embedding$", f"{base}embeddings.position_embeddings"),
-        (r"^norm\.", f"{base}layernorm."),
-        (r"^pre_logits\.", f"{base}pooler.dense."),
-        (r"^head\.", "cls_classifier." if distilled else "classifier."),
-        (r"^distillation_head\.", "distillation_classifier."),
-        (r"^encoder\.(\d+)\.norm1\.", rf"{layer}.\1.layernorm_before."),
-        (r"^encoder\.(\d+)\.norm2\.", rf"{layer}.\1.layernorm_after."),
-        (r"^encoder\.(\d+)\.attention\.out\.", rf"{layer}.\1.attention.output.dense."),
-        (r"^encoder\.(\d+)\.mlp\.fc1\.", rf"{layer}.\1.intermediate.dense."),
-        (r"^encoder\.(\d+)\.mlp\.fc2\.", rf"{layer}.\1.output.dense."),
-    )
-
-
 # The names of its version 5 in memory; its files keep the older names, but not everyone saves through it.
 IN_MEMORY = (
-    (r"\.attention\.attention\.(query|key|value)\.", r".attention.\1_proj."),
-    (r"\.query_proj\.", ".q_proj."),
-    (r"\.key_proj\.", ".k_proj."),
-    (r"\.value_proj\.", ".v_proj."),
+    (r"\.attention\.attention\.\{query,key,value\}\.", ".attention.{q,k,v}_proj."),
     (r"\.attention\.output\.dense\.", ".attention.o_proj."),
     (r"\.intermediate\.dense\.", ".mlp.fc1."),
     (r"(\d)\.output\.dense\.", r"\1.mlp.fc2."),
 )
 
 
-def table(config: ViTConfig, base: str, layer: str, *, in_memory: bool = False) -> list[Rule]:
-    """Return the rules for one model."""
-    spelled = (*renames(base, layer, distilled=config.distilled), *(IN_MEMORY if in_memory else ()))
-    rules = renamed([name for name in our_names(config) if ".qkv." not in name], spelled)
-    for index in range(config.depth):
-        for kind in ("weight", "bias") if config.qkv_bias else ("weight",):
-            parts = [f"{layer}.{index}.attention.attention.{part}.{kind}" for part in PARTS]
-            theirs = tuple(made.theirs[0] for made in renamed(parts, IN_MEMORY if in_memory else ()))
-            rules.append(Rule((f"encoder.{index}.attention.qkv.{kind}",), theirs, joined(3)))
-    return rules
+def table(
+    config: ViTConfig, base: str, layer: str, *, in_memory: bool = False, special: Sequence[Rule] = ()
+) -> list[Rule]:
+    """Return the rules for one model, its names below `base` ("vit." or "deit."), each block's below `layer`."""
+    block = r"^encoder\.(\d+)\."
+    names: Renames = (
+        (r"^patch_embedding\.", f"{base}embeddings.patch_embeddings.projection."),
+        (r"^class_token$", f"{base}embeddings.cls_token"),
+        (r"^distillation_token$", f"{base}embeddings.distillation_token"),
+        (r"^position\.embedding$", f"{base}embeddings.position_embeddings"),
+        (r"^norm\.", f"{base}layernorm."),
+        (r"^pre_logits\.", f"{base}pooler.dense."),
+        (r"^head\.", "cls_classifier." if config.distilled else "classifier."),
+        (r"^distillation_head\.", "distillation_classifier."),
+        (rf"{block}norm1\.", rf"{layer}.\1.layernorm_before."),
+        (rf"{block}norm2\.", rf"{layer}.\1.layernorm_after."),
+        (rf"{block}attention\.qkv\.", rf"{layer}.\1.attention.attention.{{query,key,value}}."),
+        (rf"{block}attention\.out\.", rf"{layer}.\1.attention.output.dense."),
+        (rf"{block}mlp\.fc1\.", rf"{layer}.\1.intermediate.dense."),
+        (rf"{block}mlp\.fc2\.", rf"{layer}.\1.output.dense."),
+    )
+    return renamed(our_names(config), (*names, *IN_MEMORY) if in_memory else names, special=special)
 
 
 def _register() -> Layout:
@@ -93,22 +82,19 @@ def read(stored: Stored) -> Reading:
     with_teacher = "distillation_classifier.weight" in shapes
     token_alone = token in shapes and not with_teacher
     own = token in shapes or stored.config.get("model_type") == "vit_mae"
-    dim, _, patch_height, patch_width = shapes[f"{base}embeddings.patch_embeddings.projection.weight"]
+    dim, patch = stored.patches(f"{base}embeddings.patch_embeddings.projection.weight")
     position = f"{base}embeddings.position_embeddings"
-    patch = (patch_height, patch_width)
     size, _ = stored.image(shapes[position][1] - (token in shapes), patch, token=True)
-    classifier = "cls_classifier.weight" if with_teacher else "classifier.weight"
-    head = classifier in shapes
     mlp = f"{layer}.0.mlp.fc1.weight" if in_memory else f"{layer}.0.intermediate.dense.weight"
     query = f"{layer}.0.attention.{'q_proj' if in_memory else 'attention.query'}.bias"
     config = ViTConfig(
         image_size=size,
         patch_size=patch,
         dim=dim,
-        depth=stored.count(rf"{layer.replace('.', '[.]')}[.](\d+)[.]"),
+        depth=stored.count(rf"{re.escape(layer)}\.(\d+)\."),
         mlp_dim=shapes[mlp][0],
         num_heads=int(stored.config.get("num_attention_heads") or heads_of_width(dim)),
-        num_classes=shapes[classifier][0] if head else 1000,
+        num_classes=stored.classes("cls_classifier.weight" if with_teacher else "classifier.weight"),
         gelu=transformers.gelu_of(stored.config),
         representation_size=shapes.get(f"{base}pooler.dense.weight", (None,))[0],
         distilled=with_teacher,
@@ -118,14 +104,11 @@ def read(stored: Stored) -> Reading:
         position_resize="bicubic" if own else "bilinear",
         initialization="deit" if own else "vit",
     )
-    rules = table(config, base, layer, in_memory=in_memory)
-    rules += [Rule((), (name,), zeros()) for name in shapes if name.startswith(MAE_DECODER)]
+    special = [Rule((), (name,), zeros()) for name in shapes if name.startswith(MAE_DECODER)]
     if token_alone:
-        rules = [rule for rule in rules if rule.ours[:1] not in (("registers",), ("position.embedding",))]
-        rules.append(Rule(("registers", "position.embedding"), (token, position), _register()))
-    default = DEIT_IMAGES if own else VIT_IMAGES
-    prepared, notes = transformers.preprocessing(stored, default)
-    return reading(config, rules, prepared, head=head, class_names=transformers.class_names(stored), notes=notes)
+        special.append(Rule(("registers", "position.embedding"), (token, position), _register()))
+    rules = table(config, base, layer, in_memory=in_memory, special=special)
+    return reading(stored, config, rules, transformers.usage(stored, DEIT_IMAGES if own else VIT_IMAGES))
 
 
 def rules(config: ViTConfig) -> list[Rule]:
