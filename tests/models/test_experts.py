@@ -28,7 +28,7 @@ DIM, HIDDEN = 16, 24
 
 def mixture(tokens_of_group: int = 1, **fields: object) -> MixtureOfExperts:
     config = ExpertsConfig(blocks=(0,), group_images=tokens_of_group, **fields)  # type: ignore[arg-type]
-    layer = MixtureOfExperts(DIM, HIDDEN, config, gelu="tanh", dropout=0.0).eval()
+    layer = MixtureOfExperts(DIM, HIDDEN, config, gelu="tanh").eval()
     layer.init_weights(torch.Generator().manual_seed(0))
     with torch.no_grad():  # all experts begin alike; here they must differ
         for weight in (layer.fc1.weight, layer.fc2.weight, layer.fc1.bias, layer.fc2.bias):
@@ -274,7 +274,7 @@ def test_parameters_of_the_15_billion_and_of_the_released_ones() -> None:
 
 
 def test_experts_begin_alike() -> None:
-    layer = MixtureOfExperts(DIM, HIDDEN, ExpertsConfig(blocks=(0,), num_experts=3), gelu="tanh", dropout=0.0)
+    layer = MixtureOfExperts(DIM, HIDDEN, ExpertsConfig(blocks=(0,), num_experts=3), gelu="tanh")
     layer.init_weights(torch.Generator().manual_seed(0))
     assert torch.equal(layer.fc1.weight[0], layer.fc1.weight[2])
     assert float(layer.fc1.weight.detach().abs().max()) <= math.sqrt(6 / (DIM + HIDDEN))

@@ -14,7 +14,8 @@ from vitral.models.families import build, replace
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import TokenGrid
 from vitral.models.vit import ViT
-from vitral.objectives.procedural import ProceduralWarmup, draw_words, hidden_symbols_loss
+from vitral.objectives.masked_patches import masked_patch_loss
+from vitral.objectives.procedural import ProceduralWarmup, draw_words
 
 
 def closed(word: list[int], kinds: int) -> bool:
@@ -71,7 +72,7 @@ def test_the_table_never_learns_and_the_blocks_do() -> None:
     words = torch.from_numpy(draw_words(3, 16, 5, np.random.default_rng(0)))
     hidden = torch.zeros(words.shape, dtype=torch.bool)
     hidden[:, ::2] = True
-    loss, right = hidden_symbols_loss(module(words, hidden), words, hidden)
+    loss, right = masked_patch_loss(module(words, hidden), hidden, words)
     expected = functional.cross_entropy(module(words, hidden)[:, ::2].flatten(0, 1), words[:, ::2].flatten())
     assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
     assert 0 <= float(right) <= 1
@@ -135,4 +136,4 @@ def test_what_is_said_right_is_counted_of_the_hidden_symbols_alone() -> None:
     words = torch.tensor([[0, 3, 1, 2], [2, 2, 0, 1]])
     hidden = torch.tensor([[True, True, True, False], [True, False, False, False]])
     said = torch.tensor([[0, 3, 1, 0], [1, 0, 1, 0]])  # three of the hidden four, and none of the others
-    assert float(hidden_symbols_loss(functional.one_hot(said, 4).float(), words, hidden)[1]) == 0.75
+    assert float(masked_patch_loss(functional.one_hot(said, 4).float(), hidden, words)[1]) == 0.75

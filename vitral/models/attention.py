@@ -77,8 +77,6 @@ class Attention(nn.Module):
         dim: Width of a token.
         num_heads: Heads; each has `dim / num_heads` channels.
         qkv_bias: Whether the query, key and value projections have biases, as in the paper; T2T-ViT's have none.
-        dropout: Rate after the output projection.
-        attention_dropout: Rate on the attention probabilities.
         relative: Number of tokens that have relative positions; None for none. A query's product with the embedding of its
             distance to a key, in tokens, is added to its score of that key (paper appendix D.4, whose code is not published:
             that heads share the embeddings, and that a class token counts as the first token, is unverified).
@@ -92,18 +90,16 @@ class Attention(nn.Module):
         num_heads: int,
         *,
         qkv_bias: bool = True,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
         relative: int | None = None,
         grid: tuple[int, int] | None = None,
         prefix: int = 0,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.attention_dropout = attention_dropout
+        self.attention_dropout = 0.0  # rate on the probabilities
         self.qkv = Linear(dim, 3 * dim, bias=qkv_bias)
         self.out = Linear(dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.0)
         self.relative = None if relative is None else nn.Parameter(torch.empty(2 * relative - 1, dim // num_heads))
         self.relative_grid = None if grid is None else RelativeGrid(num_heads, grid, prefix=prefix)
 

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, StandardizedConvolution, residual_stages
-from vitral.models.initialization import init_norm, lecun_normal_, seeded
+from vitral.models.initialization import init_norms, lecun_normal_, seeded
 from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
-from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import FeatureMaps
 
 GROUPS = 32
@@ -65,7 +65,7 @@ class PreActivationUnit(nn.Module):
         self.norm3 = nn.GroupNorm(GROUPS, width, eps=config.norm_eps)
         self.conv3 = _convolution(width, out, 1, 1, config)
         self.projection = _convolution(channels, out, 1, stride, config) if channels != out or stride != 1 else None
-        self.stochastic_depth = StochasticDepth(0.0)
+        self.stochastic_depth = StochasticDepth()
 
     def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the unit."""
@@ -100,10 +100,6 @@ class BiT(StagedModel):
             maps = block(maps, part)
         return FeatureMaps(functional.relu(self.norm(maps)))
 
-    def apply_rates(self) -> None:
-        """Hand the config's stochastic depth to the units."""
-        spread_stochastic_depth(self.blocks(), self.config.stochastic_depth)
-
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
         """LeCun-normal convolutions (which standardisation makes a matter of scale alone), unit norms, zero head."""
@@ -111,8 +107,7 @@ class BiT(StagedModel):
         for module in self.modules():
             if isinstance(module, StandardizedConvolution):
                 lecun_normal_(module.weight, generator)
-            elif isinstance(module, nn.GroupNorm):
-                init_norm(module)
+        init_norms(self)
         self.init_head(generator)
 
 

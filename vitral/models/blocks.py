@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.models.attention import Attention, Mask
-from vitral.models.initialization import init_linear, init_norm
+from vitral.models.initialization import init_linear, init_norms
 from vitral.models.kernels import Gelu, Linear, gelu_layer
 from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
@@ -24,15 +24,14 @@ class Mlp(nn.Module):
         dim: Width in and out.
         hidden_dim: Width between.
         gelu: "tanh", the original's approximation, "exact" or "quick".
-        dropout: Rate after the GELU and after the second layer.
     """
 
-    def __init__(self, dim: int, hidden_dim: int, *, gelu: Gelu, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, hidden_dim: int, *, gelu: Gelu) -> None:
         super().__init__()
         self.fc1 = Linear(dim, hidden_dim)
         self.gelu = gelu_layer(gelu)
         self.fc2 = Linear(hidden_dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.0)
 
     def forward(self, tokens: Tokens) -> Tokens:
         """Return the transformed tokens."""
@@ -51,15 +50,14 @@ class SwiGlu(nn.Module):
         dim: Width in and out.
         hidden_dim: Width of each of the two projections.
         norm_eps: Epsilon of a norm before the last layer (EVA-02); None for no norm.
-        dropout: Rate before and after the last layer.
     """
 
-    def __init__(self, dim: int, hidden_dim: int, *, norm_eps: float | None = None, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, hidden_dim: int, *, norm_eps: float | None = None) -> None:
         super().__init__()
         self.fc1 = Linear(dim, 2 * hidden_dim)  # the gate first
         self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(hidden_dim, eps=norm_eps)
         self.fc2 = Linear(hidden_dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.0)
 
     def forward(self, tokens: Tokens) -> Tokens:
         """Return the transformed tokens."""
@@ -70,8 +68,7 @@ class SwiGlu(nn.Module):
         """As of the plain MLP; the norm to scale 1 and bias 0."""
         init_linear(self.fc1, generator, bias_std=1e-6)
         init_linear(self.fc2, generator, bias_std=1e-6)
-        if isinstance(self.norm, nn.LayerNorm):
-            init_norm(self.norm)
+        init_norms(self)
 
 
 class LayerScale(nn.Module):
@@ -88,7 +85,7 @@ class LayerScale(nn.Module):
 
 
 class Block(nn.Module):
-    """A pre-norm encoder block (paper equations 2 and 3).
+    """A pre-norm encoder block (paper equations 2 and 3); its rates are 0 until `set_rates`.
 
     Args:
         dim: Width of a token.
@@ -98,9 +95,6 @@ class Block(nn.Module):
         gelu: The activation of the plain MLP: "tanh", "exact" or "quick".
         norm_eps: Epsilon of the norms.
         qkv_bias: Whether the query, key and value projections have biases.
-        dropout: Rate after every dense layer but the query, key and value projections.
-        attention_dropout: Rate on the attention probabilities.
-        stochastic_depth: Rate at which a residual branch is left out.
         layer_scale: Initial factor on the residual branches; None for none.
         experts: A mixture of experts in the MLP's place, which gives tokens and auxiliary losses; None for the plain MLP.
         relative: Number of tokens that have relative positions; None for none.
@@ -118,9 +112,6 @@ class Block(nn.Module):
         gelu: Gelu = "tanh",
         norm_eps: float = LAYER_NORM_EPS,
         qkv_bias: bool = True,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-        stochastic_depth: float = 0.0,
         layer_scale: float | None = None,
         experts: nn.Module | None = None,
         relative: int | None = None,
@@ -129,26 +120,17 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
-        self.attention = Attention(
-            dim,
-            num_heads,
-            qkv_bias=qkv_bias,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            relative=relative,
-            grid=grid,
-            prefix=prefix,
-        )
+        self.attention = Attention(dim, num_heads, qkv_bias=qkv_bias, relative=relative, grid=grid, prefix=prefix)
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
         self.has_experts = experts is not None
         self.mlp: Any = experts
         if experts is None and mlp == "plain":
-            self.mlp = Mlp(dim, mlp_dim, gelu=gelu, dropout=dropout)
+            self.mlp = Mlp(dim, mlp_dim, gelu=gelu)
         elif experts is None:
-            self.mlp = SwiGlu(dim, mlp_dim, norm_eps=norm_eps if mlp == "swiglu-norm" else None, dropout=dropout)
+            self.mlp = SwiGlu(dim, mlp_dim, norm_eps=norm_eps if mlp == "swiglu-norm" else None)
         self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
-        self.stochastic_depth = StochasticDepth(stochastic_depth)
+        self.stochastic_depth = StochasticDepth()
 
     def forward(
         self,
@@ -191,16 +173,22 @@ class Block(nn.Module):
         return tokens + self.stochastic_depth(self.scale2(hidden), part), losses
 
     def set_rates(self, *, dropout: float, attention_dropout: float, stochastic_depth: float) -> None:
-        """Change the regularisation in place."""
-        self.attention.attention_dropout = attention_dropout
-        self.attention.dropout.p = dropout
-        self.mlp.dropout.p = dropout
+        """Change the regularisation in place.
+
+        Args:
+            dropout: Rate after every dense layer but the query, key and value projections.
+            attention_dropout: Rate on the attention probabilities.
+            stochastic_depth: Rate at which a residual branch is left out.
+        """
+        attention = self.attention
+        attention.attention_dropout = attention_dropout
+        for layer in (attention.dropout, self.mlp.dropout):
+            layer.p = dropout
         self.stochastic_depth.rate = stochastic_depth
 
     def init_weights(self, generator: torch.Generator) -> None:
         """Norms to scale 1 and bias 0, LayerScale to its initial value, the rest as its own layer says."""
-        init_norm(self.norm1)
-        init_norm(self.norm2)
+        init_norms(self)
         self.attention.init_weights(generator)
         self.mlp.init_weights(generator)
         for scale in (self.scale1, self.scale2):

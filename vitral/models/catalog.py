@@ -138,26 +138,21 @@ def _vits() -> dict[str, ViTConfig]:
 
 def _vit(width: Width, patch: int, pooling: str) -> ViTConfig:
     native = 32 if patch == SMALL_PATCH else 224
-    config = ViTConfig(image_size=(native, native), patch_size=(patch, patch), **dataclasses.asdict(width))
-    return with_pooling(config, cast(Pooling, pooling or "token"))
+    return with_pooling(width.vit(native, patch), cast(Pooling, pooling or "token"))
 
 
 def _hybrids() -> dict[str, ViTConfig]:
     return {
-        name: ViTConfig(patch_size=(patch, patch), stem=StemConfig(stages=stages), **dataclasses.asdict(WIDTHS[width]))
+        name: WIDTHS[width].vit(224, patch, stem=StemConfig(stages=stages))
         for name, (stages, patch, width) in HYBRIDS.items()
     }
 
 
 def _conv_vits() -> dict[str, ViTConfig]:
     return {
-        f"conv-vit-{width}{stride}": ViTConfig(
-            image_size=(size, size),
-            patch_size=(1, 1),
-            dim=dim,
-            depth=2,
-            mlp_dim=2 * dim,
-            num_heads=heads,
+        f"conv-vit-{width}{stride}": Width(dim, 2, 2 * dim, heads).vit(
+            size,
+            1,
             position=position,
             pooling="gap",
             gelu="exact",
@@ -175,29 +170,23 @@ def _deits() -> dict[str, ViTConfig]:
         for size in sizes:
             for distilled in (False, True):
                 suffix = ("-distilled" if distilled else "") + ("" if size == 224 else f"-{size}")
-                rows[f"deit-{name}16{suffix}"] = ViTConfig(
-                    image_size=(size, size),
-                    gelu="exact",
-                    position_resize="bicubic",
-                    distilled=distilled,
-                    initialization="deit",
-                    **dataclasses.asdict(WIDTHS[name]),
+                rows[f"deit-{name}16{suffix}"] = WIDTHS[name].vit(
+                    size, 16, gelu="exact", position_resize="bicubic", distilled=distilled, initialization="deit"
                 )
     return rows
 
 
 def _deit3s() -> dict[str, ViTConfig]:
     return {
-        f"deit3-{name}{patch}" + ("" if size == 224 else f"-{size}"): ViTConfig(
-            image_size=(size, size),
-            patch_size=(patch, patch),
+        f"deit3-{name}{patch}" + ("" if size == 224 else f"-{size}"): width.vit(
+            size,
+            patch,
             gelu="exact",
             position_resize="bicubic",
             layer_scale=DEIT3_LAYER_SCALE,
             class_position=False,
             even_depth=True,
             initialization="deit",
-            **dataclasses.asdict(width),
         )
         for name, (width, patch, sizes) in DEIT3S.items()
         for size in sizes
@@ -222,7 +211,7 @@ def _vmoes() -> dict[str, ViTConfig]:
     def row(width: Width, patch: int, last: int | None) -> ViTConfig:
         odd = tuple(range(1, width.depth, 2))
         experts = ExpertsConfig(blocks=odd if last is None else odd[-last:])
-        return ViTConfig(patch_size=(patch, patch), experts=experts, **dataclasses.asdict(width))
+        return width.vit(224, patch, experts=experts)
 
     rows = {}
     for name, (width, patch) in VMOES.items():

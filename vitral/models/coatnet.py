@@ -16,12 +16,12 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.attention import attention_scores
 from vitral.models.blocks import LAYER_NORM_EPS, Mlp
-from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_batch_norm, init_convolution
+from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_convolution
 from vitral.models.heads import TanhLayer
-from vitral.models.initialization import init_norm, seeded
+from vitral.models.initialization import init_norms, seeded
 from vitral.models.model import Features, Grid, Images, ModelConfig, StagedModel, Use
 from vitral.models.position import relative_index, resize_table
-from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
 EXPANSION = 4
@@ -110,7 +110,7 @@ class PreNormMBConv(nn.Module):
         activation = nn.GELU if config.convention == "paper" else nn.SiLU
         self.squeeze_excite = SqueezeExcite(wide, int(SQUEEZE * out), activation)
         self.project = Convolution(wide, out, 1, padding=0, bias=True)
-        self.stochastic_depth = StochasticDepth(0.0)
+        self.stochastic_depth = StochasticDepth()
 
     def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the block."""
@@ -130,8 +130,8 @@ class RelativeAttention(nn.Module):
         self.qkv = nn.Linear(channels, 3 * dim)
         self.bias = nn.Parameter(torch.empty(self.num_heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
         self.out = nn.Linear(dim, dim)
-        self.attention_dropout = config.attention_dropout
-        self.dropout = nn.Dropout(config.dropout)
+        self.attention_dropout = 0.0
+        self.dropout = nn.Dropout(0.0)
         self.register_buffer("index", relative_index(grid), persistent=False)
 
     def forward(self, tokens: Tokens) -> Tokens:
@@ -171,8 +171,8 @@ class TransformerBlock(nn.Module):
         self.pool = pool(stride, config.convention)
         self.attention = RelativeAttention(channels, dim, grid, config)
         self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
-        self.mlp = Mlp(dim, EXPANSION * dim, gelu="exact", dropout=config.dropout)
-        self.stochastic_depth = StochasticDepth(0.0)
+        self.mlp = Mlp(dim, EXPANSION * dim, gelu="exact")
+        self.stochastic_depth = StochasticDepth()
 
     def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the block."""
@@ -212,7 +212,7 @@ class CoAtNet(StagedModel):
         self.norm = nn.LayerNorm(channels, eps=LAYER_NORM_EPS)
         representation = config.representation_size
         self.pre_logits = TanhLayer(channels, representation) if representation else None
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(0.0)
         self.head = nn.Linear(representation or channels, config.num_classes)
         self.apply_rates()
 
@@ -236,10 +236,14 @@ class CoAtNet(StagedModel):
             ModelError: The strides do not divide that size.
         """
         super().resize(image_size)
-        for stage, grid in zip(self.stages, _grids(self.config), strict=True):
-            for block in stage.children():
-                if isinstance(block, TransformerBlock):
-                    block.attention.resize(grid)
+        for block, grid in self._attending().items():
+            block.attention.resize(grid)
+
+    def _attending(self) -> dict[TransformerBlock, Grid]:
+        """Return the blocks of attention in order, each with the rows and columns of its map."""
+        stages = zip(self.stages, _grids(self.config), strict=True)
+        blocks = ((block, grid) for stage, grid in stages for block in stage.children())
+        return {block: grid for block, grid in blocks if isinstance(block, TransformerBlock)}
 
     def attention_grids(self, block: int, image_size: tuple[int, int]) -> tuple[Grid, Grid]:
         """Return where the queries and the keys of a block's attention lie: on its map."""
@@ -249,13 +253,14 @@ class CoAtNet(StagedModel):
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the layers."""
-        config, blocks = self.config, self.blocks()
+        super().apply_rates()
+        config = self.config
         self.dropout.p = config.dropout
-        spread_stochastic_depth(blocks, config.stochastic_depth)
-        for block in blocks:
-            if isinstance(block, TransformerBlock):
-                block.attention.attention_dropout = config.attention_dropout
-                block.attention.dropout.p = block.mlp.dropout.p = config.dropout
+        for block in self._attending():
+            attention = block.attention
+            attention.attention_dropout = config.attention_dropout
+            for part in (attention, block.mlp):
+                part.dropout.p = config.dropout
 
     def no_weight_decay(self) -> set[str]:
         """Return the tables of relative attention, biases and norms."""
@@ -275,15 +280,11 @@ class CoAtNet(StagedModel):
             elif isinstance(module, nn.Linear) and module is not self.head:
                 module.weight.normal_(std=INIT_STD, generator=generator)
                 nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.BatchNorm2d):
-                init_batch_norm(module)
-            elif isinstance(module, nn.LayerNorm):
-                init_norm(module)
-        for stage, grid in zip(self.stages, _grids(self.config), strict=True):
-            for block in stage.children():
-                if isinstance(block, TransformerBlock):
-                    block.attention.bias.normal_(std=INIT_STD, generator=generator)
-                    block.attention.index.copy_(relative_index(grid))
+        for block, grid in self._attending().items():
+            attention = block.attention
+            attention.bias.normal_(std=INIT_STD, generator=generator)
+            attention.index.copy_(relative_index(grid))
+        init_norms(self)
         self.init_head(generator)
 
     @torch.no_grad()

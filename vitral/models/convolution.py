@@ -140,11 +140,3 @@ def init_convolution(layer: nn.Conv2d, generator: torch.Generator, *, std: float
 def fan_out(layer: nn.Conv2d) -> int:
     """Return how many outputs one input reaches."""
     return layer.kernel_size[0] * layer.kernel_size[1] * layer.out_channels // layer.groups
-
-
-@torch.no_grad()
-def init_batch_norm(norm: nn.BatchNorm2d, *, scale: float = 1.0) -> None:
-    """Scale to `scale`, bias to 0, the running statistics to those of standardised maps."""
-    nn.init.constant_(norm.weight, scale)
-    nn.init.zeros_(norm.bias)
-    norm.reset_running_stats()

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from vitral.errors import ModelError
 from vitral.models.attention import attend, attention_scores
 from vitral.models.blocks import Mlp
-from vitral.models.convolution import Maps, init_batch_norm
-from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, seeded
+from vitral.models.convolution import Maps
+from vitral.models.initialization import init_linear_deit, init_norms, init_torch_default, seeded
 from vitral.models.kernels import Gelu
 from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, refuse_rates
-from vitral.models.stochastic_depth import BatchPart, StochasticDepth, depth_rate
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
 NORM_EPS = 1e-5
@@ -82,7 +82,7 @@ class ConvolutionalProjection(nn.Module):
 class ConvolutionalAttention(nn.Module):
     """Multi-head attention with queries, keys and values from convolutional projections (section 3.2)."""
 
-    def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
+    def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.scale = dim**-0.5  # of the whole width, not of the head: the original's own
@@ -93,7 +93,7 @@ class ConvolutionalAttention(nn.Module):
         self.key = nn.Linear(dim, dim)
         self.value = nn.Linear(dim, dim)
         self.out = nn.Linear(dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.0)
 
     def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tokens:
         """Return the mixed tokens; what comes before the grid's own is the class token."""
@@ -128,13 +128,13 @@ def _parted(tokens: Tokens, grid: tuple[int, int]) -> tuple[Tokens, Maps]:
 class CvTBlock(nn.Module):
     """A pre-norm block with convolutional projections."""
 
-    def __init__(self, dim: int, num_heads: int, *, gelu: Gelu, dropout: float, stochastic_depth: float) -> None:
+    def __init__(self, dim: int, num_heads: int, *, gelu: Gelu) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
-        self.attention = ConvolutionalAttention(dim, num_heads, dropout)
+        self.attention = ConvolutionalAttention(dim, num_heads)
         self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
-        self.mlp = Mlp(dim, MLP_RATIO * dim, gelu=gelu, dropout=dropout)
-        self.stochastic_depth = StochasticDepth(stochastic_depth)
+        self.mlp = Mlp(dim, MLP_RATIO * dim, gelu=gelu)
+        self.stochastic_depth = StochasticDepth()
 
     def forward(self, tokens: Tokens, grid: tuple[int, int], part: BatchPart | None = None) -> Tokens:
         """Return the tokens after the block."""
@@ -148,31 +148,14 @@ class CvTStage(nn.Module):
     def __init__(self, config: CvTConfig, stage: int) -> None:
         super().__init__()
         channels = config.dims[stage - 1] if stage else 3
-        dim, depth = config.dims[stage], config.depths[stage]
+        dim = config.dims[stage]
         kernel, stride, padding = EMBEDDINGS[stage]
         self.embedding = nn.Conv2d(channels, dim, kernel, stride, padding)
         self.norm = nn.LayerNorm(dim, eps=NORM_EPS)
         self.class_token = nn.Parameter(torch.empty(1, 1, dim)) if stage == len(config.dims) - 1 else None
         self.layers = nn.ModuleList(
-            CvTBlock(
-                dim,
-                config.num_heads[stage],
-                gelu=config.gelu,
-                dropout=config.dropout,
-                stochastic_depth=self._rate(config, index, depth),
-            )
-            for index in range(depth)
+            CvTBlock(dim, config.num_heads[stage], gelu=config.gelu) for _ in range(config.depths[stage])
         )
-
-    def _rate(self, config: CvTConfig, index: int, depth: int) -> float:
-        return 0.0 if self.class_token is None else depth_rate(config.stochastic_depth, index, depth)
-
-    def apply_rates(self, config: CvTConfig) -> None:
-        """Hand the config's rates to the blocks."""
-        for index, block in enumerate(self.layers):
-            assert isinstance(block, CvTBlock)
-            block.attention.dropout.p = block.mlp.dropout.p = config.dropout
-            block.stochastic_depth.rate = self._rate(config, index, len(self.layers))
 
     def forward(self, maps: Maps, part: BatchPart | None = None) -> TokenGrid:
         """Return the tokens, the class token first where there is one."""
@@ -197,6 +180,7 @@ class CvT(Model):
         self.stages = nn.ModuleList(CvTStage(config, stage) for stage in range(len(config.dims)))
         self.norm = nn.LayerNorm(config.dims[-1], eps=NORM_EPS)
         self.head = nn.Linear(config.dims[-1], config.num_classes)
+        self.apply_rates()
 
     def encode(self, images: Images, part: BatchPart | None = None) -> TokenGrid:
         """Return the tokens after the last stage and its norm."""
@@ -237,10 +221,12 @@ class CvT(Model):
         return [block for stage in self.stages for block in stage.layers]  # type: ignore[union-attr]
 
     def apply_rates(self) -> None:
-        """Hand the config's rates to the stages."""
-        for stage in self.stages:
-            assert isinstance(stage, CvTStage)
-            stage.apply_rates(self.config)
+        """Hand the config's rates to the layers: stochastic depth to those of the last stage."""
+        for layer in self.blocks():
+            assert isinstance(layer, CvTBlock)
+            for part in (layer.attention, layer.mlp):
+                part.dropout.p = self.config.dropout
+        spread_stochastic_depth(self.blocks()[-self.config.depths[-1] :], self.config.stochastic_depth)
 
     def no_weight_decay(self) -> set[str]:
         """Return the class token, biases and norms."""
@@ -256,12 +242,9 @@ class CvT(Model):
                 init_torch_default(module, generator)
             elif isinstance(module, nn.Linear) and module is not self.head:
                 init_linear_deit(module, generator)
-            elif isinstance(module, nn.LayerNorm):
-                init_norm(module)
-            elif isinstance(module, nn.BatchNorm2d):
-                init_batch_norm(module)
             elif isinstance(module, CvTStage) and module.class_token is not None:
                 nn.init.trunc_normal_(module.class_token, std=0.02, generator=generator)
+        init_norms(self)
         self.init_head(generator)
 
     @torch.no_grad()

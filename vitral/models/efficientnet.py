@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, SqueezeExcite, fan_out, init_batch_norm, init_convolution
-from vitral.models.initialization import seeded
+from vitral.models.convolution import Convolution, Maps, SqueezeExcite, fan_out, init_convolution
+from vitral.models.initialization import init_norms, seeded
 from vitral.models.model import Features, Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import FeatureMaps, TokenGrid
@@ -67,7 +67,7 @@ class EfficientNetConfig(ModelConfig):
 class MBConv(nn.Module):
     """Inverted bottleneck: expand, filter each channel, squeeze and excite, project; the shortcut joins the narrow ends."""
 
-    def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int, rate: float) -> None:
+    def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
         wide = channels * expansion
         self.expand = Convolution(channels, wide, 1, padding=0) if expansion > 1 else None
@@ -78,7 +78,7 @@ class MBConv(nn.Module):
         self.project = Convolution(wide, out, 1, padding=0)
         self.project_norm = _norm(out)
         self.has_shortcut = stride == 1 and channels == out
-        self.stochastic_depth = StochasticDepth(rate)
+        self.stochastic_depth = StochasticDepth()
 
     def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the block."""
@@ -105,13 +105,13 @@ class EfficientNet(StagedModel):
         for repeats, kernel, stride, expansion, base in STAGES:
             out, blocks = config.channels(base), nn.Sequential()
             for block in range(config.repeats(repeats)):
-                blocks.append(MBConv(channels, out, kernel, 1 if block else stride, expansion, 0.0))
+                blocks.append(MBConv(channels, out, kernel, 1 if block else stride, expansion))
                 channels = out
             self.stages.append(blocks)
         wide = config.channels(HEAD)
         self.head_convolution = Convolution(channels, wide, 1, padding=0)
         self.head_norm = _norm(wide)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(0.0)
         self.head = nn.Linear(wide, config.num_classes)
         self.apply_rates()
 
@@ -140,8 +140,7 @@ class EfficientNet(StagedModel):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 init_convolution(module, generator, std=math.sqrt(2.0 / fan_out(module)))
-            elif isinstance(module, nn.BatchNorm2d):
-                init_batch_norm(module)
+        init_norms(self)
         self.init_head(generator)
 
     @torch.no_grad()

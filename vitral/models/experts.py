@@ -106,16 +106,21 @@ class ExpertLinear(nn.Module):
 class MixtureOfExperts(nn.Module):
     """A router, and an MLP an expert."""
 
-    def __init__(self, dim: int, hidden_dim: int, config: ExpertsConfig, *, gelu: Gelu, dropout: float) -> None:
+    def __init__(self, dim: int, hidden_dim: int, config: ExpertsConfig, *, gelu: Gelu) -> None:
         super().__init__()
         self.config = config
         self.router = nn.Linear(dim, config.num_experts, bias=False)
         self.fc1 = ExpertLinear(config.num_experts, dim, hidden_dim)
         self.gelu = gelu_layer(gelu)
         self.fc2 = ExpertLinear(config.num_experts, hidden_dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.0)
         self.group: dist.ProcessGroup | None = None
         self.rows: Rows | None = None
+
+    def take_rate(self, dropout: float) -> None:
+        """Take the network's rate of dropout, unless the experts have one of their own."""
+        own = self.config.dropout
+        self.dropout.p = dropout if own is None else own
 
     def share_out(self, group: dist.ProcessGroup) -> None:
         """Keep this process's part of the experts only; from now on tokens travel to where their experts are.
@@ -263,7 +268,7 @@ def change_experts(network: nn.Module, **changes: Any) -> None:  # noqa: ANN401 
     network.config = dataclasses.replace(config, experts=experts)
     for layer in layers:
         layer.config = experts
-        layer.dropout.p = config.dropout if experts.dropout is None else experts.dropout
+        layer.take_rate(config.dropout)
 
 
 def squared_variation(shares: Float[Tensor, " experts"]) -> Float[Tensor, ""]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from vitral.models.kernels import Gelu
 from vitral.models.vit_config import ViTConfig
@@ -19,6 +20,10 @@ class Width:
     depth: int
     mlp_dim: int
     num_heads: int
+
+    def vit(self, size: int, patch: int, **fields: Any) -> ViTConfig:  # noqa: ANN401  # fields of the config
+        """Return a network of this width for square images and patches of so many pixels."""
+        return ViTConfig(image_size=(size, size), patch_size=(patch, patch), **dataclasses.asdict(self), **fields)
 
 
 WIDTHS: dict[str, Width] = {
@@ -83,9 +88,9 @@ SIGLIPS: dict[str, tuple[Width, int, int]] = {
 
 def _dinov3s() -> dict[str, ViTConfig]:
     return {
-        f"dinov3-{name}": ViTConfig(
-            image_size=(256, 256),
-            patch_size=(16, 16),
+        f"dinov3-{name}": width.vit(
+            256,
+            16,
             position="none",
             rotary="dinov3",
             registers=4,
@@ -95,7 +100,6 @@ def _dinov3s() -> dict[str, ViTConfig]:
             norm_eps=1e-5,
             qkv_bias=name not in DINOV3_UNBIASED,
             initialization="deit",
-            **dataclasses.asdict(width),
         )
         for name, width in DINOV3S.items()
     }
@@ -103,9 +107,9 @@ def _dinov3s() -> dict[str, ViTConfig]:
 
 def _eva02s() -> dict[str, ViTConfig]:
     return {
-        f"eva02-{name}14": ViTConfig(
-            image_size=(size, size),
-            patch_size=(14, 14),
+        f"eva02-{name}14": width.vit(
+            size,
+            14,
             mlp="swiglu" if name in ("ti", "s") else "swiglu-norm",
             rotary="eva02",
             pooling="gap",
@@ -114,7 +118,6 @@ def _eva02s() -> dict[str, ViTConfig]:
             gelu="exact",
             position_resize="bicubic-antialias",
             initialization="deit",
-            **dataclasses.asdict(width),
         )
         for name, (width, size) in EVA02S.items()
     }
@@ -122,16 +125,15 @@ def _eva02s() -> dict[str, ViTConfig]:
 
 def _clips() -> dict[str, ViTConfig]:
     return {
-        name: ViTConfig(
-            image_size=(size, size),
-            patch_size=(patch, patch),
+        name: WIDTHS[width].vit(
+            size,
+            patch,
             gelu=gelu,
             norm_eps=1e-5,
             norm_before=True,
             patch_bias=False,
             position_resize="bicubic-antialias",
             initialization="deit",
-            **dataclasses.asdict(WIDTHS[width]),
         )
         for name, (width, patch, size, gelu) in CLIPS.items()
     }
@@ -139,22 +141,16 @@ def _clips() -> dict[str, ViTConfig]:
 
 def _siglips() -> dict[str, ViTConfig]:
     return {
-        name: ViTConfig(
-            image_size=(size, size),
-            patch_size=(patch, patch),
-            pooling="map",
-            initialization="big_vision",
-            **dataclasses.asdict(width),
-        )
+        name: width.vit(size, patch, pooling="map", initialization="big_vision")
         for name, (width, patch, size) in SIGLIPS.items()
     }
 
 
 def _dinov2s() -> dict[str, ViTConfig]:
-    def row(name: str, registers: int) -> ViTConfig:
-        return ViTConfig(
-            image_size=(518, 518),
-            patch_size=(14, 14),
+    return {
+        f"dinov2-{name}14" + ("-registers" if registers else ""): width.vit(
+            518,
+            14,
             gelu="exact",
             mlp="swiglu" if name == "g" else "plain",
             layer_scale=1.0,
@@ -162,11 +158,9 @@ def _dinov2s() -> dict[str, ViTConfig]:
             class_position=not registers,  # timm's way: the class token's position is part of the token
             position_resize="bicubic-antialias" if registers else "bicubic-dinov2",
             initialization="deit",
-            **dataclasses.asdict(DINOV2S[name]),
         )
-
-    return {f"dinov2-{name}14": row(name, 0) for name in DINOV2S} | {
-        f"dinov2-{name}14-registers": row(name, 4) for name in DINOV2S
+        for registers in (0, 4)
+        for name, width in DINOV2S.items()
     }
 
 

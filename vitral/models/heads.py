@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vitral.models.attention import Heads, attend, attention_scores
 from vitral.models.blocks import LAYER_NORM_EPS, Mlp
-from vitral.models.initialization import init_linear, init_norm
+from vitral.models.initialization import init_linear, init_norms
 from vitral.models.kernels import Gelu
 from vitral.models.tokens import Tokens
 
@@ -68,14 +68,19 @@ class MapHead(nn.Module):
         pooled = self.attention(self.probe.expand(tokens.shape[0], -1, -1), tokens)
         return (pooled + self.mlp(self.norm(pooled)))[:, 0]
 
+    def shares(self, tokens: Tokens) -> Float[Tensor, "batch tokens"]:
+        """Return how much of each token's value the pooled vector holds, summing to one: the mean over the heads."""
+        return self.attention.probabilities(self.probe.expand(len(tokens), -1, -1), tokens).mean(dim=1)[:, 0]
+
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:
         """Probe and projections Xavier-uniform, biases of the attention zero."""
         limit = math.sqrt(6.0 / (1 + self.probe.shape[-1]))
         self.probe.uniform_(-limit, limit, generator=generator)
-        for layer in (self.attention.query, self.attention.key, self.attention.value, self.attention.out):
+        attention = self.attention
+        for layer in (attention.query, attention.key, attention.value, attention.out):
             init_linear(layer, generator)
-        init_norm(self.norm)
+        init_norms(self)
         self.mlp.init_weights(generator)
 
 

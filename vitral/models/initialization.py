@@ -41,10 +41,14 @@ def init_torch_default(layer: nn.Linear | nn.Conv2d, generator: torch.Generator)
         layer.bias.uniform_(-limit, limit, generator=generator)
 
 
-def init_norm(norm: nn.LayerNorm | nn.GroupNorm | nn.BatchNorm2d) -> None:
-    """Set a norm's scale to 1 and its bias to 0."""
-    nn.init.ones_(norm.weight)
-    nn.init.zeros_(norm.bias)
+def init_norms(network: nn.Module) -> None:
+    """Set the scale of every norm in a network to 1, its bias to 0, and statistics to those of standardised maps."""
+    for module in network.modules():
+        if isinstance(module, nn.LayerNorm | nn.GroupNorm | nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+        if isinstance(module, nn.BatchNorm2d):
+            module.reset_running_stats()
 
 
 def seeded(model: nn.Module, seed: int) -> torch.Generator:

@@ -13,7 +13,7 @@ from vitral.errors import ModelError
 from vitral.models.attention import Mask
 from vitral.models.heads import new_head
 from vitral.models.initialization import seeded
-from vitral.models.stochastic_depth import BatchPart
+from vitral.models.stochastic_depth import BatchPart, spread_stochastic_depth
 from vitral.models.tokens import FeatureMaps, TokenGrid
 
 Images = Float[Tensor, "batch 3 height width"]
@@ -315,6 +315,10 @@ class StagedModel(Model):
     def blocks(self) -> list[nn.Module]:
         """Return the blocks of all stages in order."""
         return [block for stage in self.stages for block in stage.children()]
+
+    def apply_rates(self) -> None:
+        """Hand the config's rates to the layers: stochastic depth to the blocks."""
+        spread_stochastic_depth(self.blocks(), self.config.stochastic_depth)
 
 
 class TokenModel(Model):

@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution, residual_stages
-from vitral.models.initialization import init_torch_default, seeded
+from vitral.models.convolution import Convolution, Maps, fan_out, init_convolution, residual_stages
+from vitral.models.initialization import init_norms, init_torch_default, seeded
 from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
-from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import FeatureMaps
 
 WIDTH = 64
@@ -66,7 +66,7 @@ class ResidualUnit(nn.Module):
         if self.has_projection:
             self.projection = Convolution(channels, out, 1, stride=stride, padding=0)
             self.projection_norm = nn.BatchNorm2d(out)
-        self.stochastic_depth = StochasticDepth(0.0)
+        self.stochastic_depth = StochasticDepth()
 
     def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the unit."""
@@ -101,10 +101,6 @@ class ResNet(StagedModel):
             maps = block(maps, part)
         return FeatureMaps(maps)
 
-    def apply_rates(self) -> None:
-        """Hand the config's stochastic depth to the units."""
-        spread_stochastic_depth(self.blocks(), self.config.stochastic_depth)
-
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
         """He-normal convolutions by their fan-out, unit norms, as in torchvision."""
@@ -112,8 +108,7 @@ class ResNet(StagedModel):
         for module in self.modules():
             if isinstance(module, Convolution):
                 init_convolution(module, generator, std=math.sqrt(2.0 / fan_out(module)))
-            elif isinstance(module, nn.BatchNorm2d):
-                init_batch_norm(module)
+        init_norms(self)
         self.init_head(generator)
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, StandardizedConvolution, pad_same, residual_stages
-from vitral.models.initialization import init_norm, lecun_normal_
+from vitral.models.initialization import init_norms, lecun_normal_
 
 GROUPS = 32
 WIDTH = 64  # channels of the root
@@ -108,8 +108,7 @@ class ResNetStem(nn.Module):
         for module in self.modules():
             if isinstance(module, StandardizedConvolution):
                 lecun_normal_(module.weight, generator)
-            elif isinstance(module, nn.GroupNorm):
-                init_norm(module)
+        init_norms(self)
         for module in self.modules():
             if isinstance(module, StemUnit):
                 nn.init.zeros_(module.norm3.weight)

@@ -22,7 +22,7 @@ class BatchPart(NamedTuple):
 class StochasticDepth(nn.Module):
     """Leaves a residual branch out for whole examples while training."""
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float = 0.0) -> None:
         super().__init__()
         self.rate = rate
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.attention import attend
 from vitral.models.blocks import Block, Mlp
-from vitral.models.initialization import init_linear_deit, init_norm, seeded
+from vitral.models.initialization import init_linear_deit, init_norms, seeded
 from vitral.models.kernels import full_precision
 from vitral.models.model import Features, Images, Model, ModelConfig, PatchGrid, Positions, Use
 from vitral.models.position import resize_position_embedding
@@ -142,23 +142,14 @@ class T2TViT(Model):
         self.project = nn.Linear(TOKEN_DIM * others[1], config.dim)
         self.class_token = nn.Parameter(torch.empty(1, 1, config.dim))
         self.register_buffer("position", sinusoid_table(1 + math.prod(config.grid), config.dim))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(0.0)
         self.backbone = nn.ModuleList(
-            Block(
-                config.dim,
-                config.num_heads,
-                config.mlp_dim,
-                gelu="exact",
-                norm_eps=NORM_EPS,
-                qkv_bias=False,
-                dropout=config.dropout,
-                attention_dropout=config.attention_dropout,
-                stochastic_depth=depth_rate(config.stochastic_depth, index, config.depth),
-            )
-            for index in range(config.depth)
+            Block(config.dim, config.num_heads, config.mlp_dim, gelu="exact", norm_eps=NORM_EPS, qkv_bias=False)
+            for _ in range(config.depth)
         )
         self.norm = nn.LayerNorm(config.dim, eps=NORM_EPS)
         self.head = nn.Linear(config.dim, config.num_classes)
+        self.apply_rates()
 
     def embed(self, images: Images) -> Tokens:
         """Return the class token and the image's tokens with their positions (section 3.1, figure 3)."""
@@ -238,11 +229,10 @@ class T2TViT(Model):
         for module in self.modules():
             if isinstance(module, nn.Linear) and module is not self.head:
                 init_linear_deit(module, generator)
-            elif isinstance(module, nn.LayerNorm):
-                init_norm(module)
         for layer in self.token_layers:
             if isinstance(layer, TokenPerformer):
                 nn.init.orthogonal_(layer.features, gain=math.sqrt(FEATURES), generator=generator)
+        init_norms(self)
         self.init_head(generator)
 
     @torch.no_grad()

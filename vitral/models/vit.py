@@ -18,7 +18,7 @@ from vitral.models.attention import Attention, Mask
 from vitral.models.blocks import Block, LayerScale
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.heads import MapHead, TanhLayer, new_head
-from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, lecun_normal_, seeded
+from vitral.models.initialization import init_linear_deit, init_norms, init_torch_default, lecun_normal_, seeded
 from vitral.models.model import ExplainedBy, Features, Images, Logits, Outputs, Positions, TokenModel
 from vitral.models.position import PositionEmbedding
 from vitral.models.rotary import RotaryPosition, Rotation
@@ -56,7 +56,7 @@ class ViT(TokenModel):
             self.norm_before = nn.LayerNorm(dim, eps=config.norm_eps)
         if config.rotary != "none":
             self.rotary = RotaryPosition(config.rotary, config.grid, dim // config.num_heads)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(0.0)
         if config.position_at == "layers":
             self.later_positions = nn.ModuleList(_position(config) for _ in range(config.depth - 1))
         self.encoder = nn.ModuleList(_block(config, index) for index in range(config.depth))
@@ -67,6 +67,7 @@ class ViT(TokenModel):
         self.pre_logits = TanhLayer(config.num_features, representation) if representation else None
         self.head = nn.Linear(representation or config.num_features, config.num_classes)
         self.distillation_head = nn.Linear(dim, config.num_classes) if config.distilled else None
+        self.apply_rates()
 
     def forward(self, images: Images) -> Logits:
         """Return the logits; of a distilled network the mean of both heads', as DeiT's code has it (models.py)."""
@@ -200,9 +201,7 @@ class ViT(TokenModel):
             read = self.config.num_pooled_tokens
             shares[:, :read] = 1.0 / read
         elif pooling == "map":
-            probe = self.map_head.probe.expand(len(tokens), -1, -1)
-            weights = self.map_head.attention.probabilities(probe, tokens[:, prefix:])  # (batch, heads, 1, patches)
-            shares[:, prefix:] = weights.mean(dim=1)[:, 0]
+            shares[:, prefix:] = self.map_head.shares(tokens[:, prefix:])
         else:
             shares[:, prefix:] = 1.0 / (num_tokens - prefix)
             if self.config.class_token:
@@ -260,8 +259,8 @@ class ViT(TokenModel):
         for position in self._positions():
             position.resize(self.config.grid)
         for block in cast(list[Block], self.blocks()):
-            if block.attention.relative_grid is not None:
-                block.attention.relative_grid.resize(self.config.grid)
+            if (relative := block.attention.relative_grid) is not None:
+                relative.resize(self.config.grid)
         if self.config.rotary != "none":
             self.rotary.resize(self.config.grid)
 
@@ -275,13 +274,14 @@ class ViT(TokenModel):
         config = self.config
         self.dropout.p = config.dropout
         for index, block in enumerate(cast(list[Block], self.blocks())):
+            rate = config.stochastic_depth
             block.set_rates(
                 dropout=config.dropout,
                 attention_dropout=config.attention_dropout,
-                stochastic_depth=_depth_rate(config, index),
+                stochastic_depth=rate if config.even_depth else depth_rate(rate, index, config.depth),
             )
-            if block.has_experts:
-                block.mlp.dropout.p = _expert_dropout(config)
+            if isinstance(block.mlp, MixtureOfExperts):
+                block.mlp.take_rate(config.dropout)
 
     def blocks(self) -> list[nn.Module]:
         """Return the encoder blocks in order."""
@@ -317,6 +317,7 @@ class ViT(TokenModel):
         them, those of the largest variances first (see `whitening_filters`); what they do not fill is drawn.
         """
         generator = seeded(self, seed)
+        init_norms(self)
         if self.stem is not None:
             self.stem.init_weights(generator)
         if self.config.registers:
@@ -339,11 +340,8 @@ class ViT(TokenModel):
         std = self.config.dim**-0.5 if self.config.initialization == "big_vision" else 0.02
         for position in self._positions():
             position.init_weights(generator, std=std)
-        if self.config.norm_before:
-            init_norm(self.norm_before)
         for block in cast(list[Block], self.blocks()):
             block.init_weights(generator)
-        init_norm(self.norm)
         if self.config.pooling == "map":
             self.map_head.init_weights(generator)
         if self.pre_logits is not None:
@@ -363,8 +361,6 @@ class ViT(TokenModel):
         for module in self.modules():
             if isinstance(module, nn.Linear) and module not in (self.head, self.distillation_head):
                 init_linear_deit(module, generator)
-            elif isinstance(module, nn.LayerNorm):
-                init_norm(module)
             elif isinstance(module, LayerScale):
                 nn.init.constant_(module.scale, module.initial)
             elif isinstance(module, Attention):
@@ -408,22 +404,9 @@ def _other_grid(config: ViTConfig, image_size: int | tuple[int, int]) -> bool:
     return dataclasses.replace(config, image_size=size).grid != config.grid
 
 
-def _depth_rate(config: ViTConfig, index: int) -> float:
-    rate = config.stochastic_depth
-    return rate if config.even_depth else depth_rate(rate, index, config.depth)
-
-
-def _expert_dropout(config: ViTConfig) -> float:
-    own = None if config.experts is None else config.experts.dropout
-    return config.dropout if own is None else own
-
-
 def _block(config: ViTConfig, index: int) -> Block:
     experts = config.experts if config.experts and index in config.experts.blocks else None
-    mixture = None
-    if experts is not None:
-        rate = _expert_dropout(config)
-        mixture = MixtureOfExperts(config.dim, config.mlp_dim, experts, gelu=config.gelu, dropout=rate)
+    mixture = MixtureOfExperts(config.dim, config.mlp_dim, experts, gelu=config.gelu) if experts else None
     return Block(
         config.dim,
         config.num_heads,
@@ -432,9 +415,6 @@ def _block(config: ViTConfig, index: int) -> Block:
         gelu=config.gelu,
         norm_eps=config.norm_eps,
         qkv_bias=config.qkv_bias,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        stochastic_depth=_depth_rate(config, index),
         layer_scale=config.layer_scale,
         experts=mixture,
         relative=math.prod(config.grid) + config.num_prefix_tokens if config.position == "relative" else None,

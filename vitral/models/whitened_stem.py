@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, init_batch_norm
+from vitral.models.convolution import Convolution, Maps
+from vitral.models.initialization import init_norms
 from vitral.models.model import LARGEST
 
 EPS = 5e-4  # added to the variances before their root (airbench)
@@ -116,16 +117,16 @@ class WhitenedStem(nn.Module):
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:
         """Whitening filters; convolutions that hand on what they can, the rest uniform as torch draws them; unit norms."""
-        self.whitening.weight.copy_(whitening_filters(self.whitening.kernel_size[0]))
-        assert self.whitening.bias is not None
-        self.whitening.bias.zero_()
+        first = self.whitening
+        first.weight.copy_(whitening_filters(first.kernel_size[0]))
+        assert first.bias is not None
+        first.bias.zero_()
         for module in self.modules():
             if isinstance(module, Convolution):
                 limit = module.weight[0].numel() ** -0.5
                 module.weight.uniform_(-limit, limit, generator=generator)
                 nn.init.dirac_(module.weight[: module.in_channels])
-            elif isinstance(module, nn.BatchNorm2d):
-                init_batch_norm(module)
+        init_norms(self)
 
 
 def whitening_filters(patch: int) -> Float[Tensor, "filters 3 patch patch"]:

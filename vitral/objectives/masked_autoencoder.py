@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from vitral.models.blocks import LAYER_NORM_EPS, Block
-from vitral.models.initialization import init_linear, init_norm, seeded
+from vitral.models.initialization import init_linear, init_norms, seeded
 from vitral.models.model import token_model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Tokens
@@ -62,7 +62,7 @@ class MaskedAutoencoder(nn.Module):
             block.init_weights(generator)
         for layer in (self.embedding, self.prediction):
             init_linear(layer, generator)
-        init_norm(self.norm)
+        init_norms(self.norm)
 
     def forward(
         self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None

@@ -40,7 +40,8 @@ class MaskedPatchPrediction(nn.Module):
         super().__init__()
         self.network = token_model(network, "masking", NEEDS)
         self.share = share
-        dim = self.network.config.patch_grid.dim
+        grid = self.network.config.patch_grid
+        dim, self.count = grid.dim, math.prod(grid.sides)
         self.mask = nn.Parameter(torch.zeros(1, 1, dim))
         self.colour_head = nn.Linear(dim, COLOURS)
         self.to(next(network.parameters()).device)
@@ -54,8 +55,7 @@ class MaskedPatchPrediction(nn.Module):
         self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None
     ) -> tuple[Float[Tensor, "batch patches colours"], Bool[Tensor, "batch patches"]]:
         """Return the colour logits of every patch, and which patches were corrupted; draws from torch's generator."""
-        count = math.prod(self.network.config.patch_grid.sides)
-        corrupted = choose_patches(len(images), count, self.share).to(images.device)
+        corrupted = choose_patches(len(images), self.count, self.share).to(images.device)
         patches = self.network.patches(images)
         patches = patches.with_tokens(self.corrupt(patches.tokens, corrupted))
         encoded = self.network.normalize(self.network.transform(self.network.embed(patches), part=part))
@@ -88,10 +88,10 @@ def mean_colours(
 
 
 def masked_patch_loss(
-    logits: Float[Tensor, "batch patches colours"],
-    corrupted: Bool[Tensor, "batch patches"],
-    colours: Int64[Tensor, "batch patches"],
+    logits: Float[Tensor, "batch places classes"],
+    corrupted: Bool[Tensor, "batch places"],
+    classes: Int64[Tensor, "batch places"],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Return the mean cross-entropy over the corrupted patches, and the accuracy on them."""
-    predicted, truth = logits[corrupted].float(), colours[corrupted]
+    """Return the mean cross-entropy over the corrupted places, patches or symbols, and the accuracy on them."""
+    predicted, truth = logits[corrupted].float(), classes[corrupted]
     return functional.cross_entropy(predicted, truth), (predicted.argmax(dim=1) == truth).float().mean()

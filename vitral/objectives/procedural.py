@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
-from torch.nn import functional
 
 from vitral.models.initialization import init_linear, seeded
 from vitral.models.model import token_model
@@ -85,13 +84,3 @@ class ProceduralWarmup(nn.Module):
         tokens = TokenGrid(self.table[seen], self.grid.sides)
         encoded = self.network.normalize(self.network.transform(self.network.embed(tokens), part=part))
         return self.head(encoded.patches)
-
-
-def hidden_symbols_loss(
-    logits: Float[Tensor, "batch symbols kinds"],
-    words: Int64[Tensor, "batch symbols"],
-    hidden: Bool[Tensor, "batch symbols"],
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Return the mean cross-entropy of the hidden symbols, and the share of them that are predicted right."""
-    predicted, truth = logits[hidden].float(), words[hidden]
-    return functional.cross_entropy(predicted, truth), (predicted.argmax(dim=1) == truth).float().mean()

@@ -10,7 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from vitral.models.model import Model
-from vitral.objectives.procedural import ProceduralWarmup, draw_words, hidden_symbols_loss
+from vitral.objectives.masked_patches import masked_patch_loss
+from vitral.objectives.procedural import ProceduralWarmup, draw_words
 from vitral.seeds import derive, generator
 from vitral.tasks.task import Task
 from vitral.training.methods.method import Context
@@ -59,7 +60,7 @@ class Procedural(SelfSupervised):
         first, device = part.of_batch.first, part.images.device
         drawn = [self._drawn(place) for place in range(first, first + len(part.images))]
         words, hidden = (torch.from_numpy(np.stack(values)).to(device) for values in zip(*drawn, strict=True))
-        loss, right = hidden_symbols_loss(call(words, hidden, part.of_batch), words, hidden)
+        loss, right = masked_patch_loss(call(words, hidden, part.of_batch), hidden, words)
         return loss, {"accuracy": right}
 
     def _drawn(self, place: int) -> tuple[Int64[np.ndarray, " symbols"], Bool[np.ndarray, " symbols"]]:
