@@ -290,7 +290,7 @@ class CoAtNet(StagedModel):
     @torch.no_grad()
     def init_head(self, generator: torch.Generator) -> None:
         """Draw the head like every other layer."""
-        self.head.weight.normal_(std=INIT_STD, generator=generator)
+        nn.init.normal_(self.head.weight, std=INIT_STD, generator=generator)
         nn.init.constant_(self.head.bias, self.config.head_bias)
 
 

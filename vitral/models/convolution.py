@@ -1,5 +1,6 @@
 """The convolutions that the families share: TensorFlow's SAME padding, weight standardisation, squeeze and excite."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -130,13 +131,9 @@ def residual_stages(
 
 
 @torch.no_grad()
-def init_convolution(layer: nn.Conv2d, generator: torch.Generator, *, std: float) -> None:
-    """Weights normal with `std`; bias zero."""
-    layer.weight.normal_(std=std, generator=generator)
+def init_convolution(layer: nn.Conv2d, generator: torch.Generator, *, std: float | None = None) -> None:
+    """Weights normal with `std`, by default He's: a variance of 2 over how many outputs one input reaches; bias zero."""
+    reached = layer.kernel_size[0] * layer.kernel_size[1] * layer.out_channels // layer.groups
+    layer.weight.normal_(std=math.sqrt(2.0 / reached) if std is None else std, generator=generator)
     if layer.bias is not None:
         layer.bias.zero_()
-
-
-def fan_out(layer: nn.Conv2d) -> int:
-    """Return how many outputs one input reaches."""
-    return layer.kernel_size[0] * layer.kernel_size[1] * layer.out_channels // layer.groups

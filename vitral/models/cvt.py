@@ -250,6 +250,5 @@ class CvT(Model):
     @torch.no_grad()
     def init_head(self, generator: torch.Generator) -> None:
         """Draw the head: weights normal with standard deviation 0.02, torch's own bias."""
-        init_torch_default(self.head, generator)
+        init_torch_default(self.head, generator, bias=self.config.head_bias)
         nn.init.trunc_normal_(self.head.weight, std=0.02, generator=generator)
-        self.head.bias.add_(self.config.head_bias)

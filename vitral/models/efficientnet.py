@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, SqueezeExcite, fan_out, init_convolution
+from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_convolution
 from vitral.models.initialization import init_norms, seeded
 from vitral.models.model import Features, Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
@@ -139,7 +139,7 @@ class EfficientNet(StagedModel):
         generator = seeded(self, seed)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                init_convolution(module, generator, std=math.sqrt(2.0 / fan_out(module)))
+                init_convolution(module, generator)
         init_norms(self)
         self.init_head(generator)
 
@@ -147,7 +147,7 @@ class EfficientNet(StagedModel):
     def init_head(self, generator: torch.Generator) -> None:
         """Draw the head: weights uniform within 1/sqrt(classes) (noisystudent, efficientnet_model.py)."""
         limit = self.head.out_features**-0.5
-        self.head.weight.uniform_(-limit, limit, generator=generator)
+        nn.init.uniform_(self.head.weight, -limit, limit, generator=generator)
         nn.init.constant_(self.head.bias, self.config.head_bias)
 
 

@@ -33,12 +33,12 @@ def init_linear_deit(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -
 
 
 @torch.no_grad()
-def init_torch_default(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> None:
-    """Weights and biases uniform within 1/sqrt(fan_in): what torch does where a network does not say otherwise."""
+def init_torch_default(layer: nn.Linear | nn.Conv2d, generator: torch.Generator, *, bias: float = 0.0) -> None:
+    """Weights, and biases around `bias`, uniform within 1/sqrt(fan_in): what torch does unless a network says otherwise."""
     limit = layer.weight[0].numel() ** -0.5
     layer.weight.uniform_(-limit, limit, generator=generator)
     if layer.bias is not None:
-        layer.bias.uniform_(-limit, limit, generator=generator)
+        layer.bias.uniform_(-limit, limit, generator=generator).add_(bias)
 
 
 def init_norms(network: nn.Module) -> None:

@@ -66,5 +66,4 @@ class Pixels(Model):
     @torch.no_grad()
     def init_head(self, generator: torch.Generator) -> None:
         """Draw the head as torch does."""
-        init_torch_default(self.head, generator)
-        self.head.bias.add_(self.config.head_bias)
+        init_torch_default(self.head, generator, bias=self.config.head_bias)

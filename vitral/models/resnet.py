@@ -3,7 +3,6 @@
 Held against torchvision's models/resnet.py: in a bottleneck the stride sits in the 3x3 convolution ("v1.5").
 """
 
-import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, fan_out, init_convolution, residual_stages
+from vitral.models.convolution import Convolution, Maps, init_convolution, residual_stages
 from vitral.models.initialization import init_norms, init_torch_default, seeded
 from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
@@ -107,12 +106,11 @@ class ResNet(StagedModel):
         generator = seeded(self, seed)
         for module in self.modules():
             if isinstance(module, Convolution):
-                init_convolution(module, generator, std=math.sqrt(2.0 / fan_out(module)))
+                init_convolution(module, generator)
         init_norms(self)
         self.init_head(generator)
 
     @torch.no_grad()
     def init_head(self, generator: torch.Generator) -> None:
         """Draw the head as torch does."""
-        init_torch_default(self.head, generator)
-        self.head.bias.add_(self.config.head_bias)
+        init_torch_default(self.head, generator, bias=self.config.head_bias)

@@ -26,6 +26,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -293,10 +294,10 @@ class _Npz(Container):
 
     def _header(self, info: zipfile.ZipInfo) -> _Member:
         with self._archive.open(info) as member:
-            version = np.lib.format.read_magic(member)
+            version = npy.read_magic(member)
             if version not in ((1, 0), (2, 0)):
                 raise WeightsError(f"'{self.path}': '{info.filename}' is of an unknown NumPy version {version}.")
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, fortran, dtype = read(member)
             if dtype.hasobject or not (dtype.kind == "f" or dtype.str in ("|V2", "<V2")):
                 raise WeightsError(f"'{self.path}': '{info.filename}' holds {dtype}, not floating-point numbers.")
@@ -338,13 +339,14 @@ class _Safetensors(Container):
 
 
 class _Torch(Container):
-    def __init__(self, path: Path, metadata: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.path, self.metadata = path, metadata
+    def __init__(self, path: Path, metadata: Mapping[str, str] | None = None) -> None:
+        zipped = metadata is not None
+        self.path, self.metadata = path, metadata or {}
         try:
             # Training scripts store their arguments with the weights; a namespace is plain data, and is not used.
             with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's own, about kinds of tensors that we refuse below
-                content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+                content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
         except Exception as error:  # the weights-only reader refuses in many ways
             raise WeightsError(
                 f"'{path}' holds more than tensors, or is damaged, and is not unpickled; convert it to safetensors."
@@ -383,11 +385,6 @@ def _check_plain(tensor: Tensor, name: str, path: Path) -> None:
     """Refuse a tensor without plain values in memory."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         raise WeightsError(f"'{path}': '{name}' is a sparse, quantized or empty tensor, not one of plain numbers.")
-
-
-def _is_zip(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(2) == b"PK"
 
 
 def _floating(tensor: Tensor, name: str, path: Path) -> Tensor:

@@ -23,7 +23,7 @@ from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 from vitral.weights.containers import ARCHITECTURE, COUNTER, Shape
-from vitral.weights.layouts import Layout, Rule, Tensors, has_values
+from vitral.weights.layouts import Layout, Rule, Tensors, has_values, zeros
 
 Shapes = Mapping[str, Shape]
 
@@ -60,6 +60,14 @@ class Stored:
         while units := self.count(pattern.format(first + len(counts))):
             counts.append(units)
         return tuple(counts)
+
+    def base(self, bases: Sequence[str], *names: str) -> str | None:
+        """Return the first beginning below which the file has tensors of all these names; None where there is none."""
+        return next((base for base in bases if self.shapes.keys() >= {f"{base}{name}" for name in names}), None)
+
+    def ignored(self, *prefixes: str) -> list[Rule]:
+        """Return the rules for tensors that no forward pass needs, by what their names begin with."""
+        return [Rule((), (name,), zeros()) for name in self.shapes if name.startswith(prefixes)]
 
     def classes(self, head: str, axis: int = 0) -> int:
         """Return how many classes the head's weight is of; 1,000 where there is none."""

@@ -84,7 +84,9 @@ def read_weights(
             config = replace(config, image_size=image_size)
             model = build(config, seed=None)
         wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        _check_names(recognized, source)
+        shapes = recognized.stored.shapes
+        named = {name: shapes.get(name, ()) for rule in reading.rules for name in rule.theirs}
+        compare(named, shapes, source)  # before any value is read
         tensors = _read_all(recognized, container, wanted)
     tensors |= {name: torch.zeros(wanted[name]) for name in reading.absent}
     tensors |= {name: torch.zeros((), dtype=torch.int64) for name in wanted if name.endswith(COUNTER)}
@@ -123,13 +125,6 @@ def _fitting(reading: Reading, model: Model) -> tuple[str, ...] | None:
     """Return the class names if there are as many as logits: a config next to the file may be about another head."""
     names = reading.class_names
     return names if names is not None and reading.task.outputs(len(names)) == model.num_classes else None
-
-
-def _check_names(recognized: Recognized, source: str) -> None:
-    """Compare the names before any value is read."""
-    shapes = recognized.stored.shapes
-    expected = {name for rule in recognized.reading.rules for name in rule.theirs}
-    compare({name: shapes.get(name, ()) for name in expected}, shapes, source)
 
 
 def _read_all(recognized: Recognized, container: Container, wanted: Mapping[str, Shape]) -> dict[str, Tensor]:

@@ -5,61 +5,46 @@ yitu-opensource/T2T-ViT, microsoft/CvT; torchvision's and timm's lists of weight
 8 experts are published as shards of their own library's checkpoints (vmoe_shards.py), which are read but not fetched by name.
 """
 
-_DEIT3 = (
-    *("deit3-s16", "deit3-m16", "deit3-b16", "deit3-l16", "deit3-h14"),
-    *("deit3-s16-384", "deit3-b16-384", "deit3-l16-384"),
-)
-_DINOV2 = tuple(f"dinov2-{size}14{kind}" for size in ("s", "b", "l", "g") for kind in ("", "-registers"))
-_DINOV3 = tuple(f"dinov3-{size}" for size in ("s16", "s16-plus", "b16", "l16", "h16-plus", "7b16"))
-_CLIPS = (
-    *("clip-b32", "clip-b16", "clip-l14", "clip-l14-336", "openclip-b32", "openclip-b32-256", "openclip-b16"),
-    *("openclip-l14", "openclip-h14"),
-)
-_SIGLIPS = ("siglip-b32", "vit-b16-map", "siglip-l16", "siglip-so400m14", "siglip-so400m16", "siglip-g16")
-# The original's own files: npz of vision_transformer (imagenet21k/, augreg/, sam/, gsam/) and of BiT; DeiT's, T2T-ViT's,
-# CvT's and torchvision's state_dicts.
-_ORIGINAL = (
-    *("vit-ti16", "vit-s16", "vit-s32", "vit-b8", "vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14"),
-    *("vit-s16-gap", "vit-s32-gap", "vit-b16-gap", "vit-b32-gap"),
-    *("r-vit-ti16", "r26-vit-s32", "r26-vit-b32", "r50-vit-b16", "r50-vit-l32"),
-    *("bit-r50x1", "bit-r50x3", "bit-r101x1", "bit-r101x3", "bit-r152x2", "bit-r152x4"),
+# Those whose weights the original, timm and transformers have alike.
+_COMMON = (
     *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
-    *_DEIT3,
-    *_DINOV2,
-    *_DINOV3,
-    *_CLIPS,
-    *_SIGLIPS,
-    *("t2t-vit-7", "t2t-vit-10", "t2t-vit-12", "t2t-vit-14", "t2t-vit-19", "t2t-vit-24"),
-    *("t2t-vit-t-14", "t2t-vit-t-19", "t2t-vit-t-24"),
-    *("cvt-13", "cvt-21", "cvt-w24"),
-    *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
+    *(f"dinov2-{size}14{kind}" for size in ("s", "b", "l", "g") for kind in ("", "-registers")),
+    *(f"dinov3-{size}" for size in ("s16", "s16-plus", "b16", "l16", "h16-plus", "7b16")),
+    *("clip-b32", "clip-b16", "clip-l14", "clip-l14-336", "openclip-b32", "openclip-b32-256", "openclip-b16"),
+    *("openclip-l14", "openclip-h14"),
+    *("siglip-b32", "vit-b16-map", "siglip-l16", "siglip-so400m14", "siglip-so400m16", "siglip-g16"),
 )
-_TIMM = (
-    *("eva02-ti14", "eva02-s14", "eva02-b14", "eva02-l14"),
+# Those of the original and of timm, besides. The original's own files are npz of vision_transformer (imagenet21k/, augreg/,
+# sam/, gsam/) and of BiT; DeiT's, T2T-ViT's, CvT's and torchvision's state_dicts.
+_WITH_TIMM = (
     *("vit-ti16", "vit-s16", "vit-s32", "vit-b8", "vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14"),
     *("r-vit-ti16", "r26-vit-s32", "r50-vit-b16", "r50-vit-l32"),
     *("bit-r50x1", "bit-r50x3", "bit-r101x1", "bit-r101x3", "bit-r152x2", "bit-r152x4"),
-    *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
-    *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
-    *_DEIT3,
-    *_DINOV2,
-    *_DINOV3,
-    *_CLIPS,
-    *_SIGLIPS,
+    *("deit3-s16", "deit3-m16", "deit3-b16", "deit3-l16", "deit3-h14"),
+    *("deit3-s16-384", "deit3-b16-384", "deit3-l16-384"),
     *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
-    *(f"efficientnet-{size}" for size in ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "l2")),
 )
-_TRANSFORMERS = (
-    *("vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14", "bit-r50x1", "cvt-13", "cvt-21", "cvt-w24"),
-    *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
-    *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
-    *_DINOV2,
-    *_DINOV3,
-    *_CLIPS,
-    *_SIGLIPS,
-)
-PUBLISHED: dict[str, tuple[str, ...]] = {"original": _ORIGINAL, "timm": _TIMM, "transformers": _TRANSFORMERS}
+PUBLISHED: dict[str, tuple[str, ...]] = {
+    "original": (
+        *_COMMON,
+        *_WITH_TIMM,
+        *("vit-s16-gap", "vit-s32-gap", "vit-b16-gap", "vit-b32-gap", "r26-vit-b32"),
+        *("t2t-vit-7", "t2t-vit-10", "t2t-vit-12", "t2t-vit-14", "t2t-vit-19", "t2t-vit-24"),
+        *("t2t-vit-t-14", "t2t-vit-t-19", "t2t-vit-t-24"),
+        *("cvt-13", "cvt-21", "cvt-w24"),
+    ),
+    "timm": (
+        *_COMMON,
+        *_WITH_TIMM,
+        *("eva02-ti14", "eva02-s14", "eva02-b14", "eva02-l14"),
+        *(f"efficientnet-{size}" for size in ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "l2")),
+    ),
+    "transformers": (
+        *_COMMON,
+        *("vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14", "bit-r50x1", "cvt-13", "cvt-21", "cvt-w24"),
+    ),
+}
 
 
 def published_formats(name: str) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from vitral.weights.dialect import (
     reading,
     square_side,
 )
-from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, renamed, zeros
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, renamed
 from vitral.weights.names import transformers
 from vitral.weights.names.vit_torch import CLIP_EPS, heads_of_width
 
@@ -68,10 +68,6 @@ def _projection(format_name: str, *, transposed: bool) -> Layout:
         return [weight.T.contiguous() if transposed else weight]
 
     return Layout(read, write)
-
-
-def _ignored(stored: Stored, *prefixes: str) -> list[Rule]:
-    return [Rule((), (name,), zeros()) for name in stored.shapes if name.startswith(prefixes)]
 
 
 def _say_projection(content: Reading) -> Reading:
@@ -124,7 +120,7 @@ def read_open_clip(stored: Stored) -> Reading:
         position_resize="bicubic-antialias",
         initialization="deit",
     )
-    rules = [*_open_clip_table(config), *_ignored(stored, *OPEN_CLIP_TEXT)]
+    rules = [*_open_clip_table(config), *stored.ignored(*OPEN_CLIP_TEXT)]
     images = dataclasses.replace(CLIP_IMAGES, resampler="pillow")
     return _say_projection(reading(stored, config, rules, Usage(images, notes=(GELU_NOTE,))))
 
@@ -189,8 +185,8 @@ def read_transformers(stored: Stored) -> Reading:
         position_resize="bicubic",
         initialization="deit" if clip else "big_vision",
     )
-    rules = [*_transformers_table(config, base), *_ignored(stored, *TEXT, f"{base}embeddings.position_ids")]
-    rules += _ignored(stored, f"{base}head.") if classifier else []
+    rules = [*_transformers_table(config, base), *stored.ignored(*TEXT, f"{base}embeddings.position_ids")]
+    rules += stored.ignored(f"{base}head.") if classifier else []
     usage = transformers.usage(stored, CLIP_IMAGES if clip else SIGLIP_IMAGES)
     content = reading(stored, config, rules, usage if classifier else dataclasses.replace(usage, class_names=None))
     return _say_projection(content) if clip else content
@@ -221,8 +217,8 @@ GIANT_OPT = 1536  # SigLIP 2's widest, of 16 heads, where DINOv2's has 24
 
 
 def _base(stored: Stored) -> str | None:
-    needed = ("embeddings.patch_embedding.weight", "embeddings.position_embedding.weight", "post_layernorm.weight")
-    return next((base for base in BASES if all(f"{base}{part}" in stored.shapes for part in needed)), None)
+    embeddings = ("embeddings.patch_embedding.weight", "embeddings.position_embedding.weight")
+    return stored.base(BASES, *embeddings, "post_layernorm.weight")
 
 
 DIALECTS = (

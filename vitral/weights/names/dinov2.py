@@ -161,9 +161,8 @@ def describe(config: ViTConfig) -> dict[str, Any]:
 BASES = ("dinov2.", "dinov2_with_registers.", "")
 
 
-def _transformers_matches(stored: Stored) -> bool:
-    parts = ("encoder.layer.0.layer_scale1.lambda1", "embeddings.position_embeddings")
-    return any(all(f"{base}{part}" in stored.shapes for part in parts) for base in BASES)
+def _base(stored: Stored) -> str | None:
+    return stored.base(BASES, "encoder.layer.0.layer_scale1.lambda1", "embeddings.position_embeddings")
 
 
 DIALECTS = (
@@ -178,7 +177,7 @@ DIALECTS = (
     Dialect(
         "transformers",
         "vit",
-        _transformers_matches,
+        lambda stored: _base(stored) is not None,
         read_transformers,
         _transformers_rules,
         folded=("pooling",),

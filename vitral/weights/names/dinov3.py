@@ -129,7 +129,7 @@ def _read(stored: Stored, format_name: str) -> Reading:
     )
     rules = table(config, format_name, layer)
     used = {name for rule in rules for name in rule.theirs}
-    rules += [Rule((), (name,), zeros()) for name in shapes if name.startswith(UNUSED) and name not in used]
+    rules += [rule for rule in stored.ignored(*UNUSED) if rule.theirs[0] not in used]
     return reading(stored, config, rules, usage)
 
 

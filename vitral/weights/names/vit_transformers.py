@@ -9,7 +9,7 @@ import torch
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
-from vitral.weights.layouts import Layout, Renames, Rule, renamed, zeros
+from vitral.weights.layouts import Layout, Renames, Rule, renamed
 from vitral.weights.names import transformers
 from vitral.weights.names.vit_torch import heads_of_width
 
@@ -23,6 +23,7 @@ DEIT_IMAGES = Preprocessing(
     std=IMAGENET_STD,
     resampler="torch",
 )
+BASES = ("vit.", "deit.", "")
 MAE_DECODER = "decoder."  # of a whole masked autoencoder, whose encoder alone is read
 # The names of its version 5 in memory; its files keep the older names, but not everyone saves through it.
 IN_MEMORY = (
@@ -75,7 +76,7 @@ def _register() -> Layout:
 def read(stored: Stored) -> Reading:
     """Read a ViT or DeiT file."""
     shapes = stored.shapes
-    base = next(base for base in ("vit.", "deit.", "") if f"{base}embeddings.cls_token" in shapes)
+    base = next(base for base in BASES if f"{base}embeddings.cls_token" in shapes)
     in_memory = f"{base}layers.0.attention.q_proj.weight" in shapes
     layer = f"{base}layers" if in_memory else f"{base}encoder.layer"
     token = f"{base}embeddings.distillation_token"
@@ -104,7 +105,7 @@ def read(stored: Stored) -> Reading:
         position_resize="bicubic" if own else "bilinear",
         initialization="deit" if own else "vit",
     )
-    special = [Rule((), (name,), zeros()) for name in shapes if name.startswith(MAE_DECODER)]
+    special = stored.ignored(MAE_DECODER)
     if token_alone:
         special.append(Rule(("registers", "position.embedding"), (token, position), _register()))
     rules = table(config, base, layer, in_memory=in_memory, special=special)
@@ -133,9 +134,7 @@ def describe(config: ViTConfig) -> dict[str, Any]:
 
 
 def _matches(stored: Stored) -> bool:
-    return any(
-        f"{base}embeddings.patch_embeddings.projection.weight" in stored.shapes for base in ("vit.", "deit.", "")
-    )
+    return stored.base(BASES, "embeddings.patch_embeddings.projection.weight") is not None
 
 
 DIALECTS = (Dialect("transformers", "vit", _matches, read, rules, describe=describe),)
