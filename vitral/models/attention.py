@@ -188,16 +188,12 @@ class Attention(nn.Module):
         if num_queries is None:
             query, key, value = self._split(self.qkv(tokens), 3)
         else:
-            query, key, value = self._project_some(tokens, num_queries)
+            dim = self.qkv.in_features
+            (query,) = self._split(self.qkv.part(tokens[:, :num_queries], 0, dim), 1)
+            key, value = self._split(self.qkv.part(tokens, dim), 2)
         if rotation is None:
             return query, key, value
         return rotate(query, rotation), rotate(key, rotation), value
-
-    def _project_some(self, tokens: Tokens, num_queries: int) -> tuple[Heads, Heads, Heads]:
-        dim = self.qkv.in_features
-        (query,) = self._split(self.qkv.part(tokens[:, :num_queries], 0, dim), 1)
-        key, value = self._split(self.qkv.part(tokens, dim), 2)
-        return query, key, value
 
     def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         batch, tokens, _ = projected.shape

@@ -6,7 +6,7 @@ the width out, which with the hidden layer before the head gives the paper's par
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -188,6 +188,7 @@ class CoAtNet(StagedModel):
     """The network of one `CoAtNetConfig`."""
 
     config: CoAtNetConfig
+    undecayed: ClassVar[tuple[str, ...]] = ("attention.bias",)
 
     def __init__(self, config: CoAtNetConfig) -> None:
         super().__init__()
@@ -261,11 +262,6 @@ class CoAtNet(StagedModel):
             attention.attention_dropout = config.attention_dropout
             for part in (attention, block.mlp):
                 part.dropout.p = config.dropout
-
-    def no_weight_decay(self) -> set[str]:
-        """Return the tables of relative attention, biases and norms."""
-        tables = {name for name, _ in self.named_parameters() if name.endswith("attention.bias")}
-        return super().no_weight_decay() | tables
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

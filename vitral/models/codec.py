@@ -42,9 +42,7 @@ def _changed_part(part: Any, name: str, values: Mapping[str, Any]) -> Any:  # no
     for field in values:
         if field not in known:
             raise ModelError(f"'{name}' has no setting '{field}'.{did_you_mean(field, known)}")
-    return dataclasses.replace(
-        part, **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    )
+    return dataclasses.replace(part, **{key: _tuple(value) for key, value in values.items()})
 
 
 def _tuple(value: Any) -> Any:  # noqa: ANN401  # JSON values of any type

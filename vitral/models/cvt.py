@@ -5,6 +5,7 @@ Held against lib/models/cls_cvt.py of microsoft/CvT. There is no position embedd
 
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -173,6 +174,7 @@ class CvT(Model):
     """The network of one `CvTConfig`."""
 
     config: CvTConfig
+    undecayed: ClassVar[tuple[str, ...]] = ("class_token",)
 
     def __init__(self, config: CvTConfig) -> None:
         super().__init__()
@@ -227,11 +229,6 @@ class CvT(Model):
             for part in (layer.attention, layer.mlp):
                 part.dropout.p = self.config.dropout
         spread_stochastic_depth(self.blocks()[-self.config.depths[-1] :], self.config.stochastic_depth)
-
-    def no_weight_decay(self) -> set[str]:
-        """Return the class token, biases and norms."""
-        tokens = {name for name, _ in self.named_parameters() if name.endswith("class_token")}
-        return super().no_weight_decay() | tokens
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

@@ -153,6 +153,7 @@ class Model(nn.Module, ABC):
     config: Any  # the family's own ModelConfig
     head: nn.Linear
     explained_by: ClassVar[ExplainedBy] = "gradients"
+    undecayed: ClassVar[tuple[str, ...]] = ()  # endings of parameters' names that weight decay leaves alone, besides
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -243,7 +244,8 @@ class Model(nn.Module, ABC):
 
     def no_weight_decay(self) -> set[str]:
         """Return the names of the parameters that weight decay leaves alone: biases and norms, at the least."""
-        return {name for name, parameter in self.named_parameters() if parameter.ndim <= 1}
+        named = self.named_parameters()
+        return {name for name, parameter in named if parameter.ndim <= 1 or name.endswith(self.undecayed)}
 
     @abstractmethod
     def init_weights(self, seed: int) -> None:

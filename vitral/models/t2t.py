@@ -5,7 +5,7 @@ Held against models/t2t_vit.py, token_performer.py and token_transformer.py of y
 
 import math
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -131,6 +131,7 @@ class T2TViT(Model):
     """The network of one `T2TConfig`."""
 
     config: T2TConfig
+    undecayed: ClassVar[tuple[str, ...]] = ("class_token",)
     position: Tensor
 
     def __init__(self, config: T2TConfig) -> None:
@@ -211,10 +212,6 @@ class T2TViT(Model):
                 attention_dropout=config.attention_dropout,
                 stochastic_depth=depth_rate(config.stochastic_depth, index, config.depth),
             )
-
-    def no_weight_decay(self) -> set[str]:
-        """Return the class token, biases and norms."""
-        return super().no_weight_decay() | {"class_token"}
 
     def fixed_tensors(self) -> dict[str, Tensor]:
         """Return the sinusoids."""

@@ -37,6 +37,11 @@ class ViT(TokenModel):
 
     config: ViTConfig
     explained_by: ClassVar[ExplainedBy] = "attention"
+    undecayed: ClassVar[tuple[str, ...]] = (
+        *("class_token", "distillation_token", "registers", "map_head.probe"),
+        *(".embedding", ".rows", ".columns", ".relative", ".relative_grid.table"),  # of positions
+        *(".mlp.fc1.bias", ".mlp.fc2.bias"),  # of experts
+    )
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -286,16 +291,6 @@ class ViT(TokenModel):
     def blocks(self) -> list[nn.Module]:
         """Return the encoder blocks in order."""
         return list(self.encoder)
-
-    def no_weight_decay(self) -> set[str]:
-        """Return the class and distillation tokens, registers, probe, position embeddings, biases and norms."""
-        tables = ("class_token", "distillation_token", "registers", "map_head.probe", "position.", "later_positions.")
-        ends = (".mlp.fc1.bias", ".mlp.fc2.bias", ".relative", ".relative_grid.table")  # the first two of experts
-        return {
-            name
-            for name, parameter in self.named_parameters()
-            if parameter.ndim <= 1 or name.startswith(tables) or name.endswith(ends)
-        }
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

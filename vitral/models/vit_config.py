@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from vitral.described import LATER
 from vitral.errors import ModelError
@@ -20,16 +20,6 @@ Pooling = Literal["token", "gap", "map", "token-gap"]
 Initialization = Literal["vit", "big_vision", "deit", "whitened"]
 FEWEST_POSITIONS = 2  # of a whitened stem's map, in each direction
 RELATIVE = ("relative", "relative-2d")  # positions that stand in the attention of every block
-WORDS = {
-    "position": PositionKind,
-    "position_at": PositionAt,
-    "pooling": Pooling,
-    "gelu": Gelu,
-    "position_resize": PositionResize,
-    "initialization": Initialization,
-    "mlp": MlpKind,
-    "rotary": RotaryKind,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,10 +225,10 @@ def with_pooling(config: Any, pooling: Pooling) -> Any:  # noqa: ANN401  # the f
 
 
 def _check_words(config: ViTConfig) -> None:
-    for name, kind in WORDS.items():
-        value, known = getattr(config, name), get_args(kind)
-        if value not in known:
-            raise ModelError(f"{name} must be one of {', '.join(known)}, not '{value}'.")
+    for row in dataclasses.fields(config):
+        value, known = getattr(config, row.name), get_args(row.type)
+        if get_origin(row.type) is Literal and value not in known:
+            raise ModelError(f"{row.name} must be one of {', '.join(known)}, not '{value}'.")
 
 
 def _check_widths(config: ViTConfig) -> None:

@@ -31,12 +31,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vitral.errors import WeightsError
+from vitral.errors import WeightsError, one_line
 
 Shape = tuple[int, ...]
 
 COMMENT = b"vitral "  # what our comment of an archive begins with
 ARCHITECTURE = "architecture"  # the metadata's key for the network's config
+SHOWN = 160  # characters of another library's message
 NAMED = 3  # tensors that an error names
 COUNTER = "num_batches_tracked"  # a batch norm's: the only integer tensor, which no computation needs
 # Entries under which training scripts store the weights; averaged ones first, as the source evaluates with them.
@@ -96,13 +97,15 @@ def weights_errors(path: Path) -> Iterator[None]:
     except WeightsError:
         raise
     except SafetensorError as error:
-        raise WeightsError(f"'{path}' is not a whole safetensors file ({_line(error)}).") from error
+        raise WeightsError(f"'{path}' is not a whole safetensors file ({one_line(error)[:SHOWN]}).") from error
     except PermissionError as error:
         raise WeightsError(f"'{path}' cannot be read: no permission; allow reading it.") from error
     except DAMAGED_FILE as error:
-        raise WeightsError(f"'{path}' is damaged or not a weights file ({_line(error)}); fetch it again.") from error
+        raise WeightsError(
+            f"'{path}' is damaged or not a weights file ({one_line(error)[:SHOWN]}); fetch it again."
+        ) from error
     except DAMAGED_ARCHIVE as error:
-        raise WeightsError(f"'{path}' is a damaged archive ({_line(error)}); fetch it again.") from error
+        raise WeightsError(f"'{path}' is a damaged archive ({one_line(error)[:SHOWN]}); fetch it again.") from error
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -202,10 +205,6 @@ def compare(wanted: Mapping[str, Shape], held: Mapping[str, Shape], source: str)
 def _some(names: list[str]) -> str:
     shown = ", ".join(names[:NAMED])
     return f"{shown} and {len(names) - NAMED} more" if len(names) > NAMED else shown
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__
 
 
 def check_file(path: Path) -> None:

@@ -10,7 +10,7 @@ from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # isort: skip
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-from vitral.errors import WeightsError
+from vitral.errors import WeightsError, one_line
 from vitral.layout import CLASSIFIER_FILES, DESCRIPTION
 from vitral.weights.named.reach import switched_off
 from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
@@ -88,5 +88,4 @@ def _hub_errors(repository: str, action: str) -> Iterator[None]:
     try:
         yield
     except (HTTPError, HFValidationError, OfflineModeIsEnabled, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise WeightsError(f"'{repository}' cannot be {action} the Hub: {reason}") from error
+        raise WeightsError(f"'{repository}' cannot be {action} the Hub: {one_line(error)}") from error

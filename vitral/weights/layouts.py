@@ -124,7 +124,12 @@ def written(rules: Iterable[Rule], ours: Mapping[str, Tensor]) -> dict[str, Tens
     return {name: tensor for names, tensors in made for name, tensor in zip(names, tensors, strict=True)}
 
 
-Renames = Sequence[tuple[str, str]]
+Renames = Sequence[tuple[str, str | Callable[[re.Match[str]], str]]]
+
+
+def from_one(form: str) -> Callable[[re.Match[str]], str]:
+    """Return the replacement by a form such as "block{}." with a pattern's numbers, which theirs counts from 1."""
+    return lambda match: form.format(*(int(number) + 1 for number in match.groups()))
 
 
 def renamed(
@@ -140,7 +145,7 @@ def renamed(
 
     Args:
         names: ours.
-        renames: pattern and replacement.
+        renames: pattern, and replacement as of `re.sub`.
         layouts: the layout of each of ours, where that is another one.
         special: rules of their own, in place of those for the names of ours in them.
     """

@@ -162,7 +162,8 @@ def recognize(container: Container) -> Recognized:
         )
     try:
         text, note = _description(container, stored)
-        stored = replace(stored, image_size=None if text is None else _described_size(text))
+        if text is not None:
+            stored = replace(stored, image_size=image_size(json.loads(text)[ARCHITECTURE].get("image_size")))
         content = replace(dialect.read(stored), task=transformers.task_of_problem(stored.config))
         content = content if text is None else described(content, text)
         content = replace(content, notes=(*content.notes, note)) if note else content
@@ -178,10 +179,6 @@ def _description(container: Container, stored: Stored) -> tuple[str | None, str]
     text, note = read_description(container.path)
     within = stored.config.get(DESCRIPTION)  # in a config.json
     return text or container.metadata.get(ARCHITECTURE) or (None if within is None else json.dumps(within)), note
-
-
-def _described_size(text: str) -> tuple[int, int] | None:
-    return image_size(json.loads(text)[ARCHITECTURE].get("image_size"))
 
 
 def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, TensorLocation], dict[str, Shape]]:

@@ -7,7 +7,7 @@ from typing import Any
 from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.bit import EXPANSION, WIDTH, BiTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
-from vitral.weights.layouts import CONVOLUTION, DENSE_KERNEL, POINTWISE, SAME, Layout, Renames, Rule, renamed
+from vitral.weights.layouts import CONVOLUTION, DENSE_KERNEL, POINTWISE, SAME, Layout, Renames, Rule, from_one, renamed
 from vitral.weights.names import timm, transformers
 
 # Pixels, for the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
@@ -24,7 +24,21 @@ TIMM_IMAGES = dataclasses.replace(
 TRANSFORMERS_IMAGES = dataclasses.replace(TIMM_IMAGES, resampler="torch")
 
 ORIGINAL_ROOT = "resnet/root_block/standardized_conv2d/kernel"
-PARTS = {"1": "a", "2": "b", "3": "c"}
+ORIGINAL: Renames = (
+    (r"^root\.weight$", ORIGINAL_ROOT),
+    (r"^head\.weight$", "resnet/head/conv2d/kernel"),
+    (r"^head\.", "resnet/head/conv2d/"),
+    (r"^norm\.", "resnet/group_norm/"),
+    (r"^stages\.(\d+)\.(\d+)\.", from_one("resnet/block{}/unit{:02d}/")),
+    (r"(norm|conv)1\.", r"a/\1/"),
+    (r"(norm|conv)2\.", r"b/\1/"),
+    (r"(norm|conv)3\.", r"c/\1/"),
+    (r"projection\.", "a/proj/conv/"),
+    (r"/conv/weight$", "/standardized_conv2d/kernel"),
+    (r"/norm/", "/group_norm/"),
+    (r"group_norm/weight$", "group_norm/gamma"),
+    (r"group_norm/bias$", "group_norm/beta"),
+)
 TORCH: Renames = (
     (r"^stages\.(\d+)\.(\d+)\.", r"stages.\1.blocks.\2."),
     (r"\.projection\.", ".downsample.conv."),
@@ -41,23 +55,7 @@ TRANSFORMERS: Renames = (
 
 def original_rules(config: BiTConfig) -> list[Rule]:
     """Return the rules for the published .npz files."""
-    return [Rule((name,), (_original_name(name),), _original_layout(name)) for name in our_names(config)]
-
-
-def _original_name(name: str) -> str:
-    kind = {"weight": "gamma", "bias": "beta"}[name.rpartition(".")[2]]
-    if name.startswith("head."):
-        return "resnet/head/conv2d/" + ("kernel" if kind == "gamma" else "bias")
-    if name == "root.weight":
-        return ORIGINAL_ROOT
-    match = re.match(r"stages\.(\d+)\.(\d+)\.(norm|conv|projection)([123]?)\.", name)
-    if match is None:
-        return f"resnet/group_norm/{kind}"
-    stage, unit, layer, part = match.groups()
-    unit_name = f"resnet/block{int(stage) + 1}/unit{int(unit) + 1:02d}"
-    if layer == "projection":
-        return f"{unit_name}/a/proj/standardized_conv2d/kernel"
-    return f"{unit_name}/{PARTS[part]}/" + (f"group_norm/{kind}" if layer == "norm" else "standardized_conv2d/kernel")
+    return renamed(our_names(config), ORIGINAL, _original_layout)
 
 
 def _original_layout(name: str) -> Layout:

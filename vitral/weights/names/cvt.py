@@ -33,25 +33,19 @@ ORIGINAL: Renames = (
     (r"\.attention\.(q|k|v)\w+\.", r".attn.proj_\1."),
     (r"\.attention\.out\.", ".attn.proj."),
 )
-LAYER = r"cvt.encoder.stages.\1.layers.\2"
 TRANSFORMERS: Renames = (
     (r"^stages\.(\d)\.embedding\.", r"cvt.encoder.stages.\1.embedding.convolution_embeddings.projection."),
     (r"^stages\.(\d)\.norm\.", r"cvt.encoder.stages.\1.embedding.convolution_embeddings.normalization."),
-    (r"^stages\.(\d)\.class_token$", r"cvt.encoder.stages.\1.cls_token"),
-    (r"^stages\.(\d)\.layers\.(\d+)\.norm1\.", rf"{LAYER}.layernorm_before."),
-    (r"^stages\.(\d)\.layers\.(\d+)\.norm2\.", rf"{LAYER}.layernorm_after."),
-    (r"^stages\.(\d)\.layers\.(\d+)\.mlp\.fc1\.", rf"{LAYER}.intermediate.dense."),
-    (r"^stages\.(\d)\.layers\.(\d+)\.mlp\.fc2\.", rf"{LAYER}.output.dense."),
-    (r"^stages\.(\d)\.layers\.(\d+)\.attention\.out\.", rf"{LAYER}.attention.output.dense."),
-    (
-        r"^stages\.(\d)\.layers\.(\d+)\.attention\.(query|key|value)_map\.",
-        rf"{LAYER}.attention.attention.convolution_projection_\3.convolution_projection.",
-    ),
+    (r"^stages\.", "cvt.encoder.stages."),
+    (r"\.class_token$", ".cls_token"),
+    (r"\.norm1\.", ".layernorm_before."),
+    (r"\.norm2\.", ".layernorm_after."),
+    (r"\.mlp\.fc1\.", ".intermediate.dense."),
+    (r"\.mlp\.fc2\.", ".output.dense."),
+    (r"\.attention\.out\.", ".attention.output.dense."),
+    (r"\.attention\.(\w+)_map\.", r".attention.attention.convolution_projection_\1.convolution_projection."),
     (r"(convolution_projection)\.norm\.", r"\1.normalization."),
-    (
-        r"^stages\.(\d)\.layers\.(\d+)\.attention\.(query|key|value)\.",
-        rf"{LAYER}.attention.attention.projection_\3.",
-    ),
+    (r"\.attention\.(query|key|value)\.", r".attention.attention.projection_\1."),
     (r"^norm\.", "layernorm."),
     (r"^head\.", "classifier."),
 )

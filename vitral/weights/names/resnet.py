@@ -3,7 +3,7 @@
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.resnet import ResNetConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, having, our_names, reading
-from vitral.weights.layouts import Renames, Rule, renamed
+from vitral.weights.layouts import Renames, Rule, from_one, renamed
 from vitral.weights.names import timm
 
 # torchvision's evaluation (ImageClassification presets): the shorter side to 256, a centre crop of 224, on the image itself.
@@ -19,15 +19,9 @@ RENAMES: Renames = (
     (r"^root\.", "conv1."),
     (r"^root_norm\.", "bn1."),
     (r"^head\.", "fc."),
-    (r"^stages\.0\.", "layer1."),
-    (r"^stages\.1\.", "layer2."),
-    (r"^stages\.2\.", "layer3."),
-    (r"^stages\.3\.", "layer4."),
-    (r"\.(convolutions|norms)\.0\.", r".\1.1st."),
-    (r"\.(convolutions|norms)\.1\.", r".\1.2nd."),
-    (r"\.(convolutions|norms)\.2\.", r".\1.3rd."),
-    (r"\.convolutions\.(\d)\w\w\.", r".conv\1."),
-    (r"\.norms\.(\d)\w\w\.", r".bn\1."),
+    (r"^stages\.(\d+)\.", from_one("layer{}.")),
+    (r"\.convolutions\.(\d)\.", from_one(".conv{}.")),
+    (r"\.norms\.(\d)\.", from_one(".bn{}.")),
     (r"\.projection\.", ".downsample.0."),
     (r"\.projection_norm\.", ".downsample.1."),
 )

@@ -4,7 +4,7 @@ import dataclasses
 
 from vitral.models.t2t import STRIDE, T2TConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
-from vitral.weights.layouts import Renames, Rule, renamed
+from vitral.weights.layouts import Renames, Rule, from_one, renamed
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT
 
 HEAD_DIM = 64
@@ -12,8 +12,7 @@ DEFAULT_TOKENS = 197  # of 224 pixels
 IMAGES = dataclasses.replace(DEIT, crop_fraction=CROP_BICUBIC.crop_fraction)
 
 RENAMES: Renames = (
-    (r"^token_layers\.0\.", "tokens_to_token.attention1."),
-    (r"^token_layers\.1\.", "tokens_to_token.attention2."),
+    (r"^token_layers\.(\d)\.", from_one("tokens_to_token.attention{}.")),
     (r"^project\.", "tokens_to_token.project."),
     (r"^class_token$", "cls_token"),
     (r"^position$", "pos_embed"),
