@@ -24,7 +24,7 @@ from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
 from vitral.training.records import faults
-from vitral.training.records.checkpoints import State, Writer, load_newest, pack, unpack
+from vitral.training.records.checkpoints import Checkpoint, State, Writer, load_newest, pack, unpack
 from vitral.training.records.logs import MetricsLog, read_metrics
 from vitral.training.records.recipe_file import claim_recipe, write_recipe
 from vitral.training.settings.recipe import Recipe
@@ -124,6 +124,10 @@ def train(
 class _Trainer:
     """A run's moving parts, and the work between two updates."""
 
+    pacer: Pacer
+    request: StopRequest
+    log: MetricsLog
+
     def __init__(
         self,
         model: Model,
@@ -137,13 +141,10 @@ class _Trainer:
     ) -> None:
         self.model, self.batches, self.recipe = model, batches, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
+        self.schedule, self.optimizer, self.saving = recipe.schedule, recipe.optimizer, recipe.checkpoint
         self.step = Step(build_method(model, recipe, batches.task, context), recipe, normalize)
-        self.writer = Writer(
-            folder / CHECKPOINTS,
-            keep=recipe.checkpoint.keep,
-            archive_steps=recipe.checkpoint.archive_steps,
-            shared=self.step.engine.writes_shares,
-        )
+        engine, keep, archive_steps = self.step.engine, self.saving.keep, self.saving.archive_steps
+        self.writer = Writer(folder / CHECKPOINTS, keep=keep, archive_steps=archive_steps, shared=engine.writes_shares)
         self.state = State(step=0, total_steps=recipe.steps or 0)
         self.longer = self.further = False
         self.saved_step = 0
@@ -153,19 +154,11 @@ class _Trainer:
         self.figures_fetched = 0.0
 
     def restore(self, *, longer: bool, further: bool) -> None:
-        """Restore the newest whole checkpoint, if there is any.
-
-        Args:
-            longer: Whether the user gave the run another length.
-            further: Whether the user gave the run more time, so that a finished run continues.
-        """
-        loaded = load_newest(self.folder / CHECKPOINTS, self.listener)
+        """Restore the newest whole checkpoint, if there is any; the user gave the run another length, or more time."""
+        self.longer, self.further = longer, further
+        loaded = self.load()
         if loaded is None:
             return
-        unpack(loaded, self.step.states())
-        self.longer, self.further = longer, further
-        self.state = self.lengthened(loaded.state)
-        self.saved_step = loaded.state.step
         step, total = loaded.state.step, loaded.state.total_steps
         if self.state is not loaded.state:
             self.remark(f"its length was changed from {total} to {self.state.total_steps} steps after step {step}")
@@ -177,6 +170,14 @@ class _Trainer:
                     f"{argument('overrides', ['steps=N'])}."
                 )
             )
+
+    def load(self) -> Checkpoint | None:
+        """Put the newest whole checkpoint in place, and return it; None if there is none."""
+        loaded = load_newest(self.folder / CHECKPOINTS, self.listener)
+        if loaded is not None:
+            unpack(loaded, self.step.states())
+            self.state, self.saved_step = self.lengthened(loaded.state), loaded.state.step
+        return loaded
 
     def lengthened(self, state: State) -> State:
         """Return a saved state with the length that the user gave the run since then."""
@@ -193,25 +194,27 @@ class _Trainer:
 
     def run(self, pacer: Pacer, request: StopRequest) -> TrainingResult:
         """Make every remaining step."""
+        self.pacer, self.request = pacer, request
         first = self.first_step = self.state.step
         log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first, listener=self.listener)
+        self.log = log
         start, earlier = time.monotonic(), self.state.seconds
         training_mode(self.model)
         try:
             if first:
-                self.duties(log, request)  # a run may have been stopped between a step and what follows it
+                self.duties()  # a run may have been stopped between a step and what follows it
             pacer.begin()
             while self.state.step < self.state.total_steps:
                 # An error keeps this frame, and with it the workers, alive.
-                with contextlib.closing(self._batches(pacer)) as batches:
+                with contextlib.closing(self._batches()) as batches:
                     for batch in batches:
                         expected = self.state.step + 1
-                        self.advance(batch, log)
+                        self.advance(batch)
                         stop = request.received()
                         pacer.step_made()
-                        self.pace(pacer)
+                        self.pace()
                         self.state = replace(self.state, seconds=earlier + time.monotonic() - start)
-                        pacer.duties_done(validated=self.duties(log, request, stop=stop))
+                        pacer.duties_done(validated=self.duties(stop=stop))
                         if self.state.step >= self.state.total_steps or self.state.step != expected:
                             break  # the end, or a return to a checkpoint, after which other batches come
             self.writer.wait()
@@ -222,22 +225,22 @@ class _Trainer:
             log.close()
         return self.result(_signal(request) if request.received() else None)
 
-    def _batches(self, pacer: Pacer) -> Generator[Batch, None, None]:
+    def _batches(self) -> Generator[Batch, None, None]:
         # With a budget the length may still change, and that must not restart the workers.
-        fixed = pacer.seconds is None and not self.recipe.schedule.bends
+        fixed = self.pacer.seconds is None and not self.schedule.bends
         last = self.state.total_steps if fixed else self.recipe.steps or 0
         return load_training(self.batches, first_step=self.state.step, last_step=last, workers=self.recipe.workers)
 
-    def pace(self, pacer: Pacer) -> None:
+    def pace(self) -> None:
         """Let the budget change the run's length and its schedule, in the same way in every process of a job.
 
         Without a budget the changes in the recipe, which an earlier budget made, are repeated.
         """
         state = self.state
-        if pacer.seconds is None:
-            self.bend(dict(self.recipe.schedule.bends or ()).get(state.step, state.total_steps))
+        if self.pacer.seconds is None:
+            self.bend(dict(self.schedule.bends or ()).get(state.step, state.total_steps))
             return
-        planned = pacer.plan(
+        planned = self.pacer.plan(
             step=state.step, total=state.total_steps, validated=state.validated, most=self.recipe.steps or 0
         )
         planned = distributed.broadcast(planned)
@@ -263,26 +266,27 @@ class _Trainer:
         state = self.state
         return share_gone(step, state.total_steps, bend_step=state.bend_step, bend_share=state.bend_share)
 
-    def advance(self, batch: Batch, log: MetricsLog) -> None:
+    def advance(self, batch: Batch) -> None:
         """Make one update, or skip it."""
         started = time.perf_counter()
-        step = self.state.step
-        if step in self.state.skipped:  # the run returned to a checkpoint, and repeats
+        step, skipped = self.state.step, self.state.skipped
+        if step in skipped:  # the run returned to a checkpoint, and repeats
             self.state = replace(self.state, step=step + 1)
-            log.write(step + 1, {"skipped": float(self.state.skipped.index(step) + 1)})
+            self.log.write(step + 1, {"skipped": float(skipped.index(step) + 1)})
             return
-        rate, backbone_rate = self.rate(step), self.rate(step, share=self.recipe.optimizer.backbone_lr)
+        rate, backbone_rate = self.rate(step), self.rate(step, share=self.optimizer.backbone_lr)
         outcome = self.step(batch, step, rate, backbone_rate)
         self.trained_seconds += time.perf_counter() - started
         if outcome.finite:
             self.state = replace(self.state, step=step + 1)
-            self.report(outcome, rate, log)
+            self.report(outcome, rate)
         else:
-            self.skip(outcome.figures()["loss"], log)
+            self.skip(outcome.figures()["loss"])
 
-    def skip(self, loss: float, log: MetricsLog) -> None:
+    def skip(self, loss: float) -> None:
         """Skip a batch for good; stop if too many were skipped."""
-        step, most = self.state.step, self.recipe.faults.max_skipped
+        step, tolerated = self.state.step, self.recipe.faults
+        most = tolerated.max_skipped
         skipped = (*self.state.skipped, step)
         names = faults.images_of(self.batches, step)
         if len(skipped) > most:
@@ -291,25 +295,22 @@ class _Trainer:
         self.listener(faults.skipped(loss, step, len(skipped), most, names))
         self.state = replace(self.state, step=step + 1, skipped=skipped)
         if self.step.weights_are_finite():
-            log.write(step + 1, {"skipped": float(len(skipped))})
+            self.log.write(step + 1, {"skipped": float(len(skipped))})
         else:
-            self.go_back(log)
+            self.go_back()
 
-    def go_back(self, log: MetricsLog) -> None:
+    def go_back(self) -> None:
         """Restore the weights of the newest checkpoint, and remember the skipped batches.
 
         Raises:
             TrainingError: There is no checkpoint yet.
         """
         self.writer.wait()
-        skipped = self.state.skipped
-        loaded = load_newest(self.folder / CHECKPOINTS, self.listener)
+        skipped, loaded = self.state.skipped, self.load()
         if loaded is None:
             raise faults.damaged(self.state.step - 1)
-        unpack(loaded, self.step.states())
-        self.state = replace(self.lengthened(loaded.state), skipped=skipped)
-        self.saved_step = loaded.state.step
-        log.cut(loaded.state.log_bytes, loaded.state.step)
+        self.state = replace(self.state, skipped=skipped)
+        self.log.cut(loaded.state.log_bytes, self.saved_step)
         self.listener(Message(f"The weights were damaged, so training returned to '{loaded.path.name}'.", warning=True))
 
     def rate(self, step: int, *, share: float = 1.0) -> float:
@@ -318,9 +319,9 @@ class _Trainer:
         if self.state.bend_step:  # the recipe's whole schedule, at another speed
             total = self.recipe.steps or 0
             position = self.gone(step) * total
-        return self.recipe.schedule.rate(position, self.recipe.optimizer.lr * share, total)
+        return self.schedule.rate(position, self.optimizer.lr * share, total)
 
-    def report(self, outcome: StepResult, rate: float, log: MetricsLog) -> None:
+    def report(self, outcome: StepResult, rate: float) -> None:
         """Report the last update to log and listener; its figures are fetched only if they are written or shown."""
         step, total = self.state.step, self.state.total_steps
         logged = step % LOG_EVERY == 0 or step in (1, total)
@@ -328,28 +329,32 @@ class _Trainer:
             self.figures, self.figures_fetched = outcome.figures(), time.monotonic()
         if logged:
             figures = {**self.figures, "learning_rate": rate}
-            log.write(step, figures)
-            self.listener(Scalars(step, figures))
+            self.record(figures)
         visible = {name: value for name, value in self.figures.items() if name != "gradient_norm"}
         self.listener(Progress("train", step, total, {**visible, "images_per_second": self.images_per_second()}))
+
+    def record(self, figures: dict[str, float]) -> None:
+        """Tell the log and the listener the figures after the last update."""
+        self.log.write(self.state.step, figures)
+        self.listener(Scalars(self.state.step, figures))
 
     def images_per_second(self) -> float:
         """Return the speed of this process's steps, counting the whole batch."""
         made = self.state.step - self.first_step
         return made * self.batches.batch_size / self.trained_seconds if self.trained_seconds else 0.0
 
-    def duties(self, log: MetricsLog, request: StopRequest, *, stop: bool = False) -> bool:
+    def duties(self, *, stop: bool = False) -> bool:
         """Validate, save and stop if it is time to, but do not stop after the last update; return whether it validated."""
         step, total = self.state.step, self.state.total_steps
         stop = stop and step < total
         validated = not stop and self.validate is not None and self.validation_is_due()
-        stop = stop or (validated and self.check(log, request))
-        due = step == total or step % self.recipe.checkpoint.every_steps == 0
+        stop = stop or (validated and self.check())
+        due = step == total or step % self.saving.every_steps == 0
         if step != self.saved_step and (stop or due or step == self.state.best_step):
-            self.save(log)
+            self.save()
         if stop:
             self.writer.wait()
-            number = _signal(request)
+            number = _signal(self.request)
             raise TrainingInterrupted(
                 f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}",
                 advice=advice_to_resume(self.folder),
@@ -360,10 +365,11 @@ class _Trainer:
     def validation_is_due(self) -> bool:
         """Tell whether the network is validated after this update: at the end, and as often as recipe or budget require."""
         step, total, planned = self.state.step, self.state.total_steps, self.state.next_validation
-        every = self.recipe.evaluation.every_steps or max(1, total // VALIDATIONS)
+        evaluation = self.recipe.evaluation
+        every = evaluation.every_steps or max(1, total // VALIDATIONS)
         return step == total or (step >= planned if planned else step % every == 0)
 
-    def check(self, log: MetricsLog, request: StopRequest) -> bool:
+    def check(self) -> bool:
         """Validate the (averaged) network, and note if it is the best so far; return whether a signal interrupted it."""
         assert self.validate is not None
         if self.state.validated == self.state.step:
@@ -374,11 +380,10 @@ class _Trainer:
                 self.listener(replace(event, task="validate") if isinstance(event, Progress) else event)
 
         def stop() -> bool:
-            return self.state.step < self.state.total_steps and request.received()
+            return self.state.step < self.state.total_steps and self.request.received()
 
-        average = self.step.average
         try:
-            with average.in_place() if average is not None else contextlib.nullcontext():
+            with self.step.averaged():
                 figures = self.validate(self.model, listen, stop)
         finally:
             training_mode(self.model)
@@ -386,33 +391,25 @@ class _Trainer:
             return True
         if not all(math.isfinite(value) for value in figures.values()):
             self.writer.wait()
-            raise faults.diverged(self.state.step, self.recipe.optimizer.lr, self.writer.folder)
-        log.write(self.state.step, figures)
-        self.listener(Scalars(self.state.step, figures))
-        figure = next(iter(figures.values()))
+            raise faults.diverged(self.state.step, self.optimizer.lr, self.writer.folder)
+        self.record(figures)
+        figure, task = next(iter(figures.values())), self.batches.task
         if self.state.next_validation:  # the next comes after the same number of updates, unless the budget changes it
             self.state = replace(self.state, next_validation=2 * self.state.step - self.state.validated)
         self.state = replace(self.state, validated=self.state.step)
-        if self.batches.task.headline.improves(figure, self.state.best_accuracy):
+        if task.headline.improves(figure, self.state.best_accuracy):
             self.state = replace(self.state, best_step=self.state.step, best_accuracy=figure)
         return False
 
-    def save(self, log: MetricsLog) -> None:
+    def save(self) -> None:
         """Write a checkpoint of this moment in the background."""
-        self.state = replace(self.state, log_bytes=log.flush(), recipe_steps=self.recipe.steps)
+        self.state = replace(self.state, log_bytes=self.log.flush(), recipe_steps=self.recipe.steps)
         self.writer.save(self.state, pack(self.step.states()))
         self.saved_step = self.state.step
 
     def result(self, stopped: int | None) -> TrainingResult:
-        """Put the averaged weights in place, and return the result.
-
-        Args:
-            stopped: The signal that came too late to stop the run; None for none.
-        """
-        if self.step.average is not None:
-            self.step.average.put()
-        self.step.method.deliver()
-        model = self.step.engine.whole_network()
+        """Return the result, with the averaged weights in place; `stopped` is the signal that came too late to stop the run."""
+        model = self.step.deliver()
         settle(model)
         model.eval()
         if torchrun.is_main() and self.state.bends:

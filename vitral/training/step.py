@@ -1,5 +1,6 @@
 """One training step: forward, backward, rate, step, clear."""
 
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from vitral import distributed
 from vitral.data.batch import Batch
 from vitral.models.experts import MixtureOfExperts
+from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training.methods.method import Method
 from vitral.training.methods.parallel import Engine
@@ -54,15 +56,16 @@ class Step:
     """
 
     def __init__(self, method: Method, recipe: Recipe, normalize: Normalize) -> None:
-        self.method, self.recipe, network = method, recipe, method.network
+        self.method, self.module, self.recipe, network = method, method.module, recipe, method.network
+        self.settings = recipe.optimizer
         self.device = next(network.parameters()).device
         self.engine = Engine(method, recipe)
         self.optimizers = method.optimizers()
         decay = recipe.averaging.decay
-        self.average = None if decay is None else Average(method.module, decay)
+        self.average = None if decay is None else Average(self.module, decay)
         views, classes = method.views(recipe), network.num_classes
         self.prepare = BatchPreparation(recipe, views, normalize, num_classes=classes, device=self.device)
-        self.statistics = Statistics(method.module)
+        self.statistics = Statistics(self.module)
         rates = recipe.regularization
         experts = any(isinstance(layer, MixtureOfExperts) for layer in network.modules())
         # Dropout draws for each element, so every process needs draws of its own. Stochastic depth draws for the whole batch.
@@ -72,7 +75,7 @@ class Step:
         """Learn from a batch at a learning rate; a loss or gradient that is not finite changes nothing."""
         statistics = self.statistics.copy()  # a batch norm learns in the forward pass already
         figures = self.learn(batch, step, statistics, rate)
-        norm = self.engine.clip(self.recipe.optimizer.clip_norm)
+        norm = self.engine.clip(self.settings.clip_norm)
         outcome = over_all_processes(figures, norm)
         if outcome.finite:
             for optimizer in self.optimizers:
@@ -83,22 +86,22 @@ class Step:
             self.method.after_step(step)
         else:
             self.statistics.put(statistics)
-        self.method.module.zero_grad()
+        self.module.zero_grad()
         return outcome
 
     def learn(self, batch: Batch, step: int, statistics: list[Tensor], rate: float) -> Figures:
         """Add up a batch's gradients at a learning rate; return the means of this process's loss and figures."""
-        gradients, settings = partial(self.gradients, step=step), self.recipe.optimizer
+        gradients, settings, schedule = partial(self.gradients, step=step), self.settings, self.recipe.schedule
         if settings.sam_rho is None:
             return gradients(batch)
         return sharp_gradients(
             batch,
             gradients,
-            module=self.method.module,
+            module=self.module,
             optimizers=self.optimizers,
             statistics=self.statistics,
             before=statistics,
-            rho=radius(rate, settings, self.recipe.schedule.final_lr),
+            rho=radius(rate, settings, schedule.final_lr),
             images=settings.sam_images,
             alpha=settings.gsam_alpha,
         )
@@ -109,7 +112,8 @@ class Step:
         Unless `together`, the processes do not average their gradients.
         """
         seed = derive(self.recipe.seed, "dropout", step, *([distributed.rank()] if self.own_draws else []))
-        pieces = list(batch.cut(-(-len(batch) // (self.recipe.compute.accumulation or 1))))
+        compute = self.recipe.compute
+        pieces = list(batch.cut(-(-len(batch) // (compute.accumulation or 1))))
         parts: list[tuple[Figures, float]] = []
         for number, piece in enumerate(pieces):
             part = self.prepare(piece, step)  # piece by piece, because a large batch as float32 would fill the memory
@@ -126,18 +130,28 @@ class Step:
 
     def states(self) -> dict[str, Stateful]:
         """Return everything that a checkpoint holds, by its name there."""
-        module = self.method.module
         average = {} if self.average is None else {"average": self.average}
         return {
-            "model": Weights(module),
+            "model": Weights(self.module),
             **average,
-            "optimizer": OptimizerState(module, self.optimizers),
+            "optimizer": OptimizerState(self.module, self.optimizers),
             "method": self.method,
         }
 
+    def averaged(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which the network has its averaged weights, if the recipe averages."""
+        return contextlib.nullcontext() if self.average is None else self.average.in_place()
+
+    def deliver(self) -> Model:
+        """Put the weights to deliver in place, and return the whole network; every process must call this."""
+        if self.average is not None:
+            self.average.put()
+        self.method.deliver()
+        return self.engine.whole_network()
+
     def weights_are_finite(self) -> bool:
         """Tell whether every weight is a finite number."""
-        return bool(torch.stack([torch.isfinite(p).all() for p in self.method.module.parameters()]).all())
+        return bool(torch.stack([torch.isfinite(p).all() for p in self.module.parameters()]).all())
 
 
 def over_all_processes(figures: Figures, norm: Tensor) -> StepResult:
