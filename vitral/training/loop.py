@@ -114,7 +114,8 @@ def train(
         longer = claim_recipe(folder, recipe, remarks, resume=resume)
         adapt(model, recipe.adaptation, seed=derive(recipe.seed, "adaptation"))
         context = Context(tuple(class_names), normalize, listener)
-        trainer = _Trainer(model, batches, recipe, normalize, context, folder, validate, listener)
+        method = build_method(model, recipe, batches.task, context)
+        trainer = _Trainer(batches, Step(method, recipe, normalize), folder, validate, listener)
         with stop_on_signals() as request:
             if resume:
                 trainer.restore(longer=longer, further=further)
@@ -130,20 +131,17 @@ class _Trainer:
 
     def __init__(
         self,
-        model: Model,
         batches: TrainingBatches,
-        recipe: Recipe,
-        normalize: Normalize,
-        context: Context,
+        step: Step,
         folder: Path,
         validate: Validate | None,
         listener: Listener,
     ) -> None:
-        self.model, self.batches, self.recipe = model, batches, recipe
+        method, recipe = step.method, step.recipe
+        self.model, self.batches, self.step, self.recipe = method.network, batches, step, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
         self.schedule, self.optimizer, self.saving = recipe.schedule, recipe.optimizer, recipe.checkpoint
-        self.step = Step(build_method(model, recipe, batches.task, context), recipe, normalize)
-        engine, keep, archive_steps = self.step.engine, self.saving.keep, self.saving.archive_steps
+        engine, keep, archive_steps = step.engine, self.saving.keep, self.saving.archive_steps
         self.writer = Writer(folder / CHECKPOINTS, keep=keep, archive_steps=archive_steps, shared=engine.writes_shares)
         self.state = State(step=0, total_steps=recipe.steps or 0)
         self.longer = self.further = False

@@ -63,7 +63,14 @@ def remarks_on(run: Run) -> tuple[str, ...]:
 
 
 def write_training_images(folder: Path, data: DataSet, batches: TrainingBatches, *, keep: bool) -> None:
-    """Draw images of the first batch, as augmented, with their class names; `keep` leaves a sheet that is there."""
+    """Draw images of the first batch, as augmented, with their class names.
+
+    Args:
+        folder: The run folder.
+        data: Where they are from.
+        batches: What the network learns from.
+        keep: Whether a sheet that is there stays.
+    """
     path = folder / "images" / "training.png"
     if keep and path.is_file():
         return

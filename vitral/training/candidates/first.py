@@ -194,7 +194,7 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
     The training images go through the network as training itself computes, in bfloat16 where the hardware has it; the images
     that judge it as it will predict, so that the figure is that of the very classifier.
     """
-    headline, listener = run.data.task.headline, run.listener
+    task, listener = run.data.task, run.listener
     context = partial(autocast, training_device(), run.recipe.precision)
     described = describe(run.classifier, train, network=network, context=context, listener=listener)
     fitted = Fitted.of(described, len(run.data.class_names))
@@ -205,9 +205,9 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
     best = pixels = _of_pixels(run, fitted, judged)
     if fitted.probe is not None:
         probe = _of_features(run, fitted.probe, described, judged)
-        if line := poor_start(pixels, probe, headline):
+        if line := poor_start(pixels, probe, task.headline):
             listener(Message(line, warning=True))
-        if probe.better_than(pixels, headline):
+        if probe.better_than(pixels, task.headline):
             best = probe
         else:
             _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
@@ -330,7 +330,7 @@ def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]
 
 def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: float) -> None:
     """Write a linear layer that was fitted on so many images, and had so much time, into a folder."""
-    candidate, began, headline = linear.candidate, run.classifier.provenance, run.data.task.headline
+    candidate, began, task = linear.candidate, run.classifier.provenance, run.data.task
     if torchrun.is_main():
         provenance = Provenance(
             source=began.source if candidate.name == PROBE else f"nothing: a {PIXELS}",
@@ -339,7 +339,7 @@ def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: flo
                 "method": f"{candidate.name}, in closed form on {images:,} training images",
                 ALLOWED: None if math.isinf(seconds) else seconds,
             },
-            scores={f"{candidate.split}/{headline.name}": candidate.figure},
+            scores={f"{candidate.split}/{task.headline.name}": candidate.figure},
         )
         save(run.classifier_of(linear.model, provenance), folder)
 

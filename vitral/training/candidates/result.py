@@ -69,8 +69,8 @@ class RunResult:
 
     def choice_lines(self) -> tuple[str, ...]:
         """Return what was tried and what of it was kept, in one sentence; nothing where there was no choice."""
-        task = self.run.data.task
-        return () if self.choice is None else (self.choice.sentence(task.headline),)
+        data = self.run.data
+        return () if self.choice is None else (self.choice.sentence(data.task.headline),)
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""

@@ -101,7 +101,12 @@ def recipe_steps(folder: Path) -> int | None:
 
 
 def free_checkpoints(folder: Path, *, newest: bool) -> None:
-    """Delete the checkpoints of an attempt that is finished; `newest` keeps the newest one, from which it may continue."""
+    """Delete the checkpoints in the folder of an attempt that is finished.
+
+    Args:
+        folder: The attempt's folder.
+        newest: Whether the newest one stays, from which it continues if it gets more time.
+    """
     parent = folder / CHECKPOINTS
     for path in checkpoints(parent)[: -1 if newest else None]:  # the newest last: it says how far the attempt is
         shutil.rmtree(path, ignore_errors=True)

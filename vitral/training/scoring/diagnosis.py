@@ -192,14 +192,14 @@ def diagnose_run(
     """Return the problems of a run's result, the worst first; none if all is well."""
     train, tuned = run.splits["train"], run.kind == "fine-tune"
     scratch = run.source.startswith(RANDOM)
-    request = run.request
+    recipe, request = run.recipe, run.request
     circumstances = Circumstances(
         split=run.data.scored_split(),
         train_images=None if train.endless else len(train),
         from_scratch=scratch,
         steps=training.steps,
-        learning_rate=run.recipe.optimizer.lr,
-        last_loss=recent_loss(training.history) if run.recipe.learns_by_softmax else None,
+        learning_rate=recipe.optimizer.lr,
+        last_loss=recent_loss(training.history) if recipe.learns_by_softmax else None,
         request=Request(
             request.kind,
             data=request.data,

@@ -51,6 +51,7 @@ def run_validation(run: Run, source: Source | None, live: Live | None) -> Valida
 def _of_head(
     run: Run, classifier: Classifier, source: Source, listener: Listener, stop: Callable[[], bool]
 ) -> dict[str, float]:
+    task = classifier.task
     probabilities, targets = predict_probabilities(
         classifier,
         source,
@@ -60,8 +61,8 @@ def _of_head(
         stop=stop,
     )
     if not torch.isfinite(probabilities).all():
-        return {f"validation/{classifier.task.headline.name}": math.nan}
-    return {f"validation/{name}": value for name, value in classifier.task.validate(probabilities, targets).items()}
+        return {f"validation/{task.headline.name}": math.nan}
+    return {f"validation/{name}": value for name, value in task.validate(probabilities, targets).items()}
 
 
 def scoring_workers(run: Run) -> int:

@@ -2,9 +2,8 @@
 
 import re
 from dataclasses import dataclass, fields
-from importlib import resources
 
-from vitral.training.settings.recipe import PACKAGE, list_recipes
+from vitral.training.settings.recipe import list_recipes, recipe_text
 
 LABELS = {"Command": "command", "Expected": "expected", "Run time": "run_time", "Source": "source"}
 LINE = re.compile(rf"#\s*({'|'.join(LABELS)})\s+(.*)")
@@ -42,11 +41,6 @@ def _plain(text: str) -> str:
 def list_headers() -> list[Header]:
     """Return the headers of all recipes that come with Vitral, by name."""
     return [parse_header(name, recipe_text(name)) for name in list_recipes()]
-
-
-def recipe_text(name: str) -> str:
-    """Return the file of a recipe that comes with Vitral."""
-    return (resources.files(PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def parse_header(name: str, text: str) -> Header:

@@ -210,7 +210,13 @@ class Recipe(Section):
 
 def list_recipes() -> list[str]:
     """Return the names of the recipes that come with Vitral."""
-    return sorted(entry.name.removesuffix(".toml") for entry in _packaged() if entry.name.endswith(".toml"))
+    entries = resources.files(PACKAGE).iterdir()
+    return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
+
+
+def recipe_text(name: str) -> str:
+    """Return the file of a recipe that comes with Vitral."""
+    return (resources.files(PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -279,10 +285,6 @@ def may_change(section: type[Section] = Recipe, prefix: str = "") -> frozenset[s
     return frozenset(keys)
 
 
-def _packaged() -> Iterator[Any]:
-    yield from resources.files(PACKAGE).iterdir()
-
-
 def _read(source: str | Path) -> str:
     path = Path(source)
     name = str(source)
@@ -291,10 +293,10 @@ def _read(source: str | Path) -> str:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise RecipeError(f"The recipe '{path}' cannot be read: {error}.") from error
-    for entry in _packaged():
-        if entry.name == f"{name}.toml":
-            return str(entry.read_text(encoding="utf-8"))
-    hint = did_you_mean(name, list_recipes())
+    known = list_recipes()
+    if name in known:
+        return recipe_text(name)
+    hint = did_you_mean(name, known)
     raise RecipeError(
         f"There is no recipe file and no recipe '{name}'.{hint} {function('list_recipes')} lists Vitral's recipes."
     )
