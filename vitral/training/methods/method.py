@@ -1,6 +1,6 @@
 """`Method`: how a network learns, as the loop, the step, the checkpoints and the run use it."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from vitral.models.model import Model
 from vitral.tasks.task import Task
 from vitral.training.methods.views import ExtraSource, Normalize, Part, View
 from vitral.training.optimization.optimizers import build_optimizer
-from vitral.training.optimization.state import Held, fill
+from vitral.training.optimization.state import Held, Stateful
 from vitral.training.settings.methods import MethodSettings, method_class
 from vitral.training.settings.recipe import Recipe
 
@@ -37,7 +37,7 @@ class Context:
     listener: Listener = ignore
 
 
-class Method(ABC):
+class Method(Stateful):
     """How a network learns. Each method is a subclass in a file of its own, with its settings.
 
     Every process of a job builds the method at the run's start and at every resumption, from the same arguments. All random
@@ -117,14 +117,6 @@ class Method(ABC):
     def state_dict(self) -> Mapping[str, Held]:
         """Return the method's state besides parameters, buffers and the optimizers' states."""
         return {}
-
-    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Restore what `state_dict` returned.
-
-        Raises:
-            ValueError: The state is of another method.
-        """
-        fill(self.state_dict(), saved)
 
     def deliver(self) -> None:
         """Put the weights to deliver into the network, at the run's end, after the recipe's average."""

@@ -1,16 +1,16 @@
 """The paper's Polyak averaging: a second set of weights that follows the first slowly (section 4.1)."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from vitral.models.experts import shared_rows
-from vitral.training.optimization.state import Held, fill, local_parts
+from vitral.training.optimization.state import Held, Stateful, local_parts
 
 
-class Average:
+class Average(Stateful):
     """An exponential moving average of the parameters that learn.
 
     Buffers have no average of their own, because a batch norm's statistics are averages already.
@@ -39,10 +39,6 @@ class Average:
             name: Held(tensor, self._followed[name], self._rows.get(self._followed[name]))
             for name, tensor in self.tensors.items()
         }
-
-    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Restore the averaged parameters, in place."""
-        fill(self.state_dict(), saved)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:

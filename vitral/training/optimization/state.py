@@ -1,7 +1,8 @@
 """The state of a run's parts between updates: each part owns its tensors, names them, and restores them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,23 +41,23 @@ class Piece(NamedTuple):
     rows: int | None = None
 
 
-class Stateful(Protocol):
+class Stateful(ABC):
     """A part of a run that a checkpoint holds, as tensors that do not depend on the number of processes."""
 
+    @abstractmethod
     def state_dict(self) -> Mapping[str, Held]:
         """Return everything that an uninterrupted run would continue with."""
-        ...
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Restore what `state_dict` returned, each tensor whole.
+        """Restore what `state_dict` returned, each tensor whole, in place.
 
         Raises:
             ValueError: The state is of another network or method.
         """
-        ...
+        fill(self.state_dict(), saved)
 
 
-class Weights:
+class Weights(Stateful):
     """The parameters and buffers of a module."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -70,12 +71,8 @@ class Weights:
             for name, tensor in self.module.state_dict(keep_vars=True).items()
         }
 
-    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Restore the parameters and buffers, in place."""
-        fill(self.state_dict(), saved)
 
-
-class OptimizerState:
+class OptimizerState(Stateful):
     """The optimizers' state of each parameter, by the parameter's name in a module.
 
     Args:
