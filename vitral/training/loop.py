@@ -298,11 +298,7 @@ class _Trainer:
             self.go_back()
 
     def go_back(self) -> None:
-        """Restore the weights of the newest checkpoint, and remember the skipped batches.
-
-        Raises:
-            TrainingError: There is no checkpoint yet.
-        """
+        """Restore the weights of the newest checkpoint, of which there must be one, and remember the skipped batches."""
         self.writer.wait()
         skipped, loaded = self.state.skipped, self.load()
         if loaded is None:

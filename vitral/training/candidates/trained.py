@@ -121,11 +121,7 @@ class _Attempts:
                 )
 
     def outcome(self) -> Outcome:
-        """Return what is delivered, and give the run the recipe and the log of the best attempt.
-
-        Raises:
-            TrainingError: There is nothing to deliver.
-        """
+        """Return what is delivered, if there is anything, and give the run the recipe and the log of the best attempt."""
         run, first, best = self.run, self.first, self._best()
         if best is None:
             if first is None:
@@ -316,7 +312,7 @@ class _Attempts:
                 normalize=preprocessing.normalize,
                 class_names=self.data.class_names,
                 folder=self.folders[attempt.name],
-                validate=run_validation(run, self.scoring.validating, self.scoring.live),
+                validate=run_validation(run, self.scoring),
                 resume=True,
                 further=self.more_time,
                 remarks=(*remarks_on(run), *remarks),
@@ -403,7 +399,7 @@ class _Attempts:
 
     def _validated(self, model: Model) -> float:
         """Return a network's figure on the validation images as they are now, in every process."""
-        validate = run_validation(self.run, self.scoring.validating, self.scoring.live)
+        validate = run_validation(self.run, self.scoring)
         figures = None if validate is None else validate(model, ignore, lambda: False)
         assert figures is not None, "the network was not validated"
         return float(distributed.broadcast(next(iter(figures.values()))))

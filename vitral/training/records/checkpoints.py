@@ -97,10 +97,6 @@ class Checkpoint:
                 found.append(opened.get_tensor(name))
         return found[0] if len(found) == 1 else torch.cat(found)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all tensors."""
-        return {name: self.tensor(name) for name in self.parts}
-
 
 class Writer:
     """Writes checkpoints in a thread, one at a time, while training continues.

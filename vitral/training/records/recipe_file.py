@@ -39,11 +39,7 @@ def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, r
 
 
 def write_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = ()) -> None:
-    """Write a run's recipe, with the remarks on running it again.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Write a run's recipe, with the remarks on running it again."""
     before = kept_remarks(folder)
     remarks = [*before, *(remark for remark in remarks if remark not in before)]
     heading = [NOT_EXACT + remark for remark in remarks] or [EXACT]

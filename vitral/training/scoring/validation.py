@@ -13,25 +13,19 @@ from vitral.events import Listener
 from vitral.models.model import Model
 from vitral.training.loop import Validate
 from vitral.training.methods.method import method_of
-from vitral.training.scoring.live import Live
+from vitral.training.scoring.within_time import Scoring
 from vitral.training.session import Run
 
 VALIDATION_IMAGES = 2000  # of an endless source
 FEW_IMAGES = 5000  # below this number starting workers takes longer than they save
 
 
-def run_validation(run: Run, source: Source | None, live: Live | None) -> Validate | None:
-    """Return the function that scores the network on validation images; None if there is nothing to score.
-
-    Args:
-        run: The run.
-        source: The images; None for none.
-        live: The scores of the network's features; None for none.
-    """
+def run_validation(run: Run, scoring: Scoring) -> Validate | None:
+    """Return the function that scores the network on a run's validation images; None if there is nothing to score."""
     if not run.validate:
         return None
     # An untrained head is not scored.
-    scored = source if method_of(run.recipe).trains_head(run.recipe) else None
+    scored, live = scoring.validating if method_of(run.recipe).trains_head(run.recipe) else None, scoring.live
     if scored is None and live is None:
         return None
 

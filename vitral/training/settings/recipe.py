@@ -240,11 +240,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def change_recipe(values: dict[str, Any], overrides: Sequence[str], source: str) -> Recipe:
-    """Return the recipe of a tree of values with changes applied.
-
-    Raises:
-        RecipeError: An unknown key or an impossible value.
-    """
+    """Return the recipe of a tree of values with changes applied; see `build_recipe`."""
     for unit, other in (("steps", "epochs"), ("epochs", "steps")):
         if any(change.startswith(f"{unit}=") for change in overrides):
             values.pop(other, None)  # the user's length replaces the recipe's, in whatever unit
