@@ -348,12 +348,7 @@ class _Trainer:
             self.save()
         if stop:
             self.writer.wait()
-            number = _signal(self.request)
-            raise TrainingInterrupted(
-                f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}",
-                advice=advice_to_resume(self.folder),
-                exit_code=128 + number,
-            )
+            raise stopped(_signal(self.request), f"and saved after step {step} of {total}", self.folder)
         return validated
 
     def validation_is_due(self) -> bool:
@@ -420,6 +415,12 @@ class _Trainer:
             skipped=self.state.skipped,
             stopped=stopped,
         )
+
+
+def stopped(number: int, where: str, folder: Path) -> TrainingInterrupted:
+    """Return the error of a run in a folder that a signal stopped."""
+    done, advice = f"Stopped by {signal.Signals(number).name} {where}", advice_to_resume(folder)
+    return TrainingInterrupted(done, advice=advice, exit_code=128 + number)
 
 
 def advice_to_resume(folder: Path) -> str:

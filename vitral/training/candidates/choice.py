@@ -57,19 +57,21 @@ class Choice:
     Attributes:
         candidates: what was tried, the cheapest first.
         best: The name of the one that is delivered.
+        headline: What their figures are.
     """
 
     candidates: tuple[Candidate, ...]
     best: str
+    headline: Figure
 
     @property
     def trained(self) -> bool:
         """Whether the one that is delivered was trained, and is not in closed form."""
         return self.best not in (PROBE, PIXELS)
 
-    def sentence(self, headline: Figure) -> str:
+    def sentence(self) -> str:
         """Return the figures and the choice in one sentence."""
-        figures = ", ".join(f"{candidate.name} {candidate.text(headline)}" for candidate in self.candidates)
+        figures = ", ".join(f"{candidate.name} {candidate.text(self.headline)}" for candidate in self.candidates)
         judged = self.candidates[0].of()
         if len(self.candidates) == 1:
             return f"Nothing but a {figures} of {judged}."
@@ -77,7 +79,8 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {"kept": self.best, "candidates": [asdict(candidate) for candidate in self.candidates]}
+        candidates = [asdict(candidate) for candidate in self.candidates]
+        return {"kept": self.best, "candidates": candidates, "sentence": self.sentence()}
 
 
 def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
@@ -86,4 +89,4 @@ def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
     for candidate in candidates[1:]:
         if headline.improves(candidate.figure, best.figure):
             best = candidate
-    return Choice(tuple(candidates), best.name)
+    return Choice(tuple(candidates), best.name, headline)

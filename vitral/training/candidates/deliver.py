@@ -10,7 +10,6 @@ import torch
 from vitral import distributed, torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance
-from vitral.classifier.provenance import Provenance
 from vitral.evaluation.baselines import Baselines
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.looks import TEST, note_look
@@ -59,8 +58,8 @@ class Outcome:
         delivered, own = self.classifier, self.classifier.provenance
         if self.trained:
             return self.run.classifier_of(delivered.model, provenance(self.run, self.training, scores, self.choice))
-        training = {**own.training, **choice_entry(self.choice, self.run)}
-        described = Provenance(own.source, training, {**own.scores, **scores}, own.notes)
+        training = {**own.training, **choice_entry(self.choice)}
+        described = replace(own, training=training, scores={**own.scores, **scores})
         return Classifier(
             delivered.model, delivered.preprocessing, delivered.class_names, provenance=described, task=delivered.task
         )
@@ -86,7 +85,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     if torchrun.is_main() and not outcome.is_saved:  # before all else: no figure is worth a trained network
         save(outcome.described({}), folder)
     if choice is not None and len(choice.candidates) > 1:
-        run.listener(Message(choice.sentence(data.task.headline)))
+        run.listener(Message(choice.sentence()))
     if split == TEST and torchrun.is_main():
         note_look(run.folder, data, run.kind)
     evaluation = _evaluated(run, outcome.classifier, split)
@@ -94,7 +93,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     diagnosis = diagnose_run(run, outcome.training, beside, evaluation)
     outcome.classifier.cpu()
     classifier = outcome.described(named_scores(evaluation, beside, split))
-    entry = choice_entry(choice, run)
+    entry = choice_entry(choice)
     if torchrun.is_main():
         update_provenance(classifier, folder)
         found = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis]}

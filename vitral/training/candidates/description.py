@@ -83,9 +83,7 @@ def _named(data: DataSet, index: int) -> str:
     return ", ".join(data.class_names[number] for number in classes_of(data.splits["train"].label(index)))
 
 
-def provenance(
-    run: Run, training: TrainingResult, scores: Mapping[str, float], choice: Choice | None = None
-) -> Provenance:
+def provenance(run: Run, training: TrainingResult, scores: Mapping[str, float], choice: Choice | None) -> Provenance:
     """Return where a run's trained classifier comes from: start, data, recipe, length and machine, and what else was tried."""
     began = run.classifier.provenance
     return Provenance(
@@ -97,18 +95,15 @@ def provenance(
             "skipped_batches": list(training.skipped),
             "recipe": run.recipe.model_dump(mode="json"),
             "environment": environment(),
-            **choice_entry(choice, run),
+            **choice_entry(choice),
         },
         scores=scores,
     )
 
 
-def choice_entry(choice: Choice | None, run: Run) -> dict[str, Any]:
+def choice_entry(choice: Choice | None) -> dict[str, Any]:
     """Return the entry of a classifier's description for what was tried and what of it is delivered; empty without a choice."""
-    if choice is None:
-        return {}
-    task = run.data.task
-    return {"choice": {**choice.to_json(), "sentence": choice.sentence(task.headline)}}
+    return {} if choice is None else {"choice": choice.to_json()}
 
 
 def named_scores(evaluation: Result, baselines: Baselines | None, split: str) -> dict[str, float]:

@@ -69,8 +69,7 @@ class RunResult:
 
     def choice_lines(self) -> tuple[str, ...]:
         """Return what was tried and what of it was kept, in one sentence; nothing where there was no choice."""
-        data = self.run.data
-        return () if self.choice is None else (self.choice.sentence(data.task.headline),)
+        return () if self.choice is None else (self.choice.sentence(),)
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""
@@ -100,7 +99,7 @@ class RunResult:
             "steps": self.training.steps,
             "seconds": self.seconds,
             "baselines": None if self.baselines is None else dataclasses.asdict(self.baselines),
-            **choice_entry(self.choice, self.run),
+            **choice_entry(self.choice),
             "split": self.split,
             "evaluation": self.evaluation.to_json(),
         }

@@ -3,7 +3,6 @@
 import copy
 import gc
 import json
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,7 +22,7 @@ from vitral.training.candidates.deliver import Outcome, first_outcome
 from vitral.training.candidates.description import provenance, remarks_on
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
-from vitral.training.loop import TrainingResult, advice_to_resume, train
+from vitral.training.loop import TrainingResult, advice_to_resume, stopped, train
 from vitral.training.methods.batches import augmentations
 from vitral.training.methods.method import method_of
 from vitral.training.optimization.precision import training_device
@@ -113,12 +112,7 @@ class _Attempts:
             self._finished(attempt, training, last=last)
             self._free_checkpoints(pending[index + 1 :])
             if training.stopped is not None and not last:
-                name = signal.Signals(training.stopped).name
-                raise TrainingInterrupted(
-                    f"Stopped by {name} after {attempt.name}",
-                    advice=advice_to_resume(self.run.folder),
-                    exit_code=128 + training.stopped,
-                )
+                raise stopped(training.stopped, f"after {attempt.name}", self.run.folder)
 
     def outcome(self) -> Outcome:
         """Return what is delivered, if there is anything, and give the run the recipe and the log of the best attempt."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from vitral import distributed
 from vitral.data.loader import TrainingBatches
@@ -16,7 +17,6 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 from vitral.training.methods.method import method_of
 from vitral.training.methods.mixing import mixes
-from vitral.training.methods.views import ExtraSource
 from vitral.training.settings.recipe import Recipe
 
 
@@ -72,24 +72,28 @@ def training_batches(
     """
     method = method_of(recipe)
     opened = open_further(recipe, listener=listener) if further is None else further
-    extra = {
-        name: _extra(name, opened[name].splits["train"], source_settings, recipe, image_size, augmentation, fill)
-        for name, source_settings in method.sources(recipe).items()
-    }
-    views = method.views(recipe)
+    rank, world = distributed.rank(), distributed.world()
+    make = partial(TrainingBatches, image_size=image_size, rank=rank, world=world, fill=fill)
+    extra = {}
+    for name, settings in method.sources(recipe).items():
+        first, *more = (view.of(replace(augmentation, repeats=1)) for view in settings.views)
+        extra[name] = make(
+            opened[name].splits["train"],
+            batch_size=settings.batch_size,
+            augmentation=first,
+            seed=derive(recipe.seed, f"extra {name}"),
+            labelled=False,
+            more=more,
+        )
     first, *more = augmentations(recipe, augmentation)
-    batches = TrainingBatches(
+    batches = make(
         source,
         batch_size=recipe.batch_size,
-        image_size=image_size,
         augmentation=first,
         seed=recipe.seed,
         task=task,
         num_classes=num_classes,
-        rank=distributed.rank(),
-        world=distributed.world(),
-        partner=mixes(recipe.mixing) and any(view.mixed for view in views),
-        fill=fill,
+        partner=mixes(recipe.mixing) and any(view.mixed for view in method.views(recipe)),
         more=more,
         extra=extra,
     )
@@ -101,27 +105,3 @@ def training_batches(
 def augmentations(recipe: Recipe, augmentation: Augmentation) -> list[Augmentation]:
     """Return the augmentation of each view of a recipe's method; `augmentation` is for views without their own."""
     return [view.of(augmentation) for view in method_of(recipe).views(recipe)]
-
-
-def _extra(
-    name: str,
-    source: Source,
-    settings: ExtraSource,
-    recipe: Recipe,
-    image_size: tuple[int, int],
-    augmentation: Augmentation,
-    fill: Colour,
-) -> TrainingBatches:
-    first, *more = (view.of(replace(augmentation, repeats=1)) for view in settings.views)
-    return TrainingBatches(
-        source,
-        batch_size=settings.batch_size,
-        image_size=image_size,
-        augmentation=first,
-        seed=derive(recipe.seed, f"extra {name}"),
-        rank=distributed.rank(),
-        world=distributed.world(),
-        labelled=False,
-        fill=fill,
-        more=more,
-    )

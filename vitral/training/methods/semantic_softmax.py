@@ -86,8 +86,7 @@ class SemanticSoftmax(Taught, Supervised):
         logits = call(part.images, part.of_batch)
         classes = self.network.num_classes
         shares = class_shares(part.targets, classes)
-        smoothing = self.smoothing
-        loss = torch.stack([level.weight * level.loss(logits, shares, smoothing) for level in self.levels]).sum()
+        loss = torch.stack([level.weight * level.loss(logits, shares, self.smoothing) for level in self.levels]).sum()
         if self.settings.teacher is not None:
             taught = self.teacher.logits(part.images)
             losses = [semantic_distillation(level, logits, taught) for level in self.taught_levels]

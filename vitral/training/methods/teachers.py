@@ -108,15 +108,6 @@ class Teacher:
             logits = self.network(seen) if two_heads else self.network.head(features)
             return select_columns(logits, self.columns), features, encoded.maps
 
-    def check_same(self, digest: Tensor) -> None:
-        """Refuse, by a `TrainingError`, a teacher that differs from the one with which the run began."""
-        if not torch.equal(digest.cpu(), self.digest):
-            began = bytes(digest.cpu().tolist()).hex()[:SHOWN]
-            raise TrainingError(
-                f"The run began with another teacher ({began}...) than '{self.source}' is now "
-                f"({bytes(self.digest.tolist()).hex()[:SHOWN]}...). Bring back the first teacher, or start a new run."
-            )
-
 
 class Taught(Method):
     """A method with a teacher, which must stay the same throughout a run."""
@@ -147,7 +138,13 @@ class Taught(Method):
         """
         if saved.keys() != {TEACHER}:
             raise ValueError("it is not of a method with a teacher")
-        self.teacher.check_same(torch.as_tensor(saved[TEACHER]))
+        began, now = torch.as_tensor(saved[TEACHER]).cpu(), self.teacher.digest
+        if not torch.equal(began, now):
+            shown = [bytes(digest.tolist()).hex()[:SHOWN] for digest in (began, now)]
+            raise TrainingError(
+                f"The run began with another teacher ({shown[0]}...) than '{self.teacher.source}' is now ({shown[1]}...). "
+                "Bring back the first teacher, or start a new run."
+            )
 
 
 def check_one_class(task: Task) -> None:

@@ -84,7 +84,8 @@ def sharp_gradients(
         figures = gradients(group, together=images is None)
         for mean, buffer in zip(after, statistics.buffers, strict=True):
             mean.add_(buffer, alpha=share)
-        here = copied_gradients(module.parameters()) if alpha else []
+        learning = module.parameters() if alpha else ()
+        here = [(parameter, parameter.grad.clone()) for parameter in learning if parameter.grad is not None]
         with perturbed(module.parameters(), rho):
             if alpha:  # each group's gradient at its climb is needed by itself
                 add_penalty(optimizers)
@@ -131,11 +132,6 @@ def narrow_the_gap(here: Sequence[tuple[nn.Parameter, Tensor]], alpha: float) ->
     along = float(both / squared)
     torch._foreach_mul_(climbed, 1 + alpha * along)
     torch._foreach_add_(climbed, clean, alpha=-alpha)
-
-
-def copied_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[nn.Parameter, Tensor]]:
-    """Return copies of the gradients with their parameters."""
-    return [(parameter, parameter.grad.clone()) for parameter in parameters if parameter.grad is not None]
 
 
 @torch.no_grad()
