@@ -18,7 +18,7 @@ def candidates(probe: float, trained: float) -> tuple[Candidate, Candidate]:
 
 def test_the_better_one_is_kept_and_both_figures_are_said() -> None:
     choice = choose(candidates(0.912, 0.901), ACCURACY)
-    assert choice.sentence(ACCURACY) == (
+    assert choice.sentence() == (
         "By 340 validation images: linear probe 91.2% ± 3.0, trained network 90.1% ± 3.2. The linear probe is kept."
     )
     assert choose(candidates(0.912, 0.92), ACCURACY).best == TRAINED
@@ -27,7 +27,7 @@ def test_the_better_one_is_kept_and_both_figures_are_said() -> None:
 def test_one_alone_is_said_to_be_alone() -> None:
     choice = choose([Candidate("linear probe", 0.75, 40, split="training")], ACCURACY)
     assert choice.best == "linear probe"
-    assert choice.sentence(ACCURACY) == (
+    assert choice.sentence() == (
         "Nothing but a linear probe 75.0% ± 13.0 of 40 training images, each left out of its fit."
     )
 
@@ -74,7 +74,7 @@ def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[f
 )
 def test_the_sentence_names_all_of_them(kept: str, end: str) -> None:
     tried = [Candidate(name, 0.9 + 0.01 * (name == kept), 412) for name in (PROBE, *SEVERAL)]
-    sentence = choose(tried, ACCURACY).sentence(ACCURACY)
+    sentence = choose(tried, ACCURACY).sentence()
     assert sentence.startswith("By 412 validation images: linear probe 9")
     assert sentence.endswith(end)
     assert all(name in sentence for name in SEVERAL)

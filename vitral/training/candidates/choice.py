@@ -43,6 +43,10 @@ class Candidate:
             return headline.text(self.figure)
         return f"{headline.text(self.figure)} ± {100 * wilson_reach(self.figure, self.images):.1f}"
 
+    def reached(self, headline: Figure) -> str:
+        """Return the figure and what it is of."""
+        return f"{self.text(headline)} of {self.of()}"
+
     def of(self) -> str:
         """Return what the figure is of."""
         return f"{self.images:,} {self.split} images" + (

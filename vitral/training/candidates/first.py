@@ -78,8 +78,8 @@ class FirstClassifier:
     def sentence(self, run: Run) -> str:
         """Return what it is, how good, and where it can be used, without a full stop."""
         candidate, task = self.candidate, run.data.task
-        reached = candidate.text(task.headline)
-        return f"{candidate.name.capitalize()}: {reached} of {candidate.of()}, saved in '{run.folder / CLASSIFIER}'"
+        reached = candidate.reached(task.headline)
+        return f"{candidate.name.capitalize()}: {reached}, saved in '{run.folder / CLASSIFIER}'"
 
     def load(self) -> Classifier:
         """Return the classifier."""

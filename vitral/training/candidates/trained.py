@@ -171,8 +171,8 @@ class _Attempts:
             if torchrun.is_main():
                 write_record(folder, now)
             if record.data != fingerprint:
-                line = f"{self._reached(now)} as they are now"
-                self.listener(Message(f"{attempt.title}, of the data as they were: {line}."))
+                reached = _candidate(now).reached(self.task.headline)
+                self.listener(Message(f"{attempt.title}, of the data as they were: {reached} as they are now."))
 
     def _pending(self) -> list[Attempt]:
         """Return the attempts that are to be trained: those that are not over, and the best where the run gets more."""
@@ -346,7 +346,7 @@ class _Attempts:
             self.networks = {name: training.model}
         if self.several:
             became = "saved" if kept is None else "no better than it was, and kept as it was"
-            line = f"{attempt.title} {self._reached(made)}, {became if best else 'not better'}"
+            line = f"{attempt.title} {_candidate(made).reached(headline)}, {became if best else 'not better'}"
             self.listener(Message(f"{line}{'.' if last else '; going on.'}"))
         elif kept is not None:
             now, was = (headline.text(_candidate(each).figure) for each in (made, kept))
@@ -356,10 +356,6 @@ class _Attempts:
                     f"{was} after {kept.steps:,}: that one is kept."
                 )
             )
-
-    def _reached(self, record: Record) -> str:
-        candidate = _candidate(record)
-        return f"{candidate.text(self.task.headline)} of {candidate.of()}"
 
     def _record(self, attempt: Attempt, training: TrainingResult) -> Record:
         return Record(

@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import torch
 
-from vitral.classifier.classifier import Classifier
-from vitral.data.source import Source
 from vitral.errors import Stopped
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener
@@ -30,33 +28,23 @@ def run_validation(run: Run, scoring: Scoring) -> Validate | None:
         return None
 
     def validate(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
-        classifier = run.classifier_of(model)
+        classifier, task, workers = run.classifier_of(model), run.data.task, scoring_workers(run)
+        figures: dict[str, float] = {}
         try:
-            figures = {} if scored is None else _of_head(run, classifier, scored, listener, stop)
+            if scored is not None:
+                probabilities, targets = predict_probabilities(
+                    classifier, scored, limit=VALIDATION_IMAGES, workers=workers, listener=listener, stop=stop
+                )
+                finite = bool(torch.isfinite(probabilities).all())
+                known = task.validate(probabilities, targets) if finite else {task.headline.name: math.nan}
+                figures = {f"validation/{name}": value for name, value in known.items()}
             if live is not None and all(map(math.isfinite, figures.values())):
-                figures |= live.figures(classifier, scoring_workers(run), listener, stop)
+                figures |= live.figures(classifier, workers, listener, stop)
         except Stopped:
             return None
         return figures
 
     return validate
-
-
-def _of_head(
-    run: Run, classifier: Classifier, source: Source, listener: Listener, stop: Callable[[], bool]
-) -> dict[str, float]:
-    task = classifier.task
-    probabilities, targets = predict_probabilities(
-        classifier,
-        source,
-        limit=VALIDATION_IMAGES,
-        workers=scoring_workers(run),
-        listener=listener,
-        stop=stop,
-    )
-    if not torch.isfinite(probabilities).all():
-        return {f"validation/{task.headline.name}": math.nan}
-    return {f"validation/{name}": value for name, value in task.validate(probabilities, targets).items()}
 
 
 def scoring_workers(run: Run) -> int:

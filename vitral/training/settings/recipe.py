@@ -300,18 +300,15 @@ def _read(source: str | Path) -> str:
 
 def _apply(values: dict[str, Any], change: str) -> None:
     key, _, text = change.partition("=")
-    if text == "none" and _may_be_left_out(key.strip()):
+    if text == "none" and not _none_is_a_word(key.strip()):
         change = f"{key}=null"
     override(values, change, error=RecipeError, example="optimizer.lr=0.01")
 
 
-def _may_be_left_out(key: str) -> bool:
-    """Tell whether a setting is None by default; for other settings "none" is a word, such as a policy's name."""
-    return dict(_leaves(Recipe().model_dump(mode="json"))).get(key, "") is None and not _none_is_a_word(key)
-
-
 def _none_is_a_word(key: str) -> bool:
-    """Tell whether "none" is a word of a setting of the recipe itself: for `position` it means no embedding."""
+    """Tell whether "none" is a word of a setting, such as a policy's name, or no embedding as a `position`."""
+    if dict(_leaves(Recipe().model_dump(mode="json"))).get(key, "") is not None:
+        return True
     field = Recipe.model_fields.get(key)
     return field is not None and any("none" in get_args(kind) for kind in get_args(field.annotation))
 

@@ -58,10 +58,4 @@ def shape_changes(recipe: Recipe, name: str) -> dict[str, Any]:
 
 def routing(recipe: Recipe) -> dict[str, float]:
     """Return what a recipe changes of how a network's experts work, by the names that `ExpertsConfig` has for it."""
-    experts = recipe.experts
-    named = {
-        "capacity_factor": experts.capacity_factor,
-        "evaluation_capacity_factor": experts.evaluation_capacity_factor,
-        "dropout": experts.dropout,
-    }
-    return {name: value for name, value in named.items() if value is not None}
+    return recipe.experts.model_dump(exclude={"number", "upcycle"}, exclude_none=True)
