@@ -22,6 +22,7 @@ from vitral.training.records.checkpoints import (
     load_newest,
     save_checkpoint,
 )
+from vitral.training.settings.sections import CheckpointSettings
 
 OLD, NEW = {"weight": Piece(torch.arange(1000.0))}, {"weight": Piece(torch.arange(1000.0) + 1)}
 
@@ -123,7 +124,7 @@ def test_large_tensors_go_into_several_files(tmp_path: Path, monkeypatch: pytest
 def test_an_error_in_the_background_reaches_the_run(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    writer = Writer(blocked / "checkpoints", keep=2, archive_steps=None, shared=False)
+    writer = Writer(blocked / "checkpoints", CheckpointSettings(), shared=False)
     writer.save(State(step=1, total_steps=2), OLD)
     with pytest.raises(StorageError, match="Cannot write"):
         writer.wait()
@@ -131,7 +132,7 @@ def test_an_error_in_the_background_reaches_the_run(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_written_beside_the_training(tmp_path: Path) -> None:
     tensor = torch.zeros(1000)
-    writer = Writer(tmp_path, keep=2, archive_steps=None, shared=False)
+    writer = Writer(tmp_path, CheckpointSettings(), shared=False)
     for step in (1, 2, 3):
         writer.save(State(step=step, total_steps=3), {"weight": Piece(tensor + step)})
     writer.wait()

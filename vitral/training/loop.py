@@ -130,19 +130,13 @@ class _Trainer:
     log: MetricsLog
 
     def __init__(
-        self,
-        batches: TrainingBatches,
-        step: Step,
-        folder: Path,
-        validate: Validate | None,
-        listener: Listener,
+        self, batches: TrainingBatches, step: Step, folder: Path, validate: Validate | None, listener: Listener
     ) -> None:
         method, recipe = step.method, step.recipe
         self.model, self.batches, self.step, self.recipe = method.network, batches, step, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
         self.schedule, self.optimizer, self.saving = recipe.schedule, recipe.optimizer, recipe.checkpoint
-        engine, keep, archive_steps = step.engine, self.saving.keep, self.saving.archive_steps
-        self.writer = Writer(folder / CHECKPOINTS, keep=keep, archive_steps=archive_steps, shared=engine.writes_shares)
+        self.writer = Writer(folder / CHECKPOINTS, self.saving, shared=step.engine.writes_shares)
         self.state = State(step=0, total_steps=recipe.steps or 0)
         self.longer = self.further = False
         self.saved_step = 0

@@ -80,17 +80,14 @@ class Distillation(Taught, Supervised):
         outputs: Outputs = call(part.images, part.of_batch)
         taught = self.teacher.logits(part.images)
         answers = outputs.logits if outputs.distillation_logits is None else outputs.distillation_logits
-        weight = self.settings.weight
-        loss = weight * self.loss_of_answers(answers, taught)
+        settings, weight = self.settings, self.settings.weight
+        if settings.answers == "hard":
+            loss = weight * hard_loss(answers, taught)
+        else:
+            loss = weight * soft_loss(answers, taught, settings.temperature)
         if weight < 1:
             loss = loss + (1 - weight) * self.loss_of(outputs.logits, part.targets)
         if outputs.auxiliary:
             loss = loss + balance_loss(outputs.auxiliary)
         accuracy = self.accuracy(outputs.logits, part.targets)
         return loss, {"accuracy": accuracy, "agreement": agreement(answers.detach(), taught)}
-
-    def loss_of_answers(self, student: Tensor, teacher: Tensor) -> Tensor:
-        """Return the loss of the teacher's answers."""
-        if self.settings.answers == "hard":
-            return hard_loss(student, teacher)
-        return soft_loss(student, teacher, self.settings.temperature)

@@ -16,14 +16,7 @@ from vitral.seeds import derive
 from vitral.tasks.task import Task
 from vitral.training.methods.method import Context
 from vitral.training.methods.self_supervised import SelfSupervised
-from vitral.training.methods.teachers import (
-    Taught,
-    Teacher,
-    check_one_class,
-    check_one_head,
-    patch_width,
-    with_answers,
-)
+from vitral.training.methods.teachers import Taught, Teacher, check_one_class, check_one_head, patch_width, with_answers
 from vitral.training.methods.views import Part
 from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe

@@ -26,33 +26,25 @@ class SelfSupervised(Method):
 
     @classmethod
     def complete(cls, recipe: Recipe, classifier: Classifier, train: Source, listener: Listener) -> None:
-        """Fit the head, unless it was trained."""
-        if not cls.trains_head(recipe):
-            fit_head(classifier, train, listener)
+        """Give the network a head in closed form on its features, unless it was trained.
+
+        If the images have no labels, the network stays without a head; fine-tuning may start from it.
+        """
+        if cls.trains_head(recipe) or not classifier.task.scored:
+            return
+        features, labels = extract_features(classifier, train, limit=PROBE_IMAGES, listener=listener)
+        probe, head = fit_probe(features, labels), classifier.model.head
+        with torch.no_grad():
+            head.weight[: len(probe.weight)].copy_(probe.weight)
+            head.bias.copy_(functional.pad(probe.bias, (0, len(head.bias) - len(probe.bias)), value=-math.inf))
+        listener(
+            Message(
+                "The network learned without labels; its head is a linear probe on the features of "
+                f"{len(features):,} training images."
+            )
+        )
 
 
 def fitted_images(train: Source) -> int:
     """Return the number of training images that a head is fitted on."""
     return PROBE_IMAGES if train.endless else len(train)
-
-
-def fit_head(classifier: Classifier, train: Source, listener: Listener) -> None:
-    """Give a network that learned without labels a head, in closed form on its features.
-
-    If the images have no labels, the network stays without a head; fine-tuning may start from it.
-    """
-    if not classifier.task.scored:
-        return
-    features, labels = extract_features(classifier, train, limit=PROBE_IMAGES, listener=listener)
-    probe = fit_probe(features, labels)
-    weight, bias = probe.weight, probe.bias
-    head = classifier.model.head
-    with torch.no_grad():
-        head.weight[: len(weight)].copy_(weight)
-        head.bias.copy_(functional.pad(bias, (0, len(head.bias) - len(bias)), value=-math.inf))
-    listener(
-        Message(
-            "The network learned without labels; its head is a linear probe on the features of "
-            f"{len(features):,} training images."
-        )
-    )

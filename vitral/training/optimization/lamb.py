@@ -22,11 +22,7 @@ class Lamb(AdamLike):
         update = (state["exp_avg"] / (1 - beta1**step)).div_(root)
         if group["weight_decay"]:
             update.add_(parameter, alpha=group["weight_decay"])
-            update.mul_(_trust(torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(update)))
+            weight, moved = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(update)
+            trust = weight / moved
+            update.mul_(torch.where((weight > 0) & (moved > 0), trust, torch.ones_like(trust)))  # 1 if either is 0
         parameter.add_(update, alpha=-group["lr"])
-
-
-def _trust(weight: Tensor, update: Tensor) -> Tensor:
-    """Return the weight's norm over the update's; 1 if either is 0."""
-    ratio = weight / update
-    return torch.where((weight > 0) & (update > 0), ratio, torch.ones_like(ratio))

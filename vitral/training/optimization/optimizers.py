@@ -35,30 +35,22 @@ def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSetting
     if own := plugins.registered("optimizer").get(settings.name):
         return _checked(own(groups, settings), settings.name)
     half = settings.momentum_dtype == "bfloat16"
+    moments: dict[str, Any] = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps}
+    momentum: dict[str, Any] = {"momentum": settings.momentum, "nesterov": settings.nesterov}
     if settings.name == "sgd":
-        momentum, nesterov = settings.momentum, settings.nesterov
         if half:
-            return HalfMomentumSGD(groups, settings.lr, momentum, nesterov)
-        return SGD(groups, lr=settings.lr, momentum=momentum, nesterov=nesterov, fused=True)
+            return HalfMomentumSGD(groups, settings.lr, **momentum)
+        return SGD(groups, lr=settings.lr, **momentum, fused=True)
     if settings.name == "lamb":
-        return Lamb(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+        return Lamb(groups, **moments)
     if settings.name == "muon":
-        return Muon(
-            groups,
-            hidden_matrices(network),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            nesterov=settings.nesterov,
-            ns_steps=settings.ns_steps,
-            betas=settings.betas,
-            eps=settings.eps,
-        )
+        return Muon(groups, hidden_matrices(network), ns_steps=settings.ns_steps, **moments, **momentum)
     if settings.name == "adafactor":
         beta1, largest_beta2 = settings.betas
         return Adafactor(groups, settings.lr, beta1, largest_beta2, factored_from=settings.factored_from)
     if half:
-        return HalfMomentumAdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
-    return AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
+        return HalfMomentumAdamW(groups, **moments)
+    return AdamW(groups, **moments, fused=True)
 
 
 def _checked(optimizer: object, name: str) -> Optimizer:

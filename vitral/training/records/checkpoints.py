@@ -30,6 +30,7 @@ from vitral.events import Listener, Message
 from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, storage_errors, sync_file, write_through
 from vitral.reading import text_of
 from vitral.training.optimization.state import Piece, Stateful, pieces
+from vitral.training.settings.sections import CheckpointSettings
 from vitral.weights.containers import write_safetensors
 
 PATTERN = "step-*"
@@ -103,13 +104,12 @@ class Writer:
 
     Args:
         folder: where the checkpoints lie.
-        keep: how many of the newest are kept, besides the best.
-        archive_steps: those of every so many updates are kept for good.
+        settings: how many are kept, and which for good.
         shared: whether every process writes its own part; else the main process writes all.
     """
 
-    def __init__(self, folder: Path, *, keep: int, archive_steps: int | None, shared: bool) -> None:
-        self.folder, self.keep, self.archive_steps = folder, keep, archive_steps
+    def __init__(self, folder: Path, settings: CheckpointSettings, *, shared: bool) -> None:
+        self.folder, self.settings = folder, settings
         # A group of its own: the thread's messages must not meet those of the training.
         self.peers: dist.ProcessGroup | None = None
         if shared and distributed.world() > 1:
@@ -151,10 +151,9 @@ class Writer:
             self._thread.join()
 
     def _write(self, state: State, tensors: dict[str, Piece]) -> None:
+        keep, archive_steps = self.settings.keep, self.settings.archive_steps
         try:
-            save_checkpoint(
-                self.folder, state, tensors, keep=self.keep, archive_steps=self.archive_steps, peers=self.peers
-            )
+            save_checkpoint(self.folder, state, tensors, keep=keep, archive_steps=archive_steps, peers=self.peers)
         except BaseException as error:  # raised again in the training's own thread
             self._error = error
 
