@@ -168,8 +168,7 @@ class _Attempts:
                 continue
             now = replace(record, figure=self._validated(network.model), images=self._images(), data=fingerprint)
             self.records[attempt.name] = now
-            if torchrun.is_main():
-                write_record(folder, now)
+            write_record(folder, now)
             if record.data != fingerprint:
                 reached = _candidate(now).reached(self.task.headline)
                 self.listener(Message(f"{attempt.title}, of the data as they were: {reached} as they are now."))
@@ -333,14 +332,13 @@ class _Attempts:
         self.records[name] = record = made if kept is None else replace(kept, reached=made.reached)
         choice = self._choice()
         best = choice is None or choice.best == name
-        if torchrun.is_main():
-            if kept is None:
-                run = self.run.with_recipe(attempt.recipe)
-                described = run.classifier_of(training.model, provenance(run, training, {}, choice))
-                for place in dict.fromkeys((folder, run.folder) if best else (folder,)):
-                    if best or self.several:
-                        save(described, place / CLASSIFIER)
-            write_record(folder, record)
+        if torchrun.is_main() and kept is None:
+            run = self.run.with_recipe(attempt.recipe)
+            described = run.classifier_of(training.model, provenance(run, training, {}, choice))
+            for place in dict.fromkeys((folder, run.folder) if best else (folder,)):
+                if best or self.several:
+                    save(described, place / CLASSIFIER)
+        write_record(folder, record)
         distributed.barrier()
         if kept is None:
             self.networks = {name: training.model}

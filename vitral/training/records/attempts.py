@@ -57,8 +57,9 @@ def read_record(folder: Path) -> Record | None:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Write what is known of the classifier in an attempt's folder."""
-    write_file(folder / ATTEMPT_FILE, json.dumps(asdict(record)))
+    """Write what is known of the classifier in an attempt's folder, in the main process."""
+    if torchrun.is_main():
+        write_file(folder / ATTEMPT_FILE, json.dumps(asdict(record)))
 
 
 def read_outcome(folder: Path) -> str:
