@@ -76,11 +76,9 @@ def write_training_images(folder: Path, data: DataSet, batches: TrainingBatches,
         return
     batch = batches.batch(0)
     images = list(batch.images[:DRAWN].permute(0, 2, 3, 1).numpy())
-    write_file(path, contact_sheet(images, [_named(data, index) for index in batch.indices[:DRAWN].tolist()]))
-
-
-def _named(data: DataSet, index: int) -> str:
-    return ", ".join(data.class_names[number] for number in classes_of(data.splits["train"].label(index)))
+    labels = [data.splits["train"].label(index) for index in batch.indices[:DRAWN].tolist()]
+    names = [", ".join(data.class_names[number] for number in classes_of(label)) for label in labels]
+    write_file(path, contact_sheet(images, names))
 
 
 def provenance(run: Run, training: TrainingResult, scores: Mapping[str, float], choice: Choice | None) -> Provenance:

@@ -161,7 +161,7 @@ def first_classifier(
     """
     before = distributed.broadcast(_before(run)) if run.request.resume else None
     if before is not None:
-        first = FirstClassifier(before, run.folder / FIRST, _probe_folder(run, before))
+        first = _in_folder(run, before)
     else:
         images, seed = run.data.splits["train"], run.recipe.seed
         train = sample(images, MOST_IMAGES, seed=seed, purpose="images of the first classifier")
@@ -215,13 +215,13 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
     if torchrun.is_main():
         write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
     distributed.barrier()
-    return FirstClassifier(best.candidate, run.folder / FIRST, _probe_folder(run, best.candidate), fitted)
+    return _in_folder(run, best.candidate, fitted)
 
 
-def _probe_folder(run: Run, candidate: Candidate) -> Path | None:
-    """Return where the linear probe of a run lies whose first classifier is known; None where there is none."""
-    folder = run.folder / (FIRST if candidate.name == PROBE else PROBED)
-    return folder if distributed.broadcast(is_classifier(folder)) else None
+def _in_folder(run: Run, candidate: Candidate, fitted: Fitted | None = None) -> FirstClassifier:
+    probe = run.folder / (FIRST if candidate.name == PROBE else PROBED)
+    is_there = distributed.broadcast(is_classifier(probe))
+    return FirstClassifier(candidate, run.folder / FIRST, probe if is_there else None, fitted)
 
 
 @dataclass(frozen=True, eq=False)
