@@ -14,6 +14,8 @@ class Lamb(AdamLike):
     A group without decay takes plain Adam steps.
     """
 
+    usual_eps = 1e-6
+
     def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         step, (beta1, beta2) = self._counted(parameter, state), group["betas"]
         state["exp_avg"].lerp_(gradient, 1 - beta1)

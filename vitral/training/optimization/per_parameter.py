@@ -31,21 +31,23 @@ class AdamLike(PerParameterOptimizer):
         params: The parameters, or groups of them.
         lr: The learning rate.
         betas: The decays of the first and second moment.
-        eps: The number added to the root of the second moment.
+        eps: The number added to the root of the second moment; None for the optimizer's own.
         weight_decay: The weight decay of groups without their own; it is multiplied by the learning rate.
     """
 
     first_moment: ClassVar[torch.dtype | None] = None  # the type in which it is stored; None for the parameter's
+    usual_eps: ClassVar[float] = 1e-8
 
     def __init__(
         self,
         params: Any,  # noqa: ANN401  # torch's own type is as wide
         lr: float,
         betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
+        eps: float | None = None,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        least = self.usual_eps if eps is None else eps
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": least, "weight_decay": weight_decay})
 
     def _counted(self, parameter: Tensor, state: dict[str, Any]) -> float:
         """Return the number of this update; make the moments before the first."""
