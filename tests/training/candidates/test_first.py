@@ -15,7 +15,6 @@ from tests.training.candidates.material import SIZE, Killed, a_start, at_message
 from vitral.classifier.provenance import BASELINE
 from vitral.cli.main import main
 from vitral.data.batch import Batch
-from vitral.data.source import Source
 from vitral.errors import RecipeError, TrainingError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.inference.torch_predictor import TorchPredictor
@@ -29,8 +28,8 @@ from vitral.training.candidates.result import RunResult
 from vitral.training.choose.network import FINE, NARROW
 from vitral.training.loop import Validate
 from vitral.training.scoring import within_time
-from vitral.training.scoring.live import Live
 from vitral.training.scoring.validation import run_validation
+from vitral.training.scoring.within_time import Scoring
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.step import Step
@@ -302,9 +301,9 @@ def test_with_more_time_network_and_first_classifier_are_judged_by_the_same_imag
     assert judged == 179
     validated = list[int]()
 
-    def noted(run: Run, validating: Source | None, live: Live | None) -> Validate | None:
-        validated.append(0 if validating is None else len(validating))
-        return run_validation(run, validating, live)
+    def noted(run: Run, scoring: Scoring) -> Validate | None:
+        validated.append(0 if scoring.validating is None else len(scoring.validating))
+        return run_validation(run, scoring)
 
     monkeypatch.setattr(trained, "run_validation", noted)
     for room in (facts, within_time):
