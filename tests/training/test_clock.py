@@ -181,18 +181,18 @@ def test_usual_commands_take_what_was_asked(seconds: float) -> None:
     assert max(missed) < 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(WORLDS)
 def test_a_run_is_never_longer_than_its_recipe_and_never_empty(world: World) -> None:
     world.run()
     assert 1 <= world.steps <= world.most
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(WORLDS)
 def test_the_schedule_goes_to_its_end_and_never_back(world: World) -> None:
     world.run()
-    assert np.diff(world.shares).min(initial=1.0) >= 0
+    assert np.diff(world.shares).min(initial=1.0) >= -1e-12  # of the rounding of a share that is carried over
     assert world.shares[0] == 0.0
     if world.steps >= 50 and world.noise < 0.1 and 0.8 < world.drift < 1.2:
         assert world.shares[-1] > 0.85
@@ -200,7 +200,7 @@ def test_the_schedule_goes_to_its_end_and_never_back(world: World) -> None:
         assert np.mean(np.array(world.shares) > 0.98) < 0.1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(WORLDS)
 @example(World(20.0, 1.0, 1.0, 0.0, 1.0, 1.0, 2.0, 0.0, 1.0, 4, 1.0, 0))
 def test_validations_take_a_small_share_and_the_last_update_is_validated(world: World) -> None:
@@ -266,7 +266,7 @@ def test_nothing_is_planned_by_the_first_updates_unless_they_are_slow() -> None:
     assert pacer.plan(step=1, total=10, validated=0, most=10) is not None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(WORLDS)
 def test_the_length_is_not_changed_at_every_update(world: World) -> None:
     world.run()
