@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VTAB := packages/vitral-vtab
 
 .PHONY: demo test proofs check docs reliability fuzz peers mutants speed clean
 
@@ -63,17 +64,17 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e .
 	touch $@
 
-$(VENV)/.developed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e '.[dev]'
+$(VENV)/.developed: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev]' -e $(VTAB)
 	touch $@ $(VENV)/.installed
 
-$(VENV)/.peers: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e '.[dev,peers]'
+$(VENV)/.peers: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev,peers]' -e $(VTAB)
 	touch $@ $(VENV)/.developed $(VENV)/.installed
 
-$(VENV)/.mutants: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e '.[dev,mutants]'
+$(VENV)/.mutants: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev,mutants]' -e $(VTAB)
 	touch $@ $(VENV)/.developed $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info docs/api
+	rm -rf $(VENV) build dist *.egg-info $(VTAB)/build $(VTAB)/*.egg-info docs/api

@@ -19,6 +19,7 @@ from vitral.training.request import Request
 
 ROOT = Path(vitral.__file__).parent
 SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "cli" not in path.relative_to(ROOT).parts]
+SOURCES += sorted(ROOT.parent.glob("packages/*/vitral_*/*.py"))
 _NAMED = """
 baselines budget classes classifier data data_changed engine head image_size label layer loss method model offline out overrides
 overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher time transfer write
@@ -36,7 +37,7 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@every_case("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@every_case("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT.parent)))
 def test_nothing_below_the_command_line_names_a_flag_or_a_command(path: Path) -> None:
     for line, text in strings(path):
         flags = OWN_FLAGS & set(re.findall(r"--[a-z][a-z-]*", text))

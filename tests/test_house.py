@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -16,7 +17,9 @@ PACKAGE = Path(vitral.__file__).parent
 LONGEST_FILE, LONGEST_FUNCTION = 450, 60  # lines
 MOST_IN_TRAINING = 12  # modules outside of its rooms
 MOST_OF_A_NAME = 2  # modules
-FILES = sorted(PACKAGE.rglob("*.py"))
+PROJECT = PACKAGE.parent
+ROOTS = [PROJECT, *PROJECT.glob("packages/*")]  # of what is a package of its own
+FILES = sorted(file for folder in (PACKAGE, *PROJECT.glob("packages/*/vitral_*/")) for file in folder.rglob("*.py"))
 
 
 @functools.cache
@@ -25,11 +28,12 @@ def tree(file: Path) -> ast.Module:
 
 
 def named(file: Path) -> str:
-    return str(file.relative_to(PACKAGE))
+    return str(file.relative_to(PROJECT))
 
 
 def module(file: Path) -> str:
-    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    root = next(folder for folder in reversed(ROOTS) if file.is_relative_to(folder))
+    parts = file.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -66,6 +70,15 @@ def test_no_module_needs_one_that_needs_it() -> None:
         TopologicalSorter(needs).prepare()
     except CycleError as error:
         pytest.fail(f"a cycle: {' -> '.join(error.args[1])}")
+
+
+def test_packages_beside_vitral_are_of_its_version() -> None:
+    ours = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    for folder in ROOTS[1:]:
+        theirs = tomllib.loads((folder / "pyproject.toml").read_text())
+        assert theirs["project"]["version"] == vitral.__version__
+        assert theirs["build-system"] == ours["build-system"]
+        assert all(theirs["project"][name] == ours["project"][name] for name in ("license", "requires-python"))
 
 
 def test_no_state_lives_in_a_module() -> None:

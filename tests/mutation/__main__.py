@@ -28,7 +28,7 @@ CONFIG = """
 [tool.mutmut]
 source_paths = ["vitral"]
 only_mutate = {modules}
-also_copy = ["benchmarks", "docs", "README.md", "CHANGELOG.md"]
+also_copy = ["benchmarks", "docs", "packages", "README.md", "CHANGELOG.md"]
 process_isolation = "forkserver"  # torch's autograd does not outlive a fork
 track_dependencies = false
 use_git_change_detection = false

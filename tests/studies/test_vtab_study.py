@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,15 @@ def test_files_that_are_there_and_cannot_be_read_in_order_are_explained(tmp_path
     archive.touch()
     with pytest.raises(StudyError, match="which 30 images a class TFDS trains on depends on the order"):
         vitral.vtab(NETWORK, tmp_path, tasks="caltech101", out=tmp_path / "out")
+
+
+def test_the_package_that_reads_what_is_there_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CLEVR_v1.0", "dsprites_.hdf5"):
+        (tmp_path / name.partition("_")[0].lower() / name).mkdir(parents=True)
+    monkeypatch.setitem(sys.modules, "vitral_vtab", None)  # as where it is not installed
+    with pytest.raises(StudyError, match=r"\(clevr, dsprites\)") as caught:
+        vitral.vtab(NETWORK, tmp_path, out=tmp_path / "out")
+    assert str(caught.value).count("package vitral-vtab") == 1
 
 
 def test_a_missing_or_damaged_dataset_does_not_stop_the_others(root: Path, tmp_path: Path) -> None:

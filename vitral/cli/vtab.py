@@ -27,8 +27,8 @@ def vtab(
 
     Args:
         classifier: a classifier folder, run folder, weights file or name, or Hub id.
-        data: the folder with the datasets as TFDS prepared them, vtab-1k's folders, the files of the datasets' authors, or
-            wds_vtab-* shards.
+        data: the folder with the datasets as TFDS prepared them, vtab-1k's folders, the files of the datasets' authors
+            (with the package vitral-vtab installed), or wds_vtab-* shards.
         protocol: "light", a linear probe, minutes on a CPU; "paper", fine-tuning at 384 pixels.
         tasks: the names of some tasks, with commas between them; all 19 if left out.
         test_images: the most test images of each task in the light protocol, or "all".

@@ -16,7 +16,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.classifier.provenance import RANDOM
 from vitral.data.listing import Opening
-from vitral.data.vtab.raw.listing import why_not
+from vitral.data.vtab.raw import why_not
 from vitral.data.vtab.task_data import Spec, open_task, source_of, task_named
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import StudyError
@@ -67,7 +67,8 @@ def vtab(
 
     Args:
         classifier: The name, folder or file, as `load` takes it; only its features count.
-        data: The folder with the datasets: as TFDS prepared them, the vtab-1k folders with their lists, or wds_vtab-* shards.
+        data: The folder with the datasets: as TFDS prepared them, the vtab-1k folders with their lists, the files of the
+            datasets' authors (with the package vitral-vtab installed), or wds_vtab-* shards.
         protocol: "light" fits a linear probe on frozen features at the network's own size, minutes on a CPU; "paper" fine-tunes
             all weights for 2,500 steps of 512 images at 384 pixels (paper, appendix B.1.1), for a GPU.
         tasks: The names of some tasks, in a list or with commas between them; None for all 19.
@@ -126,7 +127,7 @@ def _missing(root: Path, specs: Mapping[str, Spec], listener: Listener) -> list[
     if not root.is_dir():
         raise StudyError(f"There is no folder '{root}'; name the one with VTAB's datasets by {argument('data')}.")
     missing = [name for name, spec in specs.items() if not source_of(spec)]
-    reasons = "".join(f" {reason}" for name in missing if (reason := why_not(root, specs[name].task)))
+    reasons = "".join(dict.fromkeys(f" {reason}" for name in missing if (reason := why_not(root, specs[name].task))))
     if len(missing) == len(specs):
         raise StudyError(
             reasons.strip()

@@ -12,14 +12,14 @@ import pytest
 
 from tests.cases import every_case
 from tests.data.vtab.raw_written import NORB, SUN_LISTS, WRITERS, matrix, smallnorb, table, write
-from tests.data.vtab.written import example, png, write_records
+from tests.data.vtab.written import example, png, write_records, write_split
 from vitral.data.listing import Opening
 from vitral.data.open import open_data
-from vitral.data.vtab.raw.listing import FORMS, images_of, whole_split
 from vitral.data.vtab.task_data import open_task, read_spec, source_of
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import read_image
+from vitral_vtab.listing import FORMS, images_of, whole_split
 
 HOW = Opening(verify=False)
 
@@ -52,6 +52,7 @@ def test_raw_files_are_listed_in_tfds_order_with_the_labels_of_the_tasks(tmp_pat
 
 def test_every_task_has_a_reader_or_says_that_it_has_none(tmp_path: Path) -> None:
     assert {task.dataset.partition("/")[0] for task in TASKS} - set(FORMS) == {"caltech101"}
+    assert all(task.marks for task in TASKS)
     write(tmp_path / "caltech101/caltech-101/101_ObjectCategories.tar.gz", b"")
     with pytest.raises(DataError, match=r"caltech101' cannot be read .*TFDS \(version 3\)"):
         open_data(f"vtab:{tmp_path}:caltech101")
@@ -281,8 +282,24 @@ def test_incomplete_raw_files_are_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_hdf5_files_name_the_package_that_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    WRITERS["dsprites"](tmp_path / "dsprites")
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(DataError, match=r"takes a package more: pip install 'vitral\[tfds\]'"):
-        open_data(f"vtab:{tmp_path}:dsprites-location")
+def test_without_the_package_raw_files_are_refused_in_one_line_and_prepared_ones_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("smallnorb", "svhn_cropped"):
+        WRITERS[name](tmp_path / name)
+    (tmp_path / "wds_vtab-svhn").mkdir()  # others are not drawn where the official ones are
+    records = [example({"image": [png(1)], "filename": [b"a.jpg"], "label": [i % 6]}) for i in range(1_010)]
+    for split, count in (("train", 810), ("validation", 200), ("test", 9)):
+        write_split(tmp_path / "dmlab" / "2.0.1", "dmlab", split, [records[:count]])
+    raw, prepared = (read_spec(f"vtab:{tmp_path}:{name}") for name in ("svhn", "dmlab"))
+    assert "authors' files" in source_of(raw)
+    monkeypatch.setitem(sys.modules, "vitral_vtab", None)  # as where it is not installed
+    with pytest.raises(DataError) as caught:
+        open_task(raw, HOW)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(fact in message for fact in (str(tmp_path), "svhn_cropped, smallnorb", "authors", "vitral-vtab"))
+    assert all(f"pip install {name}" in message for name in ("vitral-vtab", "./packages/vitral-vtab"))
+    assert source_of(raw) == ""
+    assert len(open_task(prepared, HOW).splits["train"]) == 800
+    assert "official" in source_of(prepared)

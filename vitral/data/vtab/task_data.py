@@ -4,7 +4,7 @@
 |---|---|
 | datasets as TFDS prepared them | the official ones, in TFDS's order |
 | the community's vtab-1k folders with their lists | those of the lists, which were taken from TFDS by their authors |
-| the files that the datasets' authors give out, in folders named as in TFDS | the official ones, in an order by TFDS's rule |
+| what the datasets' authors give out, in folders named as in TFDS (vitral-vtab reads it) | the official ones, by TFDS's rule |
 | wds_vtab-* shards | all training images, of which 1,000 are drawn here: not the official ones |
 """
 
@@ -17,7 +17,7 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.source import DataSet
 from vitral.data.vtab.lists import LISTS, list_folder
 from vitral.data.vtab.prepared import find
-from vitral.data.vtab.raw.listing import ORDER, list_raw, raw_folder, why_not
+from vitral.data.vtab.raw import ORDER, list_raw, raw_folder, why_not
 from vitral.data.vtab.shards import list_wds, shards_of
 from vitral.data.vtab.tasks import TASKS, VtabTask
 from vitral.data.vtab.tfds import list_prepared
@@ -122,7 +122,7 @@ def source_of(spec: Spec) -> str:
     if any((spec.root / task.folder / name).is_file() for name in LISTS.values()):
         return "official images, by the lists of vtab-1k"
     if raw_folder(spec.root, task) is not None:
-        return f"images from the authors' files, {ORDER}"
+        return "" if why_not(spec.root, task) else f"images from the authors' files, {ORDER}"
     return "1,000 others, drawn from WebDataset shards" if shards_of(spec.root, task) is not None else ""
 
 

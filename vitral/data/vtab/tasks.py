@@ -40,6 +40,7 @@ class VtabTask:
         scored: The number of images to score on.
         folder: Its name among the community's folders (vtab-1k).
         shards: Its name among the WebDataset shards (wds_vtab-*).
+        marks: Patterns of paths below the dataset's folder; where its authors' files are, one of them at least is there.
         train: The 800 training images.
         test: The images to score on.
         label: Returns an example's class.
@@ -59,6 +60,7 @@ class VtabTask:
     scored: int
     folder: str
     shards: str
+    marks: tuple[str, ...]
     train: str = "train[:800]"
     test: str = "test"
     label: Label
@@ -158,11 +160,12 @@ def _of(example: Example, name: str) -> list[float]:
 
 def _read_tasks() -> tuple[VtabTask, ...]:
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    return tuple(_task(group, row) for group in GROUPS for row in table[group])
+    return tuple(_task(group, row, table["marks"]) for group in GROUPS for row in table[group])
 
 
-def _task(group: Group, row: dict[str, Any]) -> VtabTask:
-    usual = {"validation": "validation[:200]", "folder": row["dataset"].partition("/")[0], "shards": row["name"]}
+def _task(group: Group, row: dict[str, Any], marks: Mapping[str, list[str]]) -> VtabTask:
+    folder = row["dataset"].partition("/")[0]
+    usual = {"validation": "validation[:200]", "folder": folder, "shards": row["name"], "marks": tuple(marks[folder])}
     name, width = row.pop("label", "label"), row.pop("bin", 1)
     label = OF_OBJECTS.get(name) or partial(_stored, name, width)
     return VtabTask(group=group, label=label, **{**usual, **row, "names": tuple(row.get("names", ()))})

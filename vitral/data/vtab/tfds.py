@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import cv2
 import numpy as np
+from jaxtyping import UInt8
 
 from vitral.data.listing import Listing, Opening
 from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
 from vitral.data.vtab.prepared import PreparedDataset, RecordPlace, find
-from vitral.data.vtab.raw.arrays import encoded
 from vitral.data.vtab.records import Records, parse
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, ImageError
@@ -19,6 +20,9 @@ from vitral.images.decode import read_image
 
 IMAGE = "image"  # the feature that holds the image in all datasets
 SHOWN = 100  # records between two lines of progress
+
+Grey = UInt8[np.ndarray, "height width"]
+Colour = UInt8[np.ndarray, "height width 3"]
 
 
 class ExampleImages:
@@ -44,6 +48,12 @@ class ExampleImages:
         """Return file and record, such as "clevr-train.tfrecord-00000-of-00128[17]"."""
         file, record = self._located[index].tolist()
         return f"{self._files[file].path.name}[{record}]"
+
+
+def encoded(pixels: Grey | Colour) -> bytes:
+    """Return pixels, grey or RGB, as a PNG file."""
+    _, data = cv2.imencode(".png", pixels if pixels.ndim == 2 else pixels[:, :, ::-1])  # OpenCV has blue first
+    return data.tobytes()
 
 
 def scaled(image: bytes, factor: int) -> bytes:

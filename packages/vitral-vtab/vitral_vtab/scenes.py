@@ -9,9 +9,9 @@ import numpy as np
 from vitral.data.names import some
 from vitral.data.published.tree import Tree
 from vitral.data.stored import content_at
-from vitral.data.vtab.raw.dataset import RawDataset, RawSplit
 from vitral.data.vtab.records import Example
 from vitral.errors import DataError, ImageError, one_line
+from vitral_vtab.dataset import RawDataset, RawSplit
 
 CLEVR_SPLITS = {"train": "train", "validation": "val"}  # the third has no scenes
 KITTI_TYPES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")

@@ -3,21 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import cv2
+import h5py
 import numpy as np
 from jaxtyping import UInt8
 
 from vitral.data.stored import Handles, open_binary
+from vitral.data.vtab.tfds import encoded
 from vitral.errors import DataError, ImageError, one_line
-
-Grey = UInt8[np.ndarray, "height width"]
-Colour = UInt8[np.ndarray, "height width 3"]
-
-
-def encoded(pixels: Grey | Colour) -> bytes:
-    """Return pixels, grey or RGB, as a PNG file."""
-    _, data = cv2.imencode(".png", pixels if pixels.ndim == 2 else pixels[:, :, ::-1])  # OpenCV has blue first
-    return data.tobytes()
 
 
 class _NumberedImages:
@@ -77,11 +69,7 @@ class Hdf5Images(_NumberedImages):
 
 
 def open_hdf5(path: str) -> Any:  # noqa: ANN401  # the library is not typed
-    """Open an HDF5 file, or raise DataError if it cannot be read or the library is not installed."""
-    try:
-        import h5py  # only for files of this kind
-    except ImportError as error:
-        raise DataError(f"'{path}' is an HDF5 file, which takes a package more: pip install 'vitral[tfds]'.") from error
+    """Open an HDF5 file, or raise DataError if it cannot be read."""
     try:
         return h5py.File(path, "r")
     except OSError as error:

@@ -10,8 +10,8 @@ from vitral.data.published.flowers import list_flowers
 from vitral.data.published.pets import list_pets
 from vitral.data.published.tree import Tree
 from vitral.data.stored import ConvertedImages, Entry
-from vitral.data.vtab.raw.dataset import RawDataset, RawSplit, by_class, decoded, of_listing
 from vitral.images.decode import read_image
+from vitral_vtab.dataset import RawDataset, RawSplit, by_class, decoded, of_listing
 
 DTD_LISTS = {"train": "train1", "validation": "val1", "test": "test1"}  # the first of ten folds
 SUN_LISTS = {"train": "sun397_tfds_tr.txt", "validation": "sun397_tfds_va.txt", "test": "sun397_tfds_te.txt"}

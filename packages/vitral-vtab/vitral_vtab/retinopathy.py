@@ -9,8 +9,8 @@ import numpy as np
 from vitral.data.names import some
 from vitral.data.published.tree import Tree
 from vitral.data.stored import ConvertedImages
-from vitral.data.vtab.raw.dataset import RawDataset, decoded, labelled
 from vitral.errors import DataError, ImageError
+from vitral_vtab.dataset import RawDataset, decoded, labelled
 
 RADIUS = 300  # pixels, of an eye
 REACH = 0.9  # the part of the radius that stays

@@ -12,9 +12,9 @@ from jaxtyping import Int32, Shaped
 from vitral.data.published.cifar import CIFAR100, list_cifar
 from vitral.data.published.matlab import read_matlab
 from vitral.data.published.tree import Tree
-from vitral.data.vtab.raw.arrays import ArrayImages, Hdf5Images, MatrixImages, open_hdf5
-from vitral.data.vtab.raw.dataset import RawDataset, columns, joined, of_listing, plain
 from vitral.errors import DataError
+from vitral_vtab.arrays import ArrayImages, Hdf5Images, MatrixImages, open_hdf5
+from vitral_vtab.dataset import RawDataset, columns, joined, of_listing, plain
 
 SVHN = "fetch train_32x32.mat and test_32x32.mat"
 NORB = {"train": "smallnorb-5x46789x9x18x6x2x96x96-training", "test": "smallnorb-5x01235x9x18x6x2x96x96-testing"}

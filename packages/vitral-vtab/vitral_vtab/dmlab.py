@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from vitral.data.vtab.prepared import RecordPlace
-from vitral.data.vtab.raw.dataset import RawDataset, RawSplit, labelled
 from vitral.data.vtab.records import TFRecords, parse
 from vitral.data.vtab.tfds import ExampleImages
 from vitral.errors import DataError
+from vitral_vtab.dataset import RawDataset, RawSplit, labelled
 
 SPLITS = ("train", "validation", "test")
 
