@@ -134,10 +134,10 @@ def test_a_first_classifier_made_in_a_hurry_is_made_again_where_there_is_more_ti
     run = tmp_path / "run"
     with monkeypatch.context() as hurry:
         hurry.setattr(candidates, "affordable", lambda run, train, *given, **more: least(run, train))
-        tune(data, run, start, quick=True, time=20)
+        tune(data, run, start, quick=True, time=60)
     monkeypatch.setattr(candidates, "MOST_IMAGES", 64)
     same = shutil.copytree(run, tmp_path / "same")
-    go_on(same, quick=True, time=30)  # no more than that
+    go_on(same, quick=True, time=70)  # hardly more than that
     go_on(run, quick=True, time=600)
     few, more = (vitral.load(folder).provenance.training["method"] for folder in (same, run))
     assert few.startswith(PIXELS)

@@ -237,7 +237,8 @@ def test_what_is_expected_is_held_against_the_time_that_is_left() -> None:
     def expected(reading: float) -> str:
         facts = changed(FACTS, reading_seconds=reading, measured=Measured(1000.0, 1, 1))
         plan = planned(facts, time="60s", overrides=("epochs=none", "steps=300"))
-        return next(line for line in plan.reasons if line.startswith("Expected: "))
+        assert plan.cost is not None
+        return plan.cost.sentence(60.0, facts.data.reading_seconds)
 
     assert expected(1.0).startswith("Expected: about ")
     assert expected(50.0).startswith("Expected: as much training as the 60 s of `time` have room for")
