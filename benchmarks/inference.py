@@ -3,13 +3,13 @@
     python benchmarks/inference.py [--networks vit-b16 vit-s16 ...] [--photos FOLDER] [--compile] [--rounds 5]
         [--zentorch PYTHON] [--json inference.json]
 
-For each network `vitral bench` measures every engine and every peer that is installed, at batches of 1 and 8, in turns, so
-that a change of the machine's pace meets all of them. A line for each precision and batch says which of ours is the fastest,
-beside the best peer (timm eager, compiled and by zentorch, transformers; all on random images already in memory), and the
-share of what large products in that precision allow, measured in the same turns. A line more says how many times our bf16
-int8 is, with ranges found on random images, on which speed does not depend; what int8 costs in accuracy `vitral quantize`
-says. The runtimes that are packages of their own, OpenVINO and ONNX Runtime, compute our network as an engine of ours: where
-one of them is the fastest the line names it.
+For each network `vitral.bench` measures every engine, and every peer that is installed (inference_peers.py), at batches of 1
+and 8, in turns, so that a change of the machine's pace meets all of them. A line for each precision and batch says which of
+ours is the fastest, beside the best peer (timm eager, compiled and by zentorch, transformers; all on random images already in
+memory), and the share of what large products in that precision allow, measured in the same turns. A line more says how many
+times our bf16 int8 is, with ranges found on random images, on which speed does not depend; what int8 costs in accuracy
+`vitral quantize` says. The runtimes that are packages of their own, OpenVINO and ONNX Runtime, compute our network as an engine
+of ours: where one of them is the fastest the line names it.
 
 With --photos, the first network predicts the folder's photos into a file (`vitral predict FOLDER --out`, engine and precision
 its own choice) in turns with the same engine on as many images in memory; the line says the photos' share of that speed.
@@ -24,10 +24,12 @@ import json
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from inference_peers import peers
 
 import vitral
 from vitral.classifier.bulk.predict_to_file import BATCH_SIZE
@@ -133,7 +135,7 @@ def main() -> None:
             classifier,
             batch_sizes=BATCH_SIZES,
             compile=asked.compile,
-            zentorch=asked.zentorch,
+            peers=partial(peers, compile=asked.compile, zentorch=asked.zentorch),
             rounds=asked.rounds,
             listener=ignore,
         )

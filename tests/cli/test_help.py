@@ -47,7 +47,7 @@ FLAGS = {
     "vtab": "--data --json --out --protocol --runs --tasks --test-images --time",
     "study": "--budget --data --json --out --plan --runs --time --transfer",
     "predict": "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --top --overwrite",
-    "bench": "--batch-sizes --compile --image-size --json --merge --overwrite --plot --rounds --zentorch",
+    "bench": "--batch-sizes --compile --image-size --json --merge --overwrite --plot --rounds",
     "explain": (
         "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
     ),

@@ -1,12 +1,14 @@
 """What our speeds are set beside is the same network in another library."""
 
+from functools import partial
+
 import pytest
 import torch
+from inference_peers import peers
 
 import vitral
 from tests.models.test_contract import images, make
 from tests.peers.compare import gap
-from vitral.deployment.peers import peers
 from vitral.events import ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.torch_predictor import TorchPredictor
@@ -51,7 +53,9 @@ def test_timms_network_is_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_peer_does_not_know_is_left_out() -> None:
     offered = peers(classifier_of("t2t"), ["fp32"], compile=False)
     assert not [name for name, _, _ in offered if name.startswith("transformers")]
-    found = vitral.bench(classifier_of("experts"), batch_sizes=(1,), rounds=1, listener=ignore)
+    found = vitral.bench(
+        classifier_of("experts"), batch_sizes=(1,), rounds=1, peers=partial(peers, compile=False), listener=ignore
+    )
     assert found.missing["transformers eager fp32"] == "transformers has no such network"
     assert {row.name for row in found.speeds} >= {"vitral torch"}
 

@@ -20,13 +20,12 @@ def bench(
     image_size: Positive | None = None,
     merge: Count | None = None,
     compile: bool = False,
-    zentorch: Path | None = None,
     rounds: Positive = ROUNDS,
     plot: Path | None = None,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Measure how fast a classifier's network computes here, beside every peer that is installed.
+    """Measure how fast a classifier's network computes here, by every runtime that is installed.
 
     Args:
         classifier: A classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
@@ -35,7 +34,6 @@ def bench(
         merge: The tokens that each block of a Vision Transformer merges (ToMe), to measure this too; if left out, as 'tune'
             has set it.
         compile: Measure what torch.compile makes, too, which takes minutes to make.
-        zentorch: A Python interpreter that has zentorch and timm, such as zen/bin/python, to measure these in it, too.
         rounds: The turns that each contender has.
         plot: An SVG file for images/s by batch size.
         overwrite: Replace any file that is there.
@@ -48,9 +46,7 @@ def bench(
         source = load(name_of(classifier, listener), image_size=image_size, listener=listener)
         if merge is None:
             merge = source.setting.merge if source.setting is not None else 0
-        found = measure(
-            source, batch_sizes=sizes, merge=merge, compile=compile, zentorch=zentorch, rounds=rounds, listener=listener
-        )
+        found = measure(source, batch_sizes=sizes, merge=merge, compile=compile, rounds=rounds, listener=listener)
     if json:
         print_json(found.to_json())
     else:

@@ -142,7 +142,7 @@ COMMANDS = {
         more="With --out it computes as fast as it can, in bf16 where that pays, and says so; otherwise in fp32.",
     ),
     "bench": Command(
-        "Measure how fast a classifier's network computes here, beside every peer that is installed.",
+        "Measure how fast a classifier's network computes here, by every runtime that is installed.",
         "vitral bench runs/photos  # images/s, latency, memory, share of the machine's limit",
         "vitral bench runs/photos --batch-sizes 1,8,32 --plot speeds.svg  # and a drawing of them",
         "vitral bench vit-b16 --compile  # torch.compile's kernels too, in minutes",

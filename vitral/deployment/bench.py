@@ -1,11 +1,11 @@
-"""How fast a network computes on this machine: every runtime and every peer that is installed, in turns in one run."""
+"""How fast a network computes on this machine: every runtime that is installed, in turns in one run."""
 
 import contextlib
 import importlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
-from vitral.deployment.peers import TIMM, TRANSFORMERS, ZENTORCH, peers
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
 from vitral.events import Listener, Message, Progress
@@ -158,6 +157,9 @@ class Bench(Presentable):
         ]
 
 
+Peer = tuple[str, Precision, Callable[[], Compute]]  # the name of another library's network, and what makes it
+
+
 class _Wanted(NamedTuple):
     """A contender that is to be made."""
 
@@ -184,11 +186,11 @@ def bench(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     merge: int = 0,
     compile: bool = False,
-    zentorch: str | Path | None = None,
+    peers: Callable[[Classifier, Sequence[Precision]], Iterable[Peer]] | None = None,
     rounds: int = ROUNDS,
     listener: Listener = show,
 ) -> Bench:
-    """Measure how fast a classifier's network computes, by each of our runtimes and by the peers that are installed.
+    """Measure how fast a classifier's network computes, by each runtime that is installed.
 
     All take turns, so that a change of the machine's pace meets all of them; figures are medians over the turns.
 
@@ -198,8 +200,8 @@ def bench(
         batch_sizes: The numbers of images computed at once.
         merge: The tokens that each block of a Vision Transformer merges (ToMe), to measure this too; 0 for none.
         compile: Whether to measure what torch.compile makes, too, which takes minutes to make.
-        zentorch: A Python interpreter that has zentorch, which takes a version of torch of its own, and timm; what they make of
-            timm's network is measured too, in a process of that interpreter. None for none.
+        peers: Gives other libraries' networks, by the classifier and the precisions, to measure these in the same turns, as
+            `benchmarks/inference.py` does; None for none.
         rounds: The number of turns that each contender has at each batch size.
         listener: The receiver of progress and of what was left out.
 
@@ -222,8 +224,10 @@ def bench(
     images = _images(max(2, *batch_sizes), predictor.image_size)  # two at least, to see whether answers differ at all
     precisions = _precisions(classifier)
     exact = classifier.to_probabilities(predictor.exact.logits(images))
-    elsewhere = None if zentorch is None else Path(zentorch)
-    wanted = _wanted(classifier, precisions, merge=merge, compile=compile, zentorch=elsewhere)
+    wanted = _wanted(classifier, precisions, merge=merge, compile=compile)
+    if peers is not None:
+        theirs = [precision for precision in precisions if precision != "int8"]
+        wanted += [_Wanted(*peer, is_ours=False) for peer in peers(classifier, theirs)]
     contenders, missing = _made(classifier, wanted, exact, images, batch_sizes, listener)
     limits: dict[Precision, list[float]] = {precision: [] for precision in precisions}
     for number in range(rounds):
@@ -294,33 +298,26 @@ def _made(
             missing[f"{candidate.name} {candidate.precision}"] = one_line(error).rstrip(".")
             listener(Message(f"Left out, {candidate.name} in {candidate.precision}: {one_line(error)}", warning=True))
             continue
-        memory = None if candidate.name == ZENTORCH else memory  # it is another process's
         made.append(_Contender(candidate, compute, differences, memory, {size: [] for size in sizes}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
 
 
-def _wanted(
-    classifier: Classifier, precisions: Sequence[Precision], *, merge: int, compile: bool, zentorch: Path | None
-) -> list[_Wanted]:
-    """Return the contenders: our engines, those that merge tokens, and the peers; of an exported file its runtime alone."""
+def _wanted(classifier: Classifier, precisions: Sequence[Precision], *, merge: int, compile: bool) -> list[_Wanted]:
+    """Return the contenders: the engines and those that merge tokens; of an exported file its runtime alone."""
     predictor = classifier.predictor
-    if isinstance(predictor, ExportedPredictor):  # which no peer can read
+    if isinstance(predictor, ExportedPredictor):
         graph = predictor.graph
         name = f"{graph.path.name} {graph.engine}"
         return [_Wanted(name, graph.computes_in, lambda: predictor.logits, is_ours=False)]
     ways = [(engine, 0) for engine in get_args(Engine) if is_installed(engine) and (compile or engine != "compiled")]
     ways += [(engine, merge) for engine in MERGING if merge]
-    ours = [way for engine, count in ways for way in _ours(classifier, engine, precisions, count)]
-    theirs: list[Precision] = [precision for precision in precisions if precision != "int8"]
-    others = peers(classifier, theirs, compile=compile, zentorch=zentorch)
-    return [*ours, *(_Wanted(*peer, is_ours=False) for peer in others)]
+    return [way for engine, count in ways for way in _ours(classifier, engine, precisions, count)]
 
 
 def _import_all() -> None:
     """Import what contenders need, so that the memory of none includes a library's own."""
-    ours = (package for engine in EXTRAS if is_installed(engine) for package in EXTRAS[engine])
-    for package in (*ours, TIMM, TRANSFORMERS):
+    for package in (package for engine in EXTRAS if is_installed(engine) for package in EXTRAS[engine]):
         with contextlib.suppress(Exception):  # whose contender says so
             importlib.import_module(package)
 

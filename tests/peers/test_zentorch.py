@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from zentorch_peer import ZentorchPeer
 
-from vitral.deployment.zentorch import ZentorchPeer
 from vitral.errors import ModelError
 
+pytestmark = pytest.mark.peers
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2, "num_classes": 5}
 # A backend of that name which computes the graph as it is, and notes what it was asked for.
 BACKEND = """\

@@ -5,15 +5,16 @@ import importlib
 import importlib.util
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from zentorch_peer import ZentorchPeer
 
 from vitral.classifier.classifier import Classifier
-from vitral.deployment.zentorch import ZentorchPeer
+from vitral.deployment.bench import Peer
 from vitral.errors import ModelError, WeightsError
 from vitral.inference.engines import Precision
 from vitral.inference.runtimes import DTYPES, Compute
@@ -24,8 +25,6 @@ from vitral.weights.save import write_weights
 
 TIMM = "timm"
 TRANSFORMERS = "transformers"
-ZENTORCH = "timm zentorch"  # the name of a contender whose memory is another process's
-Peer = tuple[str, Precision, Callable[[], Compute]]  # its name, and what makes it
 
 
 def peers(
@@ -46,7 +45,7 @@ def peers(
     if name is not None and zentorch is not None:
         for precision in precisions:
             size = classifier.model.image_size
-            yield ZENTORCH, precision, partial(ZentorchPeer, zentorch, name, settings, size, precision)
+            yield "timm zentorch", precision, partial(ZentorchPeer, zentorch, name, settings, size, precision)
     if name is not None and importlib.util.find_spec(TIMM) is not None:
         for compiled in (False, True) if compile else (False,):
             for precision in precisions:
