@@ -5,16 +5,16 @@ torchrun starts them and describes them in the environment (RANK, WORLD_SIZE, LO
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
 from vitral.advice import argument
-from vitral.errors import TrainingError
+from vitral.errors import TrainingError, VitralError
 
 Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=10)  # after which the others count a silent process as lost
@@ -75,6 +75,20 @@ def broadcast(value: Value) -> Value:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
+
+
+def by_main(work: Callable[[], Value]) -> Value:
+    """Return what the main process makes, in every process, or raise its error."""
+    outcome: tuple[Any, VitralError | None] = (None, None)
+    if rank() == 0:
+        try:
+            outcome = (work(), None)
+        except VitralError as error:
+            outcome = (None, error)
+    value, refusal = broadcast(outcome)
+    if refusal is not None:
+        raise refusal
+    return value
 
 
 def gather(value: Value, group: dist.ProcessGroup | None = None) -> list[Value]:

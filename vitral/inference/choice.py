@@ -4,10 +4,9 @@ import hashlib
 import importlib
 import json
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
-from typing import TypeVar, get_args
+from typing import get_args
 
 import torch
 
@@ -45,7 +44,6 @@ WORTH = 1.2  # times fp32's speed from which bf16 is taken
 KIND = "engines"  # of what is cached
 
 Speeds = dict[Computation, float]  # images/s
-Result = TypeVar("Result")
 PLAIN = Computation("torch", "fp32")  # the network itself
 INTEGERS = Computation("packed", "int8")
 
@@ -89,22 +87,8 @@ def predictor_of(
             return EnginePredictor(model, engine, precision, merge=merge)
     if precision == "int8":
         return _in_int8(model, quantization, merge, listener)
-    return predictor_in(model, _by_first(lambda: _best(model, engine or "auto", precision, merge, listener)))
-
-
-def _by_first(choose: Callable[[], Result]) -> Result:
-    """Return what the first process of a job chooses, in all of them; what it refuses, all refuse."""
-    chosen: Result | ModelError | None = None
-    if distributed.rank() == 0:
-        try:
-            chosen = choose()
-        except ModelError as error:
-            chosen = error
-    received = distributed.broadcast(chosen)
-    if isinstance(received, ModelError):
-        raise received
-    assert received is not None, "the first process has sent something"
-    return received
+    best = distributed.by_main(lambda: _best(model, engine or "auto", precision, merge, listener))
+    return predictor_in(model, best)
 
 
 def predictor_in(model: Model, option: Computation, quantization: Quantization | None = None) -> Predictor:
@@ -134,7 +118,7 @@ def can_compute(option: Computation, quantization: Quantization | None) -> bool:
 
 def _in_int8(model: Model, quantization: Quantization | None, merge: int, listener: Listener) -> Predictor:
     form = needed_form(quantization)
-    speeds = _by_first(lambda: int8_speeds(model, form, merge))
+    speeds = distributed.by_main(lambda: int8_speeds(model, form, merge))
     mine = replace(INTEGERS, merge=merge)
     unmerged = " That is without merging." if merge else ""
     listener(Message(f"{_said(mine, speeds)} {form.sentence()}{unmerged}"))

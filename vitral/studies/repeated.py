@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vitral import distributed
 from vitral.described import read_object
 from vitral.errors import StudyError
 from vitral.events import Listener, Message
@@ -21,7 +22,7 @@ from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.report.study import Study
 from vitral.studies.design import Arm, Design
-from vitral.studies.run_study import by_main, run_study
+from vitral.studies.run_study import run_study
 from vitral.studies.trainings import Training, looked
 from vitral.tasks.presentable import Presentable
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, holds_run, make_free_folder
@@ -94,8 +95,8 @@ def repeat(request: Request, runs: int, *, listener: Listener = show) -> Repeate
         run = prepare(looked(request, listener=listener))
         data = run.data
         seeds = tuple(range(run.recipe.seed, run.recipe.seed + runs))
-        folder = by_main(lambda: make_free_folder(data.name)) if request.out is None else Path(request.out)
-        pinned = by_main(lambda: _pinned(folder, request, run, seeds))
+        folder = distributed.by_main(lambda: make_free_folder(data.name)) if request.out is None else Path(request.out)
+        pinned = distributed.by_main(lambda: _pinned(folder, request, run, seeds))
         for line in run.lines():
             listener(Message(line))
         arms = (Arm(ARM, Training(pinned), seeds, label=run.plan.start),)

@@ -8,11 +8,9 @@ import contextlib
 import json
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
-from vitral import distributed, torchrun
+from vitral import distributed
 from vitral.described import read_object
 from vitral.errors import StudyError, TrainingInterrupted, VitralError
 from vitral.events import Listener, Message
@@ -30,13 +28,11 @@ from vitral.training.settings.durations import rounded
 
 POLL_SECONDS = 1.0  # between two checks whether a process that works on the last runs has died
 
-Value = TypeVar("Value")
-
 
 def plan_study(design: Design, folder: str | Path) -> StudyCost:
     """Return what is left of a study and how long it will take; nothing is written."""
     cells = design.cells(Path(folder))
-    rows = by_main(lambda: read_rows(cells))  # the same in every process, since they measure together
+    rows = distributed.by_main(lambda: read_rows(cells))  # the same in every process, since they measure together
     return distributed.broadcast(cost_of(design, cells, rows))
 
 
@@ -70,11 +66,11 @@ def run_study(
     """
     until = None if budget_seconds is None else (time.monotonic() if started is None else started) + budget_seconds
     path = Path(folder)
-    by_main(lambda: _begin(design, path))
+    distributed.by_main(lambda: _begin(design, path))
     cost = plan_study(design, path)
     _announce(design, cost, None if until is None else until - time.monotonic(), listener)
     _Worker(design, path, cost, until, listener).work()
-    study = by_main(lambda: _conclude(design, path))
+    study = distributed.by_main(lambda: _conclude(design, path))
     if not any(arm.runs for arm in study.arms) and study.failures:
         raise StudyError(f"Every run of the study in '{path}' failed; the first so: {study.failures[0].error}")
     return study
@@ -165,7 +161,7 @@ class _Worker:
         """Take one run after the other until none is left for this process."""
         while True:
             with contextlib.ExitStack() as claim:
-                cell, wait = by_main(lambda: self._take(claim))
+                cell, wait = distributed.by_main(lambda: self._take(claim))
                 if cell is not None:
                     self._carry_out(cell)
                 elif not wait:
@@ -224,7 +220,7 @@ class _Worker:
             error, trace = f"{type(failure).__name__}: {' '.join(str(failure).split())}", traceback.format_exc()
         attempt = 1 if before is None else before.attempt + 1
         row = RunRow(cell.arm, cell.seed, figures, round(time.monotonic() - began, 3), error, attempt, trace)
-        by_main(lambda: self._write(cell, row))
+        distributed.by_main(lambda: self._write(cell, row))
         if error:
             self.listener(Message(f"{cell.name} failed, and the study goes on without it: {error}", warning=True))
         elif (headline := self.design.headline).name in figures:
@@ -234,17 +230,3 @@ class _Worker:
     def _write(self, cell: Cell, row: RunRow) -> None:
         write_row(cell, row)
         write_table(self.folder, self.cells)
-
-
-def by_main(decide: Callable[[], Value]) -> Value:
-    """Return the main process's value in every process, or raise its error."""
-    outcome: tuple[Any, VitralError | None] = (None, None)
-    if torchrun.is_main():
-        try:
-            outcome = (decide(), None)
-        except VitralError as error:
-            outcome = (None, error)
-    value, refusal = distributed.broadcast(outcome)
-    if refusal is not None:
-        raise refusal
-    return value

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitral import distributed, plugins, torchrun
+from vitral import plugins
 from vitral.advice import argument, function
 from vitral.data.open import seen_from_here
 from vitral.data.source import DataSet
@@ -178,24 +178,19 @@ def check_data_and_machine(
 ) -> None:
     """Refuse to continue on other data, or note those if the user allows that they changed; warn of other means.
 
+    It is for the main process alone.
+
     Raises:
         TrainingError: The data changed and the user did not allow it.
     """
-    refusal: TrainingError | None = None
-    if torchrun.is_main():
-        try:
-            if differences := check_data(folder, data, further, changed=changed):
-                (folder / BASELINES_FILE).unlink(missing_ok=True)  # they are of the data as they were
-                step = sum(state.step for state in states(folder, plan))
-                record_change(folder, data, further, differences, step=step)
-                line = f"The data changed since the run began, and it goes on: {'; '.join(differences)}."
-                for text in (line, *redrawn(folder)):
-                    listener(Message(text, warning=True))
-            _compare_machines(folder, listener)
-        except TrainingError as error:
-            refusal = error
-    if refusal := distributed.broadcast(refusal):
-        raise refusal
+    if differences := check_data(folder, data, further, changed=changed):
+        (folder / BASELINES_FILE).unlink(missing_ok=True)  # they are of the data as they were
+        step = sum(state.step for state in states(folder, plan))
+        record_change(folder, data, further, differences, step=step)
+        line = f"The data changed since the run began, and it goes on: {'; '.join(differences)}."
+        for text in (line, *redrawn(folder)):
+            listener(Message(text, warning=True))
+    _compare_machines(folder, listener)
 
 
 def note_request(folder: Path, plan: Plan, command: Request, *, more_time: bool, retry: bool) -> None:

@@ -119,8 +119,9 @@ def _write_down(whole: Run, run: Run, batches: TrainingBatches, further: Further
     folder = run.folder
     beside = further if run.judging is None else {**further, JUDGING: run.judging}
     if run.request.resume:
-        check_data_and_machine(
-            folder, run.plan, run.data, beside, changed=run.request.data_changed, listener=run.listener
+        changed, listener = run.request.data_changed, run.listener
+        distributed.by_main(
+            lambda: check_data_and_machine(folder, run.plan, run.data, beside, changed=changed, listener=listener)
         )
     distributed.barrier()  # nobody reads the plan any more, which the main process is about to write
     if torchrun.is_main():

@@ -32,7 +32,7 @@ from vitral.studies.paper.pages import write_pages
 from vitral.studies.paper.paper_study import PaperStudy
 from vitral.studies.paper.scale import SCALES, chosen
 from vitral.studies.paper.work import SHOTS
-from vitral.studies.run_study import by_main, plan_study, run_study
+from vitral.studies.run_study import plan_study, run_study
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
 from vitral.training.settings.durations import HOUR
 from vitral.training.settings.durations import seconds as read_seconds
@@ -81,7 +81,7 @@ def study(
     """
     folder = RUNS / f"study-{name}" if out is None else Path(out)
     laid_out = _laid_out(name, data, transfer, budget, runs, listener)
-    record = by_main(lambda: _resumed(laid_out, folder, time, plan, listener))
+    record = distributed.by_main(lambda: _resumed(laid_out, folder, time, plan, listener))
     record = record or _begin(laid_out, folder, time, plan, listener)
     laid_out = replace(laid_out, record=record)
     design = laid_out.design()
@@ -96,7 +96,7 @@ def study(
         raise TrainingInterrupted(
             "Interrupted between two runs", advice=f"the same study in '{folder}' goes on", exit_code=INTERRUPTED
         ) from stop
-    by_main(lambda: write_pages(result))
+    distributed.by_main(lambda: write_pages(result))
     return result
 
 
@@ -186,9 +186,9 @@ def _begin(
 ) -> StudyRecord:
     """Return how a new study begins: measured by all processes of a job together, and written unless it is only planned."""
     if not plan:
-        by_main(lambda: _check(folder))
+        distributed.by_main(lambda: _check(folder))
     measured = distributed.broadcast(_measured(laid_out, time, listener))
-    return measured if plan else by_main(lambda: _keep(measured, folder))
+    return measured if plan else distributed.by_main(lambda: _keep(measured, folder))
 
 
 def _check(folder: Path) -> None:

@@ -25,7 +25,7 @@ from torch import distributed as dist
 
 from vitral import distributed, torchrun
 from vitral.described import fits
-from vitral.errors import StorageError, TrainingError, VitralError
+from vitral.errors import StorageError, TrainingError
 from vitral.events import Listener, Message
 from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, storage_errors, sync_file, write_through
 from vitral.reading import text_of
@@ -281,18 +281,7 @@ def load_newest(folder: Path, listener: Listener) -> Checkpoint | None:
     Raises:
         TrainingError: there are checkpoints, and none is whole.
     """
-    if distributed.world() == 1:
-        return _load_newest(folder, listener)
-    found: Checkpoint | VitralError | None = None
-    if torchrun.is_main():
-        try:
-            found = _load_newest(folder, listener)
-        except VitralError as error:
-            found = error
-    found = distributed.broadcast(found)
-    if isinstance(found, VitralError):
-        raise found
-    return found
+    return distributed.by_main(lambda: _load_newest(folder, listener))
 
 
 def _load_newest(folder: Path, listener: Listener) -> Checkpoint | None:

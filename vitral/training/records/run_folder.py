@@ -88,20 +88,17 @@ def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwr
         StorageError: there is something else, or nothing can be written there.
     """
     with contextlib.ExitStack() as stack:
-        refusal: VitralError | None = None
-        if torchrun.is_main():
-            try:
-                _check(folder, inputs, resume=resume, overwrite=overwrite)
-                with storage_errors(folder):
-                    folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(folder))
-                _check(folder, inputs, resume=resume, overwrite=overwrite)  # one that just ended may have been here
-                if not resume:
-                    clear_run(folder, remove=False)
-            except VitralError as error:
-                refusal = error
-        if refusal := distributed.broadcast(refusal):
-            raise refusal
+
+        def occupy() -> None:
+            _check(folder, inputs, resume=resume, overwrite=overwrite)
+            with storage_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder))
+            _check(folder, inputs, resume=resume, overwrite=overwrite)  # one that just ended may have been here
+            if not resume:
+                clear_run(folder, remove=False)
+
+        distributed.by_main(occupy)
         try:
             yield
         except VitralError:

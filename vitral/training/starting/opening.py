@@ -155,7 +155,7 @@ def opened(
         check_location(RUNS / "run")  # whatever it will be called, which only the data say
     if folder is None or overwrite:
         data = checked.read(verify=verify)
-        folder = folder or distributed.broadcast(make_free_folder(data.name) if torchrun.is_main() else Path())
+        folder = folder or distributed.by_main(lambda: make_free_folder(data.name))
     named = None if completed.data is None else path_in(completed.data)
     inputs = [path for path in (named, completed.source) if path is not None]
     with occupied(folder, inputs, resume=completed.resume, overwrite=overwrite):

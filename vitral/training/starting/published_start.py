@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 
-from vitral import distributed, torchrun
+from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.data.source import DataSet
@@ -56,16 +56,15 @@ def find_start(draft: Draft, data: DataSet, facts: Facts, clock: Clock, listener
     Raises:
         VitralError: An image cannot be read.
     """
-    chosen, loaded, refusal = ChosenStart("", ()), None, None
-    if torchrun.is_main():
+    loaded: Classifier | None = None
+
+    def choose() -> ChosenStart:
+        nonlocal loaded
         left = replace(facts, budget_seconds=None if clock.seconds is None else clock.left())
-        try:
-            chosen, loaded = _choose(_Search(draft, data, left, listener, fetching))
-        except VitralError as error:
-            refusal = error
-    if refusal := distributed.broadcast(refusal):
-        raise refusal
-    chosen = distributed.broadcast(chosen)
+        chosen, loaded = _choose(_Search(draft, data, left, listener, fetching))
+        return chosen
+
+    chosen = distributed.by_main(choose)
     if fetching:
         return _everywhere(chosen, loaded, listener)
     return chosen, loaded or (_stand_in(chosen.name) if chosen.name else None)
