@@ -15,6 +15,7 @@ import vitral
 from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
+from vitral.cli import evaluate as evaluating
 from vitral.cli.main import main
 from vitral.data.digits import open_digits
 from vitral.deployment import tune as tuning
@@ -124,6 +125,26 @@ def test_everything_computes_by_the_setting_unless_it_is_told_otherwise(run: Pat
     assert exact.predict(photo)[0].top == own.predict(photo)[0].top  # to the last bit, whatever was tuned
     assert "Left aside" in said(lambda listener: load(run, precision="fp32", listener=listener))
     assert load(run, tuned=False, listener=ignore).model.image_size == own.model.image_size
+
+
+@pytest.mark.usefixtures("timed")
+@every_case(("name", "way"), [("slices", ["--by", "folder"]), ("score_frozen", ["--frozen", "knn"])])
+def test_parts_of_the_images_and_frozen_features_are_scored_by_the_network_itself(
+    run: Path, monkeypatch: pytest.MonkeyPatch, name: str, way: list[str]
+) -> None:
+    own = load(run, tuned=False, listener=ignore)
+    tune(run, "digits", latency="4ms", write=True, listener=ignore)
+    scored: list[Classifier] = []
+
+    def score(classifier: Classifier, **given: object) -> None:
+        scored.append(classifier)
+        raise VitralError("That is enough.")
+
+    monkeypatch.setattr(evaluating, name, score)
+    for more in ([], ["--precision", "fp32"]):
+        assert main(["evaluate", "--data", "digits", "--classifier", str(run), *way, *more]) == 1
+    assert [one.model.image_size for one in scored] == [own.model.image_size] * 2
+    assert [one.predictor.computed_by for one in scored] == [own.predictor.computed_by] * 2
 
 
 @pytest.mark.usefixtures("timed")

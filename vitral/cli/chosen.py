@@ -19,6 +19,7 @@ def choose(
     precision: PrecisionChoice | None = None,
     merge: int | None = None,
     otherwise: PrecisionChoice | None = None,
+    tuned: bool = True,
 ) -> tuple[str, Classifier]:
     """Return the classifier's name and the classifier, after reporting what a user should know about it.
 
@@ -29,6 +30,7 @@ def choose(
         precision: The precision, as `load` takes it.
         merge: The tokens to merge, as `load` takes them.
         otherwise: The precision where none is given and the classifier has no setting of its own.
+        tuned: Whether a setting of the folder's is taken where none is given, as `load` takes it.
 
     Raises:
         WeightsError: There is no such classifier, or no run yet.
@@ -37,7 +39,7 @@ def choose(
     name = classifier or _newest()
     if precision is None and setting_of(name) is None:
         precision = otherwise
-    source = load(name, engine=engine, precision=precision, merge=merge, listener=listener)
+    source = load(name, engine=engine, precision=precision, merge=merge, tuned=tuned, listener=listener)
     if classifier is None:
         listener(Message(f"Answered by {name}, the newest run ({_facts(source)}); --classifier names another."))
     listener.note(source.provenance)

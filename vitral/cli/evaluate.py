@@ -57,7 +57,7 @@ def evaluate(
     _check_flags(faster, report, by=by, frozen=frozen)
     if by is not None or frozen is not None:
         with ConsoleListener() as listener:
-            _, source = choose(classifier, listener)
+            _, source = choose(classifier, listener, tuned=False)
             if by is not None:
                 result: Presentable = slices(source, by=by, **vars(images), listener=listener)
             else:
