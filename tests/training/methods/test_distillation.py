@@ -158,6 +158,12 @@ def test_bad_teachers_and_settings(tmp_path: Path) -> None:
         Distillation(build(CONFIG, seed=0), recipe, MULTI_LABEL, Context(NAMES, PHOTOS.normalize))
 
 
+def test_a_teacher_that_gives_an_image_several_classes_is_refused(tmp_path: Path) -> None:
+    learned = Classifier(build(CONFIG, seed=5), PHOTOS.with_size((8, 8)), NAMES, task=MULTI_LABEL)
+    with pytest.raises(ModelError, match="one class each"):
+        method(folder.save(learned, tmp_path / "t"))
+
+
 def test_a_run_does_not_go_on_with_another_teacher(run: Run, tmp_path: Path) -> None:
     path = saved(tmp_path / "t")
     settings: dict[str, Any] = {"method": {"name": "distillation", "teacher": str(path)}}

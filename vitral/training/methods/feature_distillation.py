@@ -56,12 +56,13 @@ class FeatureDistillation(Taught, SelfSupervised):
         super().__init__(network, recipe, task, context)
         self.settings = cast(FeatureDistillationSettings, recipe.method)
         check_one_head(network)
-        self.teacher = teacher = Teacher(self.settings.teacher, network, self.context)
         if self.settings.answers:
-            for learned in (task, teacher.classifier.task):
-                check_one_class(learned)
-            teacher.match()
-        teacher.announce()
+            check_one_class(task)
+            self.take_teacher(self.settings.teacher)
+        else:
+            self.teacher = Teacher(self.settings.teacher, network, self.context)
+            self.teacher.announce()
+        teacher = self.teacher
         self.module = FeatureStudent(
             network,
             patch_width(network),

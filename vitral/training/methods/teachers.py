@@ -119,9 +119,10 @@ class Taught(Method):
 
         Raises:
             WeightsError: There is no such teacher.
-            ModelError: It does not know one of the classes.
+            ModelError: It does not know one of the classes, or gives an image several.
         """
         self.teacher = Teacher(source, self.network, self.context)
+        check_one_class(self.teacher.classifier.task)
         self.teacher.match()
         self.teacher.announce()
 
