@@ -37,9 +37,14 @@ class Provenance:
     scores: Mapping[str, float] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
+    @property
+    def is_random(self) -> bool:
+        """Whether the weights are random: nothing was trained, and they came from nowhere."""
+        return self.source.startswith(RANDOM) and not self.training
+
     def doubt(self) -> str:
         """Return in one sentence why the scores make the predictions doubtful; empty if they do not."""
-        if not self.training and self.source.startswith(RANDOM):
+        if self.is_random:
             return "The weights are random: its predictions mean nothing until it is trained."
         for split in (name.removesuffix("/top1_low") for name in self.scores if name.endswith("/top1_low")):
             known = [self.scores.get(f"{split}/{name}", math.nan) for name in ("top1", "top1_low", "chance")]

@@ -173,6 +173,11 @@ class Model(nn.Module, ABC):
         """The width of what `features` returns."""
         return self.head.in_features
 
+    @property
+    def weights_bytes(self) -> int:
+        """The size of all tensors that a checkpoint holds."""
+        return sum(tensor.nbytes for tensor in self.state_dict().values())
+
     @abstractmethod
     def encode(self, images: Images, part: BatchPart | None = None) -> TokenGrid | FeatureMaps:
         """Return what the backbone makes of the images, for a head of whatever kind.

@@ -3,7 +3,6 @@
 import math
 import time as clock
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier
 from vitral.classifier.load import HUB_ID, load
-from vitral.classifier.provenance import RANDOM
 from vitral.data.classes import Reading
 from vitral.data.fingerprint import same_data
 from vitral.data.open import open_data, path_in
@@ -40,7 +38,7 @@ from vitral.report.start_table import JSON_FILE, MARKS, PIXELS, TABLE_FILE, Star
 from vitral.report.written import write_result
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.start_names import read_names
-from vitral.training.optimization.precision import autocast, training_device
+from vitral.training.optimization.precision import autocast_here, training_device
 from vitral.training.request import Request, request_of
 from vitral.training.settings.durations import rounded
 from vitral.weights.hub import download
@@ -199,7 +197,7 @@ class _Comparison:
         def measure(name: str) -> None:
             _fetch(name, self.listener)  # a download is no part of what loading costs
             classifier, loading = self._load(name, self.listener)
-            costs[name] = measure_cost(classifier, images, loading, network=name != PIXELS, context=_context)
+            costs[name] = measure_cost(classifier, images, loading, network=name != PIXELS, context=autocast_here)
 
         for name in (PIXELS, *self.names):
             self._attempt(name, measure)
@@ -230,7 +228,7 @@ class _Comparison:
     def _probe(self, name: str, images: Images) -> None:
         timed = self.request.budget_seconds is not None  # then it was loaded before, with every message
         classifier, loading = self._load(name, ignore if timed else self.listener)
-        probed = probe_start(classifier, images, self.listener, network=name != PIXELS, context=_context)
+        probed = probe_start(classifier, images, self.listener, network=name != PIXELS, context=autocast_here)
         self.rows[name] = self._row(name, classifier, replace(probed, seconds=probed.seconds + loading))
         self.probed[name] = replace(probed, left_out=probed.left_out[:0]) if name in self.seen else probed
 
@@ -259,7 +257,7 @@ class _Comparison:
         )
         if name == PIXELS:
             return figures
-        random = provenance.source.startswith(RANDOM) and not provenance.training
+        random = provenance.is_random
         remarks = ["random weights, for comparison."] if random else []
         if same_data(str(provenance.training.get("data_fingerprint", "")), self.data.fingerprint):
             self.seen.add(name)
@@ -315,10 +313,6 @@ def _fetch(name: str, listener: Listener) -> None:
         download(name)
 
 
-def _context() -> AbstractContextManager[object]:
-    return autocast(training_device(), "auto")
-
-
 def _counted(images: Images) -> str:
     judging = "" if images.judging is None else f" and {len(images.judging):,} validation images"
     return f"{len(images.train):,} training{judging or ' images'}"
@@ -335,4 +329,4 @@ def _bytes(name: str, classifier: Classifier) -> int:
     file = path if published is None else kept(published)
     if file is not None and is_regular(file) and file.suffix != ".json":
         return file.stat().st_size
-    return sum(tensor.numel() * tensor.element_size() for tensor in classifier.model.state_dict().values())
+    return classifier.model.weights_bytes

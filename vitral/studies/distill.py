@@ -315,7 +315,7 @@ def _figures(classifier: Classifier, score: float | None) -> NetworkFigures:
         name=describe(model.config),
         score=score,
         milliseconds=milliseconds(classifier.predictor),
-        megabytes=sum(value.numel() * value.element_size() for value in model.state_dict().values()) / MEGA,
+        megabytes=model.weights_bytes / MEGA,
         parameters=count_parameters(model),
         macs=count_macs(model.config),
         image_size=model.image_size,

@@ -3,7 +3,6 @@
 import hashlib
 import time as clock
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,6 @@ import torch
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
-from vitral.classifier.provenance import RANDOM
 from vitral.data.listing import Opening
 from vitral.data.vtab.raw import why_not
 from vitral.data.vtab.task_data import Spec, open_task, source_of, task_named
@@ -34,7 +32,7 @@ from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import run_study
 from vitral.studies.trainings import Training, named
 from vitral.tasks.single_label import SingleLabel
-from vitral.training.optimization.precision import autocast, training_device
+from vitral.training.optimization.precision import autocast_here, training_device
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_FILES
 from vitral.training.request import Request
 from vitral.training.settings.durations import seconds as read_seconds
@@ -95,7 +93,7 @@ def vtab(
     check_folder(folder, own=_own(folder), replace=ours)
     missing = _missing(root, specs, listener)
     network, seeds = SharedNetwork(str(classifier)), tuple(range(runs)) if protocol == "paper" else OWN_SEED
-    if network.is_random:
+    if network.classifier.provenance.is_random:
         listener(
             Message(
                 f"'{classifier}' has random weights: its figures are what a network is worth that learned nothing.",
@@ -168,12 +166,6 @@ class SharedNetwork:
         made.folder = loaded.folder  # its run logs that test splits are opened
         return made
 
-    @property
-    def is_random(self) -> bool:
-        """Whether its weights are random."""
-        provenance = self.classifier.provenance
-        return provenance.source.startswith(RANDOM) and not provenance.training
-
     @cached_property
     def fingerprint(self) -> str:
         """A hash of its weights and its preprocessing: other weights under the same name are another network."""
@@ -190,15 +182,11 @@ class SharedNetwork:
         classifier = self.classifier
         predictor, preprocessing = classifier.predictor, classifier.preprocessing
         images = torch.zeros(TIMED, 3, *preprocessing.image_size)
-        with _context():
+        with autocast_here():
             predictor.features(images)
             began = clock.perf_counter()
             predictor.features(images)
         return (clock.perf_counter() - began) / TIMED
-
-
-def _context() -> AbstractContextManager[object]:
-    return autocast(training_device(), "auto")
 
 
 @dataclass(frozen=True)
@@ -229,7 +217,7 @@ class Probe:
         classifier = self.network.classifier
         open_test(classifier, data, "test", "vtab", listener)
         train, test = (
-            describe(classifier, data.splits[split], context=_context, listener=named(listener, cell.name))
+            describe(classifier, data.splits[split], context=autocast_here, listener=named(listener, cell.name))
             for split in ("train", "test")
         )
         probe = fit_probe(train.values[0], train.labels, classes=len(data.class_names))

@@ -24,6 +24,11 @@ def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractC
     return contextlib.nullcontext()
 
 
+def autocast_here() -> contextlib.AbstractContextManager[object]:
+    """Return the context of a forward pass on the training device, in bfloat16 where the hardware has it."""
+    return autocast(training_device(), "auto")
+
+
 def computes_in_bf16(device: torch.device, precision: Precision) -> bool:
     """Tell whether a precision means bfloat16 on a device."""
     return precision == "bf16" or (precision == "auto" and has_native_bf16(device))

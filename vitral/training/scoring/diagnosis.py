@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from vitral.advice import argument, call, function
+from vitral.classifier.provenance import RANDOM
 from vitral.evaluation.baselines import Baselines
 from vitral.tasks.chance import significantly_below
 from vitral.tasks.task import Result
@@ -20,7 +21,6 @@ FEW_STEPS = 300  # updates that a network needs to learn its head and adapt its 
 FEW_IMAGES = 20_000  # below this number a Vision Transformer from random weights stays behind pre-trained weights
 GUESSING_MARGIN = 1.1  # a loss above this multiple of the loss of guessing has run away
 RECENT = 3  # the last rows of the log; their mean is the final loss
-RANDOM = "random weights"  # the beginning of the source of an untrained network
 PRETRAINED = "vit-s14@dinov2"  # the start to propose if random weights learned too little
 LOWER = 0.1  # factor for a learning rate that was too high
 LENGTH_FACTOR = 4  # factor for the length of a run that made too few updates
