@@ -51,7 +51,7 @@ class FinishedRun:
     def settings(self) -> dict[str, Any]:
         """Return the recipe's settings by dotted name, without the seed and what changes no result."""
         free = {"seed", *may_change()} - LENGTH
-        return {key: value for key, value in _leaves(self.recipe.model_dump(mode="json")).items() if key not in free}
+        return {key: value for key, value in self.recipe.leaves.items() if key not in free}
 
     def identity(self) -> str:
         """Return the identity of the data, whatever path was given: the fingerprint, or the name if there is none."""
@@ -127,10 +127,3 @@ def _on_disk(start: str, run: dict[str, Any]) -> str:
     request = run.get(REQUEST)
     path = Path(str(request.get("where", "")) if isinstance(request, dict) else "", start)
     return str(path.resolve()) if start and look_at(path) is not None else ""
-
-
-def _leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for key, value in values.items():
-        leaves |= _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return leaves

@@ -168,6 +168,11 @@ class Recipe(Section):
         """Whether the loss is the softmax cross-entropy of the labels; its value for a guess is known."""
         return self.method.name == "supervised" and self.objective.name == "softmax"
 
+    @property
+    def leaves(self) -> dict[str, Any]:
+        """Every setting as a JSON value, by its dotted key."""
+        return dict(_leaves(self.model_dump(mode="json")))
+
     def summary(self) -> str:
         """Return the most important settings on a single line."""
         optimizer, schedule = self.optimizer, self.schedule
@@ -265,9 +270,8 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
 
 def first_difference(recipe: Recipe, other: Recipe) -> str | None:
     """Return the first key, dotted, in which two recipes differ so that they would not learn the same."""
-    values, other_values = (dict(_leaves(each.model_dump(mode="json"))) for each in (recipe, other))
-    free = may_change()
-    return next((key for key in values if values[key] != other_values.get(key) and key not in free), None)
+    others, free = other.leaves, may_change()
+    return next((key for key, value in recipe.leaves.items() if value != others.get(key) and key not in free), None)
 
 
 def may_change(section: type[Section] = Recipe, prefix: str = "") -> frozenset[str]:
@@ -307,7 +311,7 @@ def _apply(values: dict[str, Any], change: str) -> None:
 
 def _none_is_a_word(key: str) -> bool:
     """Tell whether "none" is a word of a setting, such as a policy's name, or no embedding as a `position`."""
-    if dict(_leaves(Recipe().model_dump(mode="json"))).get(key, "") is not None:
+    if Recipe().leaves.get(key, "") is not None:
         return True
     field = Recipe.model_fields.get(key)
     return field is not None and any("none" in get_args(kind) for kind in get_args(field.annotation))
@@ -332,7 +336,7 @@ def _explain(error: ValidationError, source: str) -> str:
 
 def _known_keys() -> list[str]:
     """Return every key of a recipe, dotted."""
-    recipe = [key for key, _ in _leaves(Recipe().model_dump(mode="json")) if key != "augmentation"]
+    recipe = [key for key in Recipe().leaves if key != "augmentation"]
     methods = {f"method.{name}" for section in map(section_of, method_names()) for name in section.model_fields}
     augmentation = {f"augmentation.{name}" for name in Augmentation.__dataclass_fields__}
     return [*recipe, *sorted({*methods, *augmentation} - {*recipe})]
