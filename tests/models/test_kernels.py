@@ -15,8 +15,16 @@ from vitral.models.kernels import (
     TanhGelu,
     fused_linear,
     packed_attention,
-    plain_attention,
 )
+
+
+def plain_attention(projected: Tensor, num_heads: int, added: Tensor | None = None) -> Tensor:
+    """The paper's appendix A, equations 5 to 7, head by head: what `packed_attention` must equal."""
+    batch, tokens, width = projected.shape
+    query, key, value = projected.view(batch, tokens, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
+    scores = query * query.shape[-1] ** -0.5 @ key.transpose(-2, -1)
+    probabilities = (scores if added is None else scores + added).softmax(dim=-1)
+    return (probabilities @ value).transpose(1, 2).reshape(batch, tokens, width // 3)
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

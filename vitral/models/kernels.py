@@ -105,23 +105,14 @@ class _FusedLinear(torch.autograd.Function):
         return grad_values, grad_weight, rows.sum(0) if need_bias else None
 
 
-def plain_attention(projected: Projected, num_heads: int, added: Added | None = None) -> Mixed:
-    """Return what `packed_attention` must equal: the paper's appendix A, equations 5 to 7, head by head.
+def packed_attention(projected: Projected, num_heads: int, added: Added | None = None) -> Mixed:
+    """Return attention by the paper's appendix A, equations 5 to 7, with a backward pass of its own that copies less.
 
     Args:
         projected: Query, key and value of all heads side by side: (batch, tokens, 3 * dim).
         num_heads: Heads, each of dim / num_heads channels.
         added: What is added to the scores of every image, such as relative positions; nothing if None.
     """
-    batch, tokens, width = projected.shape
-    query, key, value = projected.view(batch, tokens, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
-    scores = query * query.shape[-1] ** -0.5 @ key.transpose(-2, -1)
-    probabilities = (scores if added is None else scores + added).softmax(dim=-1)
-    return (probabilities @ value).transpose(1, 2).reshape(batch, tokens, width // 3)
-
-
-def packed_attention(projected: Projected, num_heads: int, added: Added | None = None) -> Mixed:
-    """Return `plain_attention`, with a backward pass of its own that copies less."""
     return cast(Tensor, _PackedAttention.apply(projected, num_heads, added))
 
 
