@@ -6,7 +6,7 @@ import math
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vitral.errors import VitralError, did_you_mean
 from vitral.reading import text_of
@@ -44,6 +44,25 @@ def read_described(
         raise error(f"{what} lacks the field '{missing[0]}'.")
     hints = get_type_hints(kind)
     return kind(**{name: _field(name, hints[name], value, what, error) for name, value in values.items()})
+
+
+class Kept:
+    """A dataclass that a classifier's folder may keep, as JSON values by the fields' names."""
+
+    called: ClassVar[str]  # in messages
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return dataclasses.asdict(self)  # type: ignore[call-overload]  # it is a dataclass
+
+    @classmethod
+    def from_json(cls, values: object) -> Self | None:
+        """Return what `to_json` gave; None for a folder that says nothing of it, as those of earlier versions.
+
+        Raises:
+            VitralError: It is not of this form.
+        """
+        return None if values is None else read_described(cls, values, cls.called)
 
 
 def read_object(path: Path) -> dict[str, Any]:

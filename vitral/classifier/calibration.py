@@ -1,10 +1,10 @@
 """What makes a classifier's probabilities mean what they say, and from which of them on its answers are given as sure."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from vitral.described import LATER, read_described
+from vitral.described import LATER, Kept
 from vitral.errors import VitralError
 
 LEAST = 0.05  # temperatures: beyond these two, the images are too few to find one
@@ -12,7 +12,7 @@ MOST = 20.0
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Kept):
     """Fitted on validation images; kept in the classifier's folder.
 
     Attributes:
@@ -23,6 +23,8 @@ class Calibration:
         images: The number of these images.
         image_size: Height and width of the network's images as it was fitted, pixels; None for the network's own.
     """
+
+    called = "Its calibration"
 
     temperature: float
     threshold: float | None
@@ -48,16 +50,7 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values; without a size where that is the network's own, as earlier versions read it."""
-        values = asdict(self)
+        values = super().to_json()
         if self.image_size is None:
             del values["image_size"]
         return values
-
-    @classmethod
-    def from_json(cls, values: object) -> "Calibration | None":
-        """Return what `to_json` gave; None for a folder that says nothing, as those of earlier versions.
-
-        Raises:
-            VitralError: it is not of this form.
-        """
-        return None if values is None else read_described(cls, values, "Its calibration")

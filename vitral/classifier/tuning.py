@@ -1,16 +1,15 @@
 """How a classifier is best computed on one machine, as `tune` has found it."""
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from vitral.described import read_described
+from vitral.described import Kept
 from vitral.errors import VitralError
 from vitral.inference.engines import Computation, Engine, Precision
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(Kept):
     """The most accurate of the settings that answer within a time; kept in the classifier's folder.
 
     Attributes:
@@ -27,6 +26,8 @@ class Tuning:
         exact: The headline figure of the network itself on these images, at its own size in fp32, 0 to 1.
         score: The headline figure of this setting on the same images, 0 to 1.
     """
+
+    called = "Its setting"
 
     image_size: tuple[int, int]
     engine: Engine
@@ -58,16 +59,3 @@ class Tuning:
             f"{'thread' if self.threads == 1 else 'threads'}; {self.score:.2%} of {self.images:,} validation images of "
             f"{self.data}, against {self.exact:.2%} of the network itself."
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: object) -> "Tuning | None":
-        """Return what `to_json` gave; None for a folder that says nothing of it.
-
-        Raises:
-            VitralError: it is not of this form.
-        """
-        return None if values is None else read_described(cls, values, "Its setting")

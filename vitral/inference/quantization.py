@@ -3,15 +3,14 @@
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitral.described import LATER, read_described
+from vitral.described import LATER, Kept, read_described
 from vitral.errors import ModelError, VitralError
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.kernels import Linear
@@ -78,7 +77,7 @@ def written_factors(factors: Float[Tensor, " features"]) -> str:
 
 
 @dataclass(frozen=True)
-class Quantization:
+class Quantization(Kept):
     """What makes a network's int8 form: found on training images, chosen on validation images.
 
     Attributes:
@@ -92,6 +91,8 @@ class Quantization:
         same_top: The share of these with the same most probable class.
         weights: The hash of the weights file of which it was made; empty where it was made of no file.
     """
+
+    called = "Its int8 form"
 
     layers: Mapping[str, LayerRange]
     kept: tuple[str, ...]
@@ -115,20 +116,12 @@ class Quantization:
             f"{self.score:.2%} there against {self.exact:.2%} in fp32."
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, values: object) -> "Quantization | None":
-        """Return what `to_json` gave; None for a folder without one.
-
-        Raises:
-            VitralError: It is not of this form.
-        """
-        if values is None:
+        """Return what `to_json` gave, as `Kept` does, the layers' ranges among it."""
+        read = super().from_json(values)
+        if read is None:
             return None
-        read = read_described(cls, values, "Its int8 form")
         layers = {name: read_described(LayerRange, layer, "A range") for name, layer in read.layers.items()}
         return replace(read, layers=layers)
 
