@@ -15,7 +15,7 @@ from vitral.images.augment import Augmentation, training_view
 from vitral.images.decode import Pixels, Shrink, read_image
 from vitral.images.geometry import Affine, Crop, Flip, Geometry, Mask, Pad, Resize
 from vitral.images.pillow_operations import Canvas
-from vitral.images.policies import BIG_VISION, RESAMPLING, Settings, apply_policy
+from vitral.images.policies import BIG_VISION, RESAMPLING, apply_policy
 
 BLACK = (0, 0, 0)
 SIZE = (48, 40)
@@ -101,10 +101,10 @@ def test_nearest_neighbours_of_pillow_agree_to_the_pixel() -> None:
 def test_a_policy_tells_every_move_that_it_made(policy: str) -> None:
     """Colours change evenly all over the blob, so that where the mask is right every pixel inside it has one colour."""
     image, mask = scene(64, 64)
-    settings = Settings(policy=policy, magnitude=9.0, operations=2, fill=BLACK)
+    settings = Augmentation(policy=policy, magnitude=9.0, operations=2)
     moves = 0
     for seed in range(150):
-        view, steps = apply_policy(image, settings, np.random.default_rng(seed))
+        view, steps = apply_policy(image, settings, np.random.default_rng(seed), BLACK)
         moves += bool(steps)
         inside = cv2.erode(Geometry(mask.shape, steps).mask(mask), np.ones((7, 7), np.uint8), borderValue=1) > 0
         assert view[inside].std(axis=0).max() < 12, (seed, steps)
@@ -113,7 +113,7 @@ def test_a_policy_tells_every_move_that_it_made(policy: str) -> None:
 
 def test_big_visions_policy_tells_the_moves_that_it_drew() -> None:
     image, mask = scene(64, 64)
-    settings = Settings(policy="big-vision-randaugment", magnitude=6.0)
+    settings = Augmentation(policy="big-vision-randaugment", magnitude=6.0)
     for seed in range(60):
         _, steps = apply_policy(image, settings, np.random.default_rng(seed))
         drawn = np.random.default_rng(seed).integers(len(BIG_VISION), size=2)

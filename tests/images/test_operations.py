@@ -11,8 +11,9 @@ from PIL import Image, ImageFilter
 from tests.cases import every_case
 from tests.images.sources import MEAN, big_vision_operation, photo, timm_operation
 from vitral.images import pillow_operations, tensorflow_operations
+from vitral.images.augment import Augmentation
 from vitral.images.pillow_operations import Canvas
-from vitral.images.policies import AUTOAUGMENT, BIG_VISION, IMAGENET, TIMM, Settings, check_policy
+from vitral.images.policies import AUTOAUGMENT, BIG_VISION, IMAGENET, TIMM, check_policy
 
 BILINEAR, BICUBIC, NEAREST = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.NEAREST
 MAGNITUDES = (0.0, 1.0, 3.0, 5.5, 9.0, 10.0)
@@ -293,6 +294,5 @@ def test_magnitudes_that_a_source_defines_are_taken(policy: Any, magnitude: floa
 
 
 def test_what_a_policy_is_told_by_default() -> None:
-    told = Settings(policy="timm-randaugment")
+    told = Augmentation(policy="timm-randaugment")
     assert (told.operations, told.magnitude, told.magnitude_std, told.interpolation) == (2, 9.0, 0.0, "bilinear")
-    assert told.fill == (128, 128, 128)

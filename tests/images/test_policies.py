@@ -18,7 +18,8 @@ from vitral import plugins
 from vitral.errors import PluginError, RecipeError
 from vitral.images import pillow_operations
 from vitral.images.augment import Augmentation
-from vitral.images.policies import POLICIES, Policy, Settings, apply_policy, check_policy, jitter
+from vitral.images.pillow_operations import Colour
+from vitral.images.policies import GREY, POLICIES, Policy, apply_policy, check_policy, jitter
 from vitral.training.settings.recipe import list_recipes, load_recipe
 
 PLAIN = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "SolarizeAdd")
@@ -41,9 +42,9 @@ BIG_VISION = sorted({how.magnitude for how in PUBLISHED if how.policy == "big-vi
 TIMM = sorted({how.magnitude for how in PUBLISHED if how.policy == "timm-randaugment"})
 
 
-def views(image: Pixels, settings: Settings, draws: int = DRAWS) -> Iterator[Pixels]:
+def views(image: Pixels, settings: Augmentation, draws: int = DRAWS, fill: Colour = GREY) -> Iterator[Pixels]:
     rng = np.random.default_rng(5)
-    return (apply_policy(image, settings, rng)[0] for _ in range(draws))
+    return (apply_policy(image, settings, rng, fill)[0] for _ in range(draws))
 
 
 def close(one: Pixels, other: Pixels) -> bool:
@@ -109,14 +110,13 @@ def test_timms_randaugment_draws_each_operation_of_its_source_as_often(magnitude
                 one = 0.5 / 15 / (1 if name in PLAIN else 2)
                 probabilities[key] = one / (len(kernels) if name in MOVING else 1)
     assert len({image.tobytes() for _, image in expected}) > (20 if magnitude else 3)
-    settings = Settings(
+    settings = Augmentation(
         policy="timm-randaugment",
         operations=1,
         magnitude=magnitude,
         interpolation=interpolation,  # type: ignore[arg-type]
-        fill=MEAN,
     )
-    held(shares(views(image, settings), expected), probabilities, expected)
+    held(shares(views(image, settings, fill=MEAN), expected), probabilities, expected)
 
 
 @every_case("magnitude", sorted({*BIG_VISION, 12.0, 27.0}))
@@ -136,7 +136,7 @@ def test_big_visions_randaugment_draws_each_operation_of_its_source_as_often(
         cut[max(row - half, 0) : row + half, max(column - half, 0) : column + half] = 128
         expected.append((f"Cutout {row} {column}", cut))
         probabilities[f"Cutout {row} {column}"] = 1 / 16 / (shape[0] * shape[1])
-    settings = Settings(policy="big-vision-randaugment", operations=1, magnitude=magnitude)
+    settings = Augmentation(policy="big-vision-randaugment", operations=1, magnitude=magnitude)
     held(shares(views(image, settings), expected, close), probabilities, expected)
 
 
@@ -161,10 +161,10 @@ def test_a_randaugment_takes_as_many_operations_as_it_is_told_and_any_of_them_tw
         tuple(pair): names[pair[1]](names[pair[0]](image)).tobytes()
         for pair in np.array(np.meshgrid(*[list(names)] * 2)).T.reshape(-1, 2)
     }
-    settings = Settings(policy="big-vision-randaugment", operations=2, magnitude=20.0)
+    settings = Augmentation(policy="big-vision-randaugment", operations=2, magnitude=20.0)
     drawn = Counter(view.tobytes() for view in views(image, settings))
     assert set(twice.values()) <= set(drawn)
-    three = Settings(policy="timm-randaugment", operations=3, magnitude=10.0)
+    three = Augmentation(policy="timm-randaugment", operations=3, magnitude=10.0)
     untouched = sum(np.array_equal(view, image) for view in views(image, three))
     assert abs(untouched / DRAWS - 0.125) < 0.04  # and a little, where two operations cancel
 
@@ -173,8 +173,10 @@ def test_timms_magnitude_varies_from_operation_to_operation_and_is_cut_off_at_te
     image = np.full(
         (4, 4, 3), 60, dtype=np.uint8
     )  # of which only brightness, inversion and addition leave something else
-    settings = Settings(policy="timm-randaugment", operations=1, magnitude=9.0, magnitude_std=0.5, fill=(60, 60, 60))
-    added = Counter(int(view[0, 0, 0]) - 60 for view in views(image, settings, 30_000) if 60 < view[0, 0, 0] <= 170)
+    settings = Augmentation(policy="timm-randaugment", operations=1, magnitude=9.0, magnitude_std=0.5)
+    added = Counter(
+        int(view[0, 0, 0]) - 60 for view in views(image, settings, 30_000, (60, 60, 60)) if 60 < view[0, 0, 0] <= 170
+    )
     added = Counter({value: count for value, count in added.items() if value > 60})  # brightness goes no higher
     most = added[110]
     assert max(added) == 110
@@ -190,15 +192,8 @@ def test_timms_magnitude_varies_from_operation_to_operation_and_is_cut_off_at_te
 def test_two_thousand_draws_of_every_published_policy(how: Augmentation) -> None:
     rng = np.random.default_rng(0)
     image = photo(20, 18)
-    settings = Settings(
-        policy=how.policy,
-        operations=how.operations,
-        magnitude=how.magnitude,
-        magnitude_std=how.magnitude_std,
-        interpolation=how.interpolation,
-    )
     for _ in range(2000):  # each pair of operations several times
-        view, _ = apply_policy(image, settings, rng)
+        view, _ = apply_policy(image, how, rng)
         assert view.shape == image.shape
         assert view.dtype == np.uint8
     full = augment(image, how, size=(16, 16), rng=rng).pixels
@@ -231,7 +226,7 @@ def test_autoaugment_draws_torchvisions_policy_for_imagenet_as_often() -> None:
 
     for number, steps in enumerate(source.policies):
         follow(Image.fromarray(image), list(steps), 1 / 25, f"{number}:")
-    held(shares(views(image, Settings(policy="autoaugment")), expected), probabilities, expected)
+    held(shares(views(image, Augmentation(policy="autoaugment")), expected), probabilities, expected)
 
 
 def test_three_augment_turns_grey_solarises_or_blurs_like_deit_iii() -> None:
@@ -239,7 +234,7 @@ def test_three_augment_turns_grey_solarises_or_blurs_like_deit_iii() -> None:
     grey = np.asarray(Image.fromarray(image).convert("L").convert("RGB"))
     solarised = np.where(image < 128, image, 255 - image)
     counts, spreads = Counter[str](), []
-    for view in views(image, Settings(policy="three-augment")):
+    for view in views(image, Augmentation(policy="three-augment")):
         kind = "grey" if np.array_equal(view, grey) else "solarised" if np.array_equal(view, solarised) else "blurred"
         counts[kind] += 1
         if kind == "blurred":
@@ -264,7 +259,7 @@ def test_multi_view_is_torchvisions_chain() -> None:
         ]
     )
     theirs = [np.asarray(source(Image.fromarray(image))) for _ in range(DRAWS)]
-    ours = list(views(image, Settings(policy="multi-view")))
+    ours = list(views(image, Augmentation(policy="multi-view")))
     measures: list[Callable[[Pixels], Any]] = [
         *(np.mean, np.std, np.max),
         lambda view: np.ptp(view, axis=-1).mean(),
@@ -346,7 +341,7 @@ def test_a_plugins_augmentation_must_return_an_image_like_its_input(
 ) -> None:
     monkeypatch.setattr(plugins, "registered", lambda kind: {"own": lambda image, rng: made(image)})
     with pytest.raises(PluginError, match=rf"'own' returns {says}; it must return an array of uint8 \(8, 9, 3\)"):
-        apply_policy(photo(8, 9), Settings(policy="own"), np.random.default_rng(0))
+        apply_policy(photo(8, 9), Augmentation(policy="own"), np.random.default_rng(0))
 
 
 def test_what_is_beyond_the_edge_has_the_mean_colour() -> None:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from vitral.images.augment import resized_box
+from vitral.images.augment import Augmentation, resized_box
 from vitral.images.pillow_operations import OPERATIONS, Canvas
-from vitral.images.policies import TIMM, Settings, apply_policy
+from vitral.images.policies import TIMM, apply_policy
 from vitral.training.methods.mixing import erase
 
 pytest.importorskip("timm")
@@ -67,7 +67,7 @@ def images_of(draw: Callable[[], Any]) -> list[np.ndarray]:
     return [np.asarray(draw()) for _ in range(DRAWS)]
 
 
-def both(small: Image.Image, config: str, settings: Settings) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def both(small: Image.Image, config: str, settings: Augmentation) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return as many images of ours and of timm's."""
     from timm.data.auto_augment import rand_augment_transform
 
@@ -79,7 +79,7 @@ def both(small: Image.Image, config: str, settings: Settings) -> tuple[list[np.n
     theirs = rand_augment_transform(config, options)
     rng = np.random.default_rng(0)
     pixels = np.asarray(small)
-    return images_of(lambda: apply_policy(pixels, settings, rng)[0]), images_of(lambda: theirs(small))
+    return images_of(lambda: apply_policy(pixels, settings, rng, MEAN)[0]), images_of(lambda: theirs(small))
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "random"])
@@ -87,7 +87,7 @@ def test_the_same_images_come_as_often_as_from_timm_where_the_magnitude_is_fixed
     interpolation: Any,
     small: Image.Image,
 ) -> None:
-    settings = Settings(policy="timm-randaugment", operations=1, magnitude=7.0, interpolation=interpolation, fill=MEAN)
+    settings = Augmentation(policy="timm-randaugment", operations=1, magnitude=7.0, interpolation=interpolation)
     counts = [Counter(view.tobytes() for view in views) for views in both(small, "rand-m7-n1-inc1", settings)]
     assert set(counts[0]) == set(counts[1])
     for content in counts[0]:
@@ -96,8 +96,8 @@ def test_the_same_images_come_as_often_as_from_timm_where_the_magnitude_is_fixed
 
 
 def test_the_whole_policy_gives_timms_distribution(small: Image.Image) -> None:
-    settings = Settings(
-        policy="timm-randaugment", operations=2, magnitude=7.0, magnitude_std=0.5, interpolation="bicubic", fill=MEAN
+    settings = Augmentation(
+        policy="timm-randaugment", operations=2, magnitude=7.0, magnitude_std=0.5, interpolation="bicubic"
     )
     ours, theirs = both(small, "rand-m7-mstd0.5-inc1", settings)
     measures: list[Callable[[np.ndarray], float]] = [

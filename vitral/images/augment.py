@@ -3,12 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import cv2
 import numpy as np
 import torch
-from annotated_types import Ge, Le
 from jaxtyping import UInt8
 from torch import Tensor
 from torch.nn import functional
@@ -16,20 +14,11 @@ from torch.nn import functional
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.geometry import Affine, Crop, Flip, Geometry, Pad, Resize, Steps
 from vitral.images.pillow_operations import Colour
-from vitral.images.policies import (
-    GREY,
-    Interpolation,
-    Policy,
-    Settings,
-    apply_policy,
-    check_policy,
-    drawn_interpolation,
-    jitter,
-)
+from vitral.images.policies import GREY, apply_policy, drawn_interpolation, jitter
+from vitral.images.policies import Augmentation as Augmentation
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 Moved = tuple[Pixels, Steps]  # an image and what was done to it
-Share = Annotated[float, Ge(0), Le(1)]
 
 TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
 ASPECT = (3 / 4, 4 / 3)
@@ -39,64 +28,6 @@ LESS_THAN_HALF = 0.5 - 1e-7  # of a pixel, TensorFlow's: what a width is rounded
 LONGEST = 16  # the longer side of a "padded" image, at most, as a multiple of the shorter side
 ANTIALIASED = ("resized", "square", "padded")  # crops whose sources resize by Pillow
 SELDOM = 0.1  # the share of views with a box that may be smaller than the view
-
-
-@dataclass(frozen=True, kw_only=True)
-class Augmentation:
-    """How a training image varies.
-
-    Attributes:
-        crop: The rule by which the view is cut out. "inception": a random box by TensorFlow's rule (the original's).
-            "resized": a random box by torchvision's rule (DeiT's). "square": a random crop after a resize to a square of
-            `margin` times the size (BiT's). "padded": a random crop after the shorter side is resized to the size and
-            `padding` is added on all sides (DeiT III's simple random crop, and CIFAR's shift). "none": the whole image.
-        min_area: The least share of the image that a box keeps, 0 to 1.
-        margin: The side of the square that "square" crops from, as a multiple of the size; about 8/7.
-        padding: The border that "padded" adds on each side, as a share of the side.
-        border: The content of that border: "reflect" mirrors the image, "black" leaves it black.
-        interpolation: "bilinear", "bicubic", or "random", which draws one of the two. It antialiases as Pillow does, except
-            for "bilinear" with the crops "inception" and "none", where only whole factors are averaged.
-        decode: "full" decodes every image whole. "scaled" decodes a large JPEG no larger than the view needs, which is
-            several times faster and changes pixels slightly. "kept" decodes each image once, shrinks it to what most views
-            need and keeps it in memory (see `kept_shape`); small images give the same views as with "full".
-        flip: Whether half of the views are mirrored left to right, at random. "alternating" draws once an image and
-            mirrors it in every second pass over the data (arXiv 2404.00498, section 3.6).
-        shift: The largest move, as a share of the side.
-        rotate: The largest turn, degrees.
-        scale: The largest zoom in or out, as a share.
-        policy: "timm-randaugment" (timm's "rand-m9-mstd0.5-inc1" and its like), "big-vision-randaugment" (AugReg's, CoAtNet's
-            and V-MoE's), "autoaugment" (torchvision's, for ImageNet), "three-augment" (DeiT III's),
-            "multi-view" (LeJEPA's: colours with the hue, grey, blur, solarisation), "none", or a plugin's.
-        operations: The number of operations that a RandAugment applies in sequence.
-        magnitude: The magnitude of a RandAugment. 10 is the strongest of AutoAugment; timm's ends there, big_vision's at 30.
-        magnitude_std: The standard deviation of the magnitude between operations, in timm's RandAugment.
-        jitter: The largest change of brightness, contrast and saturation, as a share.
-        erasing: The share of the images in which a random box is replaced by noise.
-        repeats: The number of views of an image in one batch (repeated augmentation).
-    """
-
-    crop: Literal["inception", "resized", "square", "padded", "none"] = "inception"
-    min_area: Annotated[float, Ge(0.0001), Le(1)] = 0.05
-    margin: Annotated[float, Ge(1), Le(4)] = 8 / 7
-    padding: Share = 0.125
-    border: Literal["reflect", "black"] = "reflect"
-    interpolation: Interpolation = "bilinear"
-    decode: Literal["full", "scaled", "kept"] = "full"
-    flip: bool | Literal["alternating"] = True
-    shift: Share = 0.0
-    rotate: Annotated[float, Ge(0), Le(180)] = 0.0
-    scale: Annotated[float, Ge(0), Le(0.99)] = 0.0
-    policy: Policy = "none"
-    operations: Annotated[int, Ge(1), Le(10)] = 2
-    magnitude: Annotated[float, Ge(0)] = 9.0
-    magnitude_std: Annotated[float, Ge(0), Le(100)] = 0.0
-    jitter: Share = 0.0
-    erasing: Share = 0.0
-    repeats: Annotated[int, Ge(1), Le(100)] = 1
-
-    def __post_init__(self) -> None:
-        """Refuse an unknown policy, or a magnitude that its source does not define, by a `ValueError`."""
-        check_policy(self.policy, self.magnitude, self.magnitude_std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,24 +87,13 @@ def training_view(
     flipped: Steps = ()
     if augmentation.flip and (rng.random() < 0.5 if mirrored is None else mirrored):
         view, flipped = cv2.flip(view, 1), (Flip(),)
-    view, moved = apply_policy(view, _policy_settings(augmentation, fill), rng)
+    view, moved = apply_policy(view, augmentation, rng, fill)
     if augmentation.jitter:
         view = jitter(view, augmentation.jitter, rng)
     planes = np.empty((3, *size), dtype=np.uint8)
     cv2.split(np.ascontiguousarray(view), list(planes))  # a transposed copy would take ten times as long
     steps = (*decoded, *cut, *resized, *turned, *flipped, *moved)
     return TrainingView(torch.from_numpy(planes), Geometry(original, steps))
-
-
-def _policy_settings(augmentation: Augmentation, fill: Colour) -> Settings:
-    return Settings(
-        policy=augmentation.policy,
-        operations=augmentation.operations,
-        magnitude=augmentation.magnitude,
-        magnitude_std=augmentation.magnitude_std,
-        interpolation=augmentation.interpolation,
-        fill=fill,
-    )
 
 
 def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Generator) -> Box:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from PIL import Image
 
 from vitral import plugins
@@ -18,6 +20,7 @@ from vitral.images.pillow_operations import OPERATIONS, Canvas, Colour
 POLICIES = ("none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment", "multi-view")
 Policy = str  # a name above, or a plugin's
 Interpolation = Literal["bilinear", "bicubic", "random"]
+Share = Annotated[float, Ge(0), Le(1)]
 Moved = tuple[Image.Image, Steps]  # an image and where its pixels went
 Value = Callable[[float, int], float]  # an operation's value, from the magnitude and a sign
 
@@ -134,24 +137,61 @@ IMAGENET: tuple[tuple[PolicyStep, PolicyStep], ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """A policy's settings.
+class Augmentation:
+    """How a training image varies.
 
     Attributes:
-        policy: The policy's name.
-        operations: RandAugment's number of operations in sequence.
-        magnitude: RandAugment's magnitude.
+        crop: The rule by which the view is cut out. "inception": a random box by TensorFlow's rule (the original's).
+            "resized": a random box by torchvision's rule (DeiT's). "square": a random crop after a resize to a square of
+            `margin` times the size (BiT's). "padded": a random crop after the shorter side is resized to the size and
+            `padding` is added on all sides (DeiT III's simple random crop, and CIFAR's shift). "none": the whole image.
+        min_area: The least share of the image that a box keeps, 0 to 1.
+        margin: The side of the square that "square" crops from, as a multiple of the size; about 8/7.
+        padding: The border that "padded" adds on each side, as a share of the side.
+        border: The content of that border: "reflect" mirrors the image, "black" leaves it black.
+        interpolation: "bilinear", "bicubic", or "random", which draws one of the two. It antialiases as Pillow does, except
+            for "bilinear" with the crops "inception" and "none", where only whole factors are averaged.
+        decode: "full" decodes every image whole. "scaled" decodes a large JPEG no larger than the view needs, which is
+            several times faster and changes pixels slightly. "kept" decodes each image once, shrinks it to what most views
+            need and keeps it in memory (see `kept_shape`); small images give the same views as with "full".
+        flip: Whether half of the views are mirrored left to right, at random. "alternating" draws once an image and
+            mirrors it in every second pass over the data (arXiv 2404.00498, section 3.6).
+        shift: The largest move, as a share of the side.
+        rotate: The largest turn, degrees.
+        scale: The largest zoom in or out, as a share.
+        policy: "timm-randaugment" (timm's "rand-m9-mstd0.5-inc1" and its like), "big-vision-randaugment" (AugReg's, CoAtNet's
+            and V-MoE's), "autoaugment" (torchvision's, for ImageNet), "three-augment" (DeiT III's),
+            "multi-view" (LeJEPA's: colours with the hue, grey, blur, solarisation), "none", or a plugin's.
+        operations: The number of operations that a RandAugment applies in sequence.
+        magnitude: The magnitude of a RandAugment. 10 is the strongest of AutoAugment; timm's ends there, big_vision's at 30.
         magnitude_std: The standard deviation of the magnitude between operations, in timm's RandAugment.
-        interpolation: The interpolation between pixels; "random" draws one for each operation.
-        fill: timm's colour beyond the edge: red, green, blue, 0 to 255.
+        jitter: The largest change of brightness, contrast and saturation, as a share.
+        erasing: The share of the images in which a random box is replaced by noise.
+        repeats: The number of views of an image in one batch (repeated augmentation).
     """
 
-    policy: Policy
-    operations: int = 2
-    magnitude: float = 9.0
-    magnitude_std: float = 0.0
+    crop: Literal["inception", "resized", "square", "padded", "none"] = "inception"
+    min_area: Annotated[float, Ge(0.0001), Le(1)] = 0.05
+    margin: Annotated[float, Ge(1), Le(4)] = 8 / 7
+    padding: Share = 0.125
+    border: Literal["reflect", "black"] = "reflect"
     interpolation: Interpolation = "bilinear"
-    fill: Colour = GREY
+    decode: Literal["full", "scaled", "kept"] = "full"
+    flip: bool | Literal["alternating"] = True
+    shift: Share = 0.0
+    rotate: Annotated[float, Ge(0), Le(180)] = 0.0
+    scale: Annotated[float, Ge(0), Le(0.99)] = 0.0
+    policy: Policy = "none"
+    operations: Annotated[int, Ge(1), Le(10)] = 2
+    magnitude: Annotated[float, Ge(0)] = 9.0
+    magnitude_std: Annotated[float, Ge(0), Le(100)] = 0.0
+    jitter: Share = 0.0
+    erasing: Share = 0.0
+    repeats: Annotated[int, Ge(1), Le(100)] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown policy, or a magnitude that its source does not define, by a `ValueError`."""
+        check_policy(self.policy, self.magnitude, self.magnitude_std)
 
 
 def check_policy(policy: Policy, magnitude: float, magnitude_std: float) -> None:
@@ -170,21 +210,30 @@ def check_policy(policy: Policy, magnitude: float, magnitude_std: float) -> None
         raise ValueError("big-vision-randaugment has one magnitude for all images; leave magnitude_std out")
 
 
-def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) -> tuple[Pixels, Steps]:
-    """Return an image changed by a policy, and where its pixels went; a pure function of image, settings and generator."""
-    if settings.policy == "none":
+def apply_policy(
+    image: Pixels, how: Augmentation, rng: np.random.Generator, fill: Colour = GREY
+) -> tuple[Pixels, Steps]:
+    """Return an image changed by a policy, and where its pixels went; a pure function of the arguments.
+
+    Args:
+        image: The image.
+        how: The augmentation, of which its policy, what belongs to that, and the interpolation count.
+        rng: The generator of every random choice.
+        fill: The colour that timm's RandAugment puts beyond the edge: red, green, blue, 0 to 255.
+    """
+    if how.policy == "none":
         return image, ()
-    if own := plugins.registered("augmentation").get(settings.policy):
-        return _checked(own(image, rng), image, settings.policy)
-    if settings.policy == "big-vision-randaugment":
-        return _big_vision_randaugment(image, settings, rng)
+    if own := plugins.registered("augmentation").get(how.policy):
+        return _checked(own(image, rng), image, how.policy)
+    if how.policy == "big-vision-randaugment":
+        return _big_vision_randaugment(image, how, rng)
     change = {
-        "timm-randaugment": _timm_randaugment,
+        "timm-randaugment": partial(_timm_randaugment, fill=fill),
         "autoaugment": _autoaugment,
         "three-augment": _three_augment,
         "multi-view": _multi_view,
-    }[settings.policy]
-    changed, steps = change(Image.fromarray(image), settings, rng)
+    }[how.policy]
+    changed, steps = change(Image.fromarray(image), how, rng)
     return np.asarray(changed), steps
 
 
@@ -212,29 +261,29 @@ def _enhance(image: Image.Image, number: int, factor: float) -> Image.Image:
     return OPERATIONS[name](image, factor, PLAIN)
 
 
-def _timm_randaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
+def _timm_randaugment(image: Image.Image, how: Augmentation, rng: np.random.Generator, *, fill: Colour) -> Moved:
     names = tuple(TIMM)
     steps: Steps = ()
-    for number in rng.integers(len(names), size=settings.operations):
+    for number in rng.integers(len(names), size=how.operations):
         if rng.random() >= PROBABILITY:
             continue
-        magnitude = rng.normal(settings.magnitude, settings.magnitude_std)
+        magnitude = rng.normal(how.magnitude, how.magnitude_std)
         share = min(max(magnitude, 0), STRONGEST) / STRONGEST
         name = names[number]
         value = TIMM[name](share, _sign(rng))
         if name in ("TranslateX", "TranslateY"):
             value *= image.width if name == "TranslateX" else image.height
         steps = (*steps, *pillow_operations.steps_of(name, value, image.size))
-        canvas = Canvas(settings.fill, RESAMPLING[drawn_interpolation(settings.interpolation, rng)])
+        canvas = Canvas(fill, RESAMPLING[drawn_interpolation(how.interpolation, rng)])
         image = OPERATIONS[name](image, value, canvas)
     return image, steps
 
 
-def _big_vision_randaugment(image: Pixels, settings: Settings, rng: np.random.Generator) -> tuple[Pixels, Steps]:
+def _big_vision_randaugment(image: Pixels, how: Augmentation, rng: np.random.Generator) -> tuple[Pixels, Steps]:
     names = tuple(BIG_VISION)
     steps: Steps = ()
-    share = settings.magnitude / STRONGEST
-    for number in rng.integers(len(names), size=settings.operations):
+    share = how.magnitude / STRONGEST
+    for number in rng.integers(len(names), size=how.operations):
         name = names[number]
         value = BIG_VISION[name](share, _sign(rng))
         if name == "Cutout":
@@ -246,18 +295,18 @@ def _big_vision_randaugment(image: Pixels, settings: Settings, rng: np.random.Ge
     return image, steps
 
 
-def _autoaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
+def _autoaugment(image: Image.Image, how: Augmentation, rng: np.random.Generator) -> Moved:
     steps: Steps = ()
     for name, probability, strength in IMAGENET[rng.integers(len(IMAGENET))]:
         if rng.random() < probability:
             value = AUTOAUGMENT[name](strength, _sign(rng))
             steps = (*steps, *pillow_operations.steps_of(name, value, image.size))
-            canvas = Canvas(GREY, RESAMPLING[drawn_interpolation(settings.interpolation, rng)])
+            canvas = Canvas(GREY, RESAMPLING[drawn_interpolation(how.interpolation, rng)])
             image = OPERATIONS[name](image, value, canvas)
     return image, steps
 
 
-def _three_augment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
+def _three_augment(image: Image.Image, how: Augmentation, rng: np.random.Generator) -> Moved:
     """Turn grey, solarise or blur with equal probability (DeiT III, arXiv 2204.07118; augment.py)."""
     choice = rng.integers(3)
     if choice == 0:
@@ -267,7 +316,7 @@ def _three_augment(image: Image.Image, settings: Settings, rng: np.random.Genera
     return pillow_operations.blur(image, rng.uniform(*BLUR_RADIUS)), ()
 
 
-def _multi_view(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
+def _multi_view(image: Image.Image, how: Augmentation, rng: np.random.Generator) -> Moved:
     """Change colours, grey, blur and solarise, each at random (LeJEPA's MINIMAL.md, which takes them from torchvision)."""
     if rng.random() < JITTERED:
         factors = rng.uniform(1 - JITTER, 1 + JITTER, 3)
