@@ -324,7 +324,6 @@ def _logits(
         classifier.preprocessing,
         batch_size=batch_size,
         workers=workers,
-        limit=None,
         purpose=split,
         listener=listener,
     )

@@ -9,6 +9,7 @@ from functools import partial
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet
+from vitral.data.subset import spread_over
 from vitral.evaluation.features import (
     SHARES,
     Context,
@@ -18,7 +19,6 @@ from vitral.evaluation.features import (
     fit_units,
     image_seconds,
     sample,
-    thinned,
     unit_seconds,
 )
 from vitral.evaluation.probes import Features, LinearProbe, fit_probe, knn_accuracy, nearest_accuracy
@@ -144,7 +144,7 @@ def score_baselines(
         counts = distributed.broadcast(_affordable(an_image, fits, len(train), len(test), classes, stopwatch))
         if counts is None:
             return None
-        train, test = (thinned(source, count) for source, count in zip((train, test), counts, strict=True))
+        train, test = (spread_over(source, count) for source, count in zip((train, test), counts, strict=True))
     if fitted is None:
         fitted = Fitted.of(look(train), classes)
     return _scored(fitted, look(test), split)

@@ -10,10 +10,9 @@ import numpy as np
 from vitral.classifier.classifier import Classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet
-from vitral.data.subset import Redrawn
+from vitral.data.subset import Redrawn, spread_over
 from vitral.errors import DataError
 from vitral.evaluation.evaluate import BATCH_SIZE, predict_right
-from vitral.evaluation.features import thinned
 from vitral.evaluation.looks import open_test
 from vitral.evaluation.opening import open_for
 from vitral.events import Listener, Message, Progress
@@ -139,7 +138,7 @@ def robustness(
     )
     scored, whole = opened.classifier, opened.source
     open_test(scored, opened.data, opened.split, "robustness", listener)
-    source = thinned(whole, min(images, len(whole)))
+    source = spread_over(whole, images)
     if len(source) < len(whole):
         listener(Message(f"{len(source):,} of the {len(whole):,} {opened.split} images are corrupted, evenly spaced."))
     as_they_are = replace(scored.preprocessing, resize="squash", crop_fraction=1.0)  # of the network's size already

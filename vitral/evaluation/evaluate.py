@@ -160,15 +160,8 @@ def predict_probabilities(
 ) -> tuple[Float[Tensor, "examples classes"], Targets]:
     """Return the probabilities and the encoded label of every image of a source, in order.
 
-    Args:
-        classifier: The network with its preprocessing.
-        source: The images and their labels.
-        task: The task that says what labels are; None for the classifier's own.
-        batch_size: The number of images computed at once.
-        workers: The number of processes that decode; 0 decodes here.
-        limit: The number of images to take of an endless source; a finite one is always taken whole.
-        listener: The receiver of progress.
-        stop: A function that is called after every batch, as often by every process; where it returns True, scoring stops.
+    The arguments are those of `evaluate_source`, and `stop`: it is called after every batch, as often by every process, and
+    where it returns True, scoring stops.
 
     Raises:
         Stopped: `stop` said so.
@@ -199,13 +192,7 @@ def predict_right(
 ) -> Right:
     """Tell which images of one class each a classifier gets right, in order.
 
-    Args:
-        classifier: The network with its preprocessing.
-        source: The images, their labels being the classifier's classes.
-        preprocessing: The preprocessing; None for the classifier's.
-        batch_size: The number of images computed at once.
-        workers: The number of processes that decode; 0 decodes here.
-        listener: The receiver of progress.
+    The arguments are those of `evaluate_source`, and the preprocessing; None for the classifier's.
 
     Raises:
         ImageError: An image cannot be read.
@@ -216,7 +203,6 @@ def predict_right(
         preprocessing or classifier.preprocessing,
         batch_size=batch_size,
         workers=workers,
-        limit=None,
         purpose="evaluate",
         listener=listener,
     )

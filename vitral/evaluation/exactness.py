@@ -68,8 +68,6 @@ def difference_from_exact(classifier: Classifier, source: Source, listener: List
         taken,
         classifier.preprocessing,
         batch_size=BATCH_SIZE,
-        workers=0,
-        limit=None,
         purpose="compare with fp32",
         listener=listener,
         encode=no_labels,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -106,7 +105,6 @@ def describe(
         source,
         classifier.preprocessing,
         batch_size=batch_size,
-        workers=0,
         limit=limit,
         purpose=PURPOSE,
         listener=listener,
@@ -127,15 +125,7 @@ def extract_features(
 ) -> tuple[Features, Labels]:
     """Return the network's pooled representation and the label of every image of a source, in order.
 
-    Args:
-        classifier: The network with its preprocessing.
-        source: The images and their labels.
-        batch_size: The number of images computed at once.
-        workers: The number of processes that decode; 0 decodes here.
-        limit: The number of images to take of an endless source; a finite one is always taken whole.
-        listener: The receiver of progress.
-        encode: The function that makes a tensor of labels; class numbers by default.
-        stop: A function that is called after every batch, as often by every process; where it returns True, scoring stops.
+    The arguments are those of `describe`, and of `collect`.
 
     Raises:
         Stopped: `stop` said so.
@@ -200,8 +190,3 @@ def sample(source: Source, most: int, *, seed: int, purpose: str) -> Source:
 def fewest(images: int, classes: int) -> int:
     """Return the least of so many images that a probe is fitted on."""
     return min(images, max(FEWEST, classes))
-
-
-def thinned(source: Source, count: int) -> Source:
-    """Return so many images of a source, evenly spaced."""
-    return source if count == len(source) else Subset(source, np.linspace(0, len(source) - 1, count).astype(int))

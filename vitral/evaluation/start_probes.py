@@ -11,8 +11,9 @@ from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
+from vitral.data.subset import spread_over
 from vitral.evaluation.baselines import LEAST_TEST
-from vitral.evaluation.features import SHARES, Context, describe, fewest, fit_units, image_seconds, thinned
+from vitral.evaluation.features import SHARES, Context, describe, fewest, fit_units, image_seconds
 from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener
@@ -43,8 +44,8 @@ class Images:
 
     def thinned(self, train: int, judging: int) -> "Images":
         """Return fewer of them, evenly spaced: `train` and `judging` are the numbers of images."""
-        fewer = None if self.judging is None else thinned(self.judging, judging)
-        return Images(thinned(self.train, train), fewer, self.classes)
+        fewer = None if self.judging is None else spread_over(self.judging, judging)
+        return Images(spread_over(self.train, train), fewer, self.classes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save
 from vitral.classifier.provenance import Provenance
 from vitral.data.source import Source
+from vitral.data.subset import spread_over
 from vitral.described import read_kept
 from vitral.errors import WeightsError
 from vitral.evaluation.baselines import Fitted
@@ -30,7 +31,6 @@ from vitral.evaluation.features import (
     fit_units,
     image_seconds,
     sample,
-    thinned,
     unit_seconds,
 )
 from vitral.evaluation.probes import Features, LinearProbe, sharpness
@@ -118,13 +118,13 @@ def affordable(run: Run, train: Source, seconds: float, *, others: int) -> Affor
     for network in (True, False) if trained else (False,):
         count = distributed.broadcast(_count(run, train, stopwatch, others, network=network))
         if count is not None:
-            return thinned(train, count), network
+            return spread_over(train, count), network
     return None
 
 
 def least(run: Run, train: Source) -> Affordable:
     """Return the least that a classifier is fitted on: the pixels of so few images that they hardly take any time."""
-    return thinned(train, fewest(len(train), len(run.data.class_names))), False
+    return spread_over(train, fewest(len(train), len(run.data.class_names))), False
 
 
 def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, network: bool) -> int | None:

@@ -28,21 +28,10 @@ def learning_rate(
     Linear warm-up leads to the decay curve. The curve begins where the warm-up ends, or, as in timm, at the start of the run;
     the warm-up then joins it. As in the original the first update of a run with warm-up has a rate of 0.
 
-    Args:
-        step: The number of updates so far; it may be fractional in a run that a time budget made shorter.
-        base: The rate at the peak.
-        total_steps: The number of updates; the curve reaches `final` there, or where the cool-down begins.
-        warmup_steps: The number of updates until the peak.
-        decay: The curve. "cosine" and "linear" go from `base` to `final`, "rsqrt" is one over the square root of the time
-            (Scaling Vision Transformers, arXiv 2106.04560), "steps" is a tenth at each milestone (BiT-HyperRule), "constant"
-            stays.
-        final: The rate at the end of a cosine or linear curve.
-        warmup_lr: The rate at the start of the warm-up.
-        cooldown_steps: The number of last updates, in which "rsqrt" goes linearly to 0 and the other curves stay constant.
-        timescale: The timescale of "rsqrt", updates.
-        milestones: The milestones of "steps", shares of the run, ascending.
-        curve_from: The start of a cosine or linear curve: the end of the warm-up, or the start of the run (timm's).
-        hold_steps: The number of updates that share a rate: 1 for a new rate at each update, an epoch's in timm.
+    "cosine" and "linear" go from `base`, the rate at the peak, to `final`; "rsqrt" is one over the square root of the time
+    (Scaling Vision Transformers, arXiv 2106.04560); "steps" is a tenth at each milestone, ascending (BiT-HyperRule);
+    "constant" stays. The curve ends with the run, or where the cool-down begins. `step` may be fractional in a run that a
+    time budget made shorter. The other arguments are the settings of `ScheduleSettings`.
     """
     if hold_steps > 1:
         step = step // hold_steps * hold_steps

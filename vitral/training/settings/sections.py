@@ -183,12 +183,7 @@ class ScheduleSettings(Section):
     def rate(self, position: float, base: float, total_steps: int) -> float:
         """Return the learning rate of an update.
 
-        Warm-up and cool-down take at most half of the run each.
-
-        Args:
-            position: The number of updates so far; it may be fractional in a run that a time budget made shorter.
-            base: The rate at the peak.
-            total_steps: The number of updates.
+        Warm-up and cool-down take at most half of the run each; the arguments are those of `learning_rate`.
         """
         return learning_rate(
             position,
