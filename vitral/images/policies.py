@@ -210,6 +210,9 @@ def check_policy(policy: Policy, magnitude: float, magnitude_std: float) -> None
         raise ValueError("big-vision-randaugment has one magnitude for all images; leave magnitude_std out")
 
 
+Change = Callable[[Image.Image, Augmentation, np.random.Generator], Moved]
+
+
 def apply_policy(
     image: Pixels, how: Augmentation, rng: np.random.Generator, fill: Colour = GREY
 ) -> tuple[Pixels, Steps]:
@@ -227,13 +230,13 @@ def apply_policy(
         return _checked(own(image, rng), image, how.policy)
     if how.policy == "big-vision-randaugment":
         return _big_vision_randaugment(image, how, rng)
-    change = {
+    changes: Mapping[str, Change] = {
         "timm-randaugment": partial(_timm_randaugment, fill=fill),
         "autoaugment": _autoaugment,
         "three-augment": _three_augment,
         "multi-view": _multi_view,
-    }[how.policy]
-    changed, steps = change(Image.fromarray(image), how, rng)
+    }
+    changed, steps = changes[how.policy](Image.fromarray(image), how, rng)
     return np.asarray(changed), steps
 
 
