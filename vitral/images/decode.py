@@ -13,7 +13,7 @@ import simplejpeg
 from jaxtyping import UInt8
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from vitral.errors import ImageError
+from vitral.errors import ImageError, one_line
 
 Pixels = UInt8[np.ndarray, "height width 3"]
 Encoded = str | Path | bytes | BinaryIO  # a path, the bytes, or an open file
@@ -84,13 +84,13 @@ def read_image(source: Encoded, *, max_pixels: int = MAX_PIXELS, shrink: Shrink 
         raise ImageError(f"{name} is not a readable image; the formats are {', '.join(FORMATS)}.") from error
     except OSError as error:
         if error.errno is None:  # raised by a decoder, about the file's content
-            raise ImageError(f"{name} is damaged or cut short ({_reason(error)}); replace or remove it.") from error
+            raise _damaged(name, error) from error
         what = "no permission; allow reading it" if isinstance(error, PermissionError) else error.strerror
         raise ImageError(f"{name} cannot be read: {what}.") from error
     except (Image.DecompressionBombError, MemoryError) as error:
         raise ImageError(f"{name} is too large to decode.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything
-        raise ImageError(f"{name} is damaged or cut short ({_reason(error)}); replace or remove it.") from error
+        raise _damaged(name, error) from error
 
 
 def _read_plain_jpeg(source: Encoded, max_pixels: int, shrink: Shrink | None) -> Pixels | None:
@@ -255,6 +255,5 @@ def _from_deep_grey(image: Image.Image) -> Image.Image:
     return Image.fromarray((np.clip(values, 0, 65535) // 257 if deep else np.clip(values, 0, 255)).astype(np.uint8))
 
 
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text[:120] or type(error).__name__
+def _damaged(name: str, error: Exception) -> ImageError:
+    return ImageError(f"{name} is damaged or cut short ({one_line(error)[:120]}); replace or remove it.")
