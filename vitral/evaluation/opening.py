@@ -42,13 +42,7 @@ def open_for(
 ) -> Opened:
     """Return a classifier and the images of one class each that it is scored on.
 
-    Args:
-        classifier: The classifier itself, or whatever `load` takes.
-        data: A dataset that is open, or what `open_data` takes.
-        split: "test", "validation" or "train"; None for the first of them that there is.
-        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
-        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
-        listener: The receiver of progress, notes and warnings.
+    The classifier is given as itself, or by whatever `load` takes; the other arguments are those of `open_split`.
 
     Raises:
         DataError: No such data or split, a class that the classifier does not know, or images without one class each.
