@@ -10,7 +10,7 @@ from vitral.events import Listener, Message
 from vitral.progress import show
 from vitral.weights.hub import upload
 
-FORMATS = (VITRAL, "transformers")
+HUB_FORMATS = (VITRAL, "transformers")
 
 
 def push(
@@ -34,8 +34,8 @@ def push(
     Raises:
         WeightsError: the source cannot be read, the format cannot hold it, or the Hub refuses.
     """
-    if format not in FORMATS:
-        raise WeightsError(f"The Hub takes the formats {' and '.join(FORMATS)}, not '{format}'.")
+    if format not in HUB_FORMATS:
+        raise WeightsError(f"The Hub takes the formats {' and '.join(HUB_FORMATS)}, not '{format}'.")
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) / name.rpartition("/")[2]
         for note in convert(source, place, format=format, listener=listener).notes:

@@ -32,7 +32,7 @@ OF_ATTENTION = ("attention rollout", "attention", "class-specific relevance")
 
 
 @dataclass(frozen=True)
-class Maps:
+class Relevances:
     """What a method gives.
 
     Attributes:
@@ -117,7 +117,7 @@ def compute(
     target: int | None = None,
     layer: int | None = None,
     head: int | None = None,
-) -> Maps:
+) -> Relevances:
     """Return what a method gives for prepared images.
 
     Args:
@@ -138,14 +138,14 @@ def compute(
         return _attention(predictor, images, layer, head)
     if method == "attention rollout":
         attended = predictor.attention(images)
-        return Maps(attended.logits, _pooled(attended, attention_rollout(attended.attentions)))
+        return Relevances(attended.logits, _pooled(attended, attention_rollout(attended.attentions)))
     if method == "class-specific relevance":
         followed = predictor.class_attention(images, target)
         attended = followed.attended
-        return Maps(attended.logits, _pooled(attended, class_relevance(attended.attentions, followed.gradients)))
+        return Relevances(attended.logits, _pooled(attended, class_relevance(attended.attentions, followed.gradients)))
     seen = predictor.class_maps(images, target)
     weigh = class_activation if method == "Grad-CAM" else contributions
-    return Maps(seen.logits, weigh(seen.maps, seen.gradients))
+    return Relevances(seen.logits, weigh(seen.maps, seen.gradients))
 
 
 def _pooled(attended: Attended, followed: Float[Tensor, "batch tokens tokens"]) -> Values:
@@ -154,13 +154,13 @@ def _pooled(attended: Attended, followed: Float[Tensor, "batch tokens tokens"]) 
     )
 
 
-def _attention(predictor: Predictor, images: Images, layer: int | None, head: int | None) -> Maps:
+def _attention(predictor: Predictor, images: Images, layer: int | None, head: int | None) -> Relevances:
     """Return where one layer looks: one head, or the mean of all."""
     seen = predictor.layer_attention(images, layer)
     heads = seen.maps.shape[1]
     part = f"layer {seen.layer} of {seen.num_layers}"
     if head is None:
-        return Maps(seen.logits, seen.maps.mean(dim=1), f"{part}, mean of {heads} heads")
+        return Relevances(seen.logits, seen.maps.mean(dim=1), f"{part}, mean of {heads} heads")
     if not 1 <= head <= heads:
         raise ModelError(f"{part.capitalize()} has {heads} heads, counted from 1; there is no head {head}.")
-    return Maps(seen.logits, seen.maps[:, head - 1], f"{part}, head {head} of {heads}")
+    return Relevances(seen.logits, seen.maps[:, head - 1], f"{part}, head {head} of {heads}")

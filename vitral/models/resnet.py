@@ -14,11 +14,9 @@ from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, init_convolution, residual_stages
 from vitral.models.initialization import init_norms, init_torch_default, seeded
 from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
+from vitral.models.stem import EXPANSION, WIDTH
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import FeatureMaps
-
-WIDTH = 64
-EXPANSION = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
