@@ -45,28 +45,8 @@ def plan(
     are on this machine are compared by their probes, as there.
 
     Printed, the result is a line a decision, and how the time would be spent; `to_json` gives the figures, `recipe` the
-    settings.
-
-    Args:
-        data: As of `finetune`; of pre-training "visualatom" if None.
-        kind: "fine-tune" or "pre-train".
-        source: Of fine-tuning, where to start.
-        model: Of pre-training, the network's name.
-        out: With `resume`, the folder of the run that would continue.
-        recipe: A recipe's name or a TOML file.
-        overrides: Changes to the recipe.
-        image_size: Pixels.
-        time: A budget for the whole command.
-        seed: The seed of every random choice.
-        classes: Which of nested folders names the class.
-        skip_bad_images: Pass over unreadable images, and list them, instead of an error.
-        sweep: Plan one of a sweep's runs, as if it had all of the time.
-        baselines: Whether a first classifier would be fitted, and delivered where training is no better.
-        quick: Plan a run that stops after the first classifier.
-        resume: Plan how the run in `out` would continue.
-        offline: Fetch nothing.
-        started: `time.monotonic()` when the time that counts against the budget began; None for now.
-        listener: Receives messages and progress.
+    settings. The arguments are those of `finetune`, and of kind "pre-train" of `pretrain`: with `resume` the plan is how the
+    run in `out` would continue, with `sweep` that of one of a sweep's runs, as if it had all of the time.
 
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
