@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 from tests.cases import every_case
+from tests.training.settings.rates import learning_rate
 from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
-from vitral.training.settings.schedules import Decay, learning_rate
-from vitral.training.settings.sections import OptimizerSettings
+from vitral.training.settings.sections import Decay, OptimizerSettings
 
 
 @every_case(

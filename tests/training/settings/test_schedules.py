@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from vitral.training.settings.schedules import learning_rate
+from tests.training.settings.rates import learning_rate
 
 
 @pytest.mark.parametrize(

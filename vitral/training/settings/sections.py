@@ -1,6 +1,7 @@
 """The sections of a recipe: each setting with its meaning, unit and limits."""
 
 import dataclasses
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,14 +19,17 @@ from vitral import plugins
 from vitral.errors import VitralError
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
 from vitral.tasks.registry import task_named
-from vitral.training.settings.schedules import CurveFrom, Decay, learning_rate
 
 # Marks a setting that may change when a run is resumed: a new length extends or shortens the run, and where and how the run is
 # computed and saved does not change what it learns.
 MAY_CHANGE: dict[str, JsonValue] = {"may_change": True}
 FACTORED_FROM = 32  # big_vision's; see `factored_axes`
 
+STEP_FACTOR = 0.1  # BiT-HyperRule's
+
 Precision = Literal["auto", "bf16", "fp32"]
+Decay = Literal["cosine", "linear", "constant", "rsqrt", "steps"]
+CurveFrom = Literal["warmup", "start"]
 OPTIMIZERS = ("adam", "adamw", "sgd", "lamb", "adafactor", "muon")
 
 
@@ -146,7 +150,7 @@ class OptimizerSettings(Section):
 
 
 class ScheduleSettings(Section):
-    """The learning rate over time; see `learning_rate`.
+    """The learning rate over time.
 
     Attributes:
         decay: The curve: "cosine", "linear", "constant", "rsqrt" or "steps".
@@ -180,25 +184,38 @@ class ScheduleSettings(Section):
     hold_epochs: float | None = Field(default=None, gt=0)
     bends: tuple[tuple[int, int], ...] | None = Field(default=None, json_schema_extra=MAY_CHANGE)
 
-    def rate(self, position: float, base: float, total_steps: int) -> float:
-        """Return the learning rate of an update.
+    def rate(self, step: float, base: float, total_steps: int) -> float:
+        """Return the learning rate of update `step` (paper Tables 3 and 4; utils.py of vision_transformer and of big_vision).
 
-        Warm-up and cool-down take at most half of the run each; the arguments are those of `learning_rate`.
+        Linear warm-up leads to the decay curve, which begins where the warm-up ends, or, as in timm, at the start of the run;
+        the warm-up then joins it. As in the original the first update of a run with warm-up has a rate of 0. Warm-up and
+        cool-down take at most half of the run each. Steps count from 0, and may be fractional in a run that a time budget made
+        shorter; `base` is the rate at the peak.
         """
-        return learning_rate(
-            position,
-            base=base,
-            total_steps=total_steps,
-            warmup_steps=min(self.warmup_steps, total_steps // 2),
-            decay=self.decay,
-            final=self.final_lr,
-            warmup_lr=self.warmup_lr,
-            cooldown_steps=min(self.cooldown_steps, total_steps // 2),
-            timescale=self.timescale,
-            milestones=self.milestones,
-            curve_from=self.curve_from,
-            hold_steps=self.hold_steps,
-        )
+        warmup, cooldown = min(self.warmup_steps, total_steps // 2), min(self.cooldown_steps, total_steps // 2)
+        if self.hold_steps > 1:
+            step = step // self.hold_steps * self.hold_steps
+        rate = self._decayed(step, base, total_steps, warmup, cooldown)
+        if step >= warmup:
+            return rate
+        top = rate if self.curve_from == "warmup" else base
+        return self.warmup_lr + (top - self.warmup_lr) * step / warmup
+
+    def _decayed(self, step: float, base: float, total_steps: int, warmup: int, cooldown: int) -> float:
+        """Return the rate on the curve, which ends with the run, or where the cool-down begins.
+
+        "cosine" and "linear" go from `base` to `final_lr`; "rsqrt" is one over the square root of the time (Scaling Vision
+        Transformers, arXiv 2106.04560); "steps" is a tenth at each milestone (BiT-HyperRule); "constant" stays.
+        """
+        if self.decay == "rsqrt":
+            rate = base / math.sqrt(1 + max(step - warmup, 0) / self.timescale)
+            return rate * (min(1.0, (total_steps - step) / cooldown) if cooldown else 1.0)
+        if self.decay == "steps":
+            return base * STEP_FACTOR ** sum(step > share * total_steps for share in self.milestones)
+        first = warmup if self.curve_from == "warmup" else 0
+        progress = min(max((step - first) / max(total_steps - cooldown - first, 1), 0.0), 1.0)
+        left = {"cosine": 0.5 * (1 + math.cos(math.pi * progress)), "linear": 1 - progress}
+        return self.final_lr + (base - self.final_lr) * left[self.decay] if self.decay in left else base
 
 
 class RegularizationSettings(Section):
