@@ -106,8 +106,7 @@ def _failure(why: str, taken: float) -> dict[str, Any]:
 
 def _delivered(run: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Return what the classifier is that a run left, and how many images it saw."""
-    from vitral.models.cost import count_macs
-    from vitral.models.naming import describe
+    from vitral.models.families import count_macs, describe
 
     model = vitral.load(result["classifier"]).model
     recipe = run / "recipe.toml"

@@ -87,7 +87,7 @@ def vitral_step(case: Case, images: Tensor, labels: Tensor) -> Callable[[], Tens
     """Return Vitral's step, its blocks compiled; it gives the loss without waiting for it."""
     from vitral.data.batch import Batch
     from vitral.images.preprocessing import PHOTOS
-    from vitral.models.create import create_model
+    from vitral.models.families import create_model
     from vitral.tasks.single_label import SINGLE_LABEL
     from vitral.training.methods.method import build_method
     from vitral.training.settings.recipe import build_recipe

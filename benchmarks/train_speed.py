@@ -78,7 +78,7 @@ def vitral_step(case: Case) -> Callable[[], None]:
     from vitral.data.batch import Batch
     from vitral.images.preprocessing import PHOTOS
     from vitral.machine import keep_freed_memory
-    from vitral.models.create import create_model
+    from vitral.models.families import create_model
     from vitral.tasks.single_label import SINGLE_LABEL
     from vitral.training.methods.method import build_method
     from vitral.training.settings.recipe import build_recipe

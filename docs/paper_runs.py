@@ -6,8 +6,7 @@ python docs/paper_runs.py
 import math
 
 from vitral.models.catalog import variant
-from vitral.models.cost import count_parameters
-from vitral.models.families import build
+from vitral.models.families import build, count_parameters
 from vitral.studies.paper.operations import H200, operations_of
 from vitral.training.settings.recipe import load_recipe
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from vitral.errors import StorageError
-from vitral.files import TEMPORARY_PREFIX, new_folder, restore_swapped, write_file
-from vitral.owners import Owner, this_process
+from vitral.files import TEMPORARY_PREFIX, Owner, new_folder, restore_swapped, this_process, write_file
 
 
 def left_by(owner: Owner, folder: Path) -> Path:

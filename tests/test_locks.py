@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests.cases import every_case
-from vitral import locks
+from vitral import outputs
 from vitral.errors import TrainingError
-from vitral.locks import LOCK_FILE, locked
-from vitral.owners import this_process
+from vitral.files import this_process
+from vitral.outputs import LOCK_FILE, locked
 
 
 def _no_locks(*_: object) -> None:
@@ -29,7 +29,7 @@ def test_a_second_one_is_told_who_works_there(tmp_path: Path) -> None:
         with pytest.raises(TrainingError, match="Another run of this process"), locked(tmp_path):
             pass
         code = (
-            "import sys; from pathlib import Path; from vitral.locks import locked\n"
+            "import sys; from pathlib import Path; from vitral.outputs import locked\n"
             "with locked(Path(sys.argv[1])): pass"
         )
         other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
@@ -41,7 +41,7 @@ def test_a_second_one_is_told_who_works_there(tmp_path: Path) -> None:
 
 def test_a_killed_process_holds_nothing_even_while_its_workers_live(tmp_path: Path) -> None:
     code = (
-        "import os, sys, time; from pathlib import Path; from vitral.locks import locked\n"
+        "import os, sys, time; from pathlib import Path; from vitral.outputs import locked\n"
         "with locked(Path(sys.argv[1])):\n"
         "    if os.fork() == 0: time.sleep(20); os._exit(0)\n"
         "    print('held', flush=True); time.sleep(60)"
@@ -78,7 +78,7 @@ def test_the_dead_are_told_from_the_living(
 ) -> None:
     if not has_locks:
         monkeypatch.setattr(fcntl, "lockf", _no_locks)
-        monkeypatch.setattr(locks, "SETTLING_SECONDS", 0.01)
+        monkeypatch.setattr(outputs, "SETTLING_SECONDS", 0.01)
     owner = dataclasses.asdict(dataclasses.replace(this_process(), **change))
     path = tmp_path / LOCK_FILE
     path.write_text(json.dumps({"token": "theirs", "host": "node7", "owner": owner}))
@@ -100,8 +100,8 @@ def test_a_damaged_lock_is_none(tmp_path: Path) -> None:
 
 def test_where_the_system_has_no_locks_the_file_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "lockf", _no_locks)
-    monkeypatch.setattr(locks, "SETTLING_SECONDS", 0.01)
+    monkeypatch.setattr(outputs, "SETTLING_SECONDS", 0.01)
     with locked(tmp_path):
-        locks._held.clear()  # as another process of this machine would find it
+        outputs._held.clear()  # as another process of this machine would find it
         with pytest.raises(TrainingError, match="is working"), locked(tmp_path):
             pass

@@ -12,7 +12,7 @@ import torch
 
 from tests.conftest import TINY
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.events import ignore
 from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing

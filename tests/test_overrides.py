@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.cases import every_case
+from vitral.described import override, spelled
 from vitral.errors import RecipeError, WeightsError
-from vitral.overrides import override, spelled
 
 
 @every_case(

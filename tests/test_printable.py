@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitral.printable import in_markdown
+from vitral.advice import in_markdown
 
 
 @pytest.mark.parametrize("text", ["<script>", "a|b", "[a](b)", "**a** _b_ `c` ~~d~~", "# a", "&lt;", "\\<b>"])

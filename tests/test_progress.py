@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vitral.events import Message, Progress, Scalars
-from vitral.progress import NotebookBar, PlainLines, in_notebook, show
+from vitral.events import Message, NotebookBar, PlainLines, Progress, Scalars, in_notebook, show
 
 
 class Time:

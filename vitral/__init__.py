@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from vitral.classifier.bulk.predict_to_file import predict_to_file as predict_to_file
     from vitral.classifier.classifier import Classifier as Classifier
     from vitral.classifier.convert import convert as convert
+    from vitral.classifier.convert import push as push
     from vitral.classifier.load import load as load
-    from vitral.classifier.push import push as push
     from vitral.deployment.bench import bench as bench
     from vitral.deployment.calibrate import calibrate as calibrate
     from vitral.deployment.quantize import quantize as quantize
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vitral.explanation.explain import explain as explain
     from vitral.exporting.export import export as export
     from vitral.models.catalog import list_models as list_models
-    from vitral.models.create import create_model as create_model
+    from vitral.models.families import create_model as create_model
     from vitral.plugins import load_plugin as load_plugin
     from vitral.plugins import register as register
     from vitral.studies.compare_starts import starts as starts
@@ -66,7 +66,7 @@ _HOMES = {
     "check": "vitral.checks.check_data:check_data",
     "compare": "vitral.evaluation.compare",
     "convert": "vitral.classifier.convert",
-    "create_model": "vitral.models.create",
+    "create_model": "vitral.models.families",
     "distill": "vitral.studies.distill",
     "evaluate": "vitral.evaluation.evaluate",
     "explain": "vitral.explanation.explain",
@@ -78,7 +78,7 @@ _HOMES = {
     "predict_to_file": "vitral.classifier.bulk.predict_to_file",
     "pretrain": "vitral.training.pretrain",
     "load_plugin": "vitral.plugins",
-    "push": "vitral.classifier.push",
+    "push": "vitral.classifier.convert",
     "quantize": "vitral.deployment.quantize",
     "register": "vitral.plugins",
     "score_frozen": "vitral.evaluation.frozen",

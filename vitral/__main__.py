@@ -2,7 +2,7 @@
 
 import sys
 
-from vitral.cli.interrupts import end_at_once
+from vitral.cli.process import end_at_once
 
 
 def main() -> int:

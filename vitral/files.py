@@ -1,28 +1,117 @@
 """Atomic writes: a kill, a full disk or a power loss leaves the old file or the new file, never a mixture.
 
 Every file is written next to its target under a temporary name, flushed to disk, and then renamed. The folder is flushed last,
-because a rename is durable only once its folder is.
+because a rename is durable only once its folder is. A temporary name tells which process owns the file, so that the files of a
+dead process are known from those of a live one.
 """
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import secrets
 import shutil
+import socket
 import stat
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from vitral.errors import StorageError
-from vitral.owners import Owner, this_process
 
+ENDED = -1  # a zombie holds nothing
 OUR_PREFIX = ".vitral-"  # of the names of everything that exists only while a process works
 TEMPORARY_PREFIX = f"{OUR_PREFIX}partial-"
 OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"
 LONGEST_NAME = 255  # bytes in one part of a path, on every file system in use
 STALE_SECONDS = 86400.0  # after which another machine's unfinished write counts as abandoned
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a regular file in UTF-8.
+
+    Raises:
+        OSError: The file cannot be read, or is a pipe or a device, which might never end.
+        UnicodeDecodeError: The file is not UTF-8.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode) and not path.is_dir():  # for a folder the system's own error is clearer
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+    return path.read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, identified even after its number has been reused.
+
+    Attributes:
+        machine: A hash of host name and process namespace.
+        boot: A hash of the machine's boot id.
+        pid: The process's number.
+        started: The time at which it began, in clock ticks since boot; 0 where the system does not say.
+    """
+
+    machine: str
+    boot: str
+    pid: int
+    started: int
+
+    def is_dead(self) -> bool | None:
+        """Tell whether the process is gone; None if it is on another machine, where that cannot be known."""
+        if self.machine != _machine():
+            return None
+        if self.boot != _boot():
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass  # it is alive and belongs to another user
+        now = _started(self.pid)
+        return now == ENDED or (0 not in (now, self.started) and now != self.started)
+
+
+def this_process() -> Owner:
+    """Return the calling process."""
+    return Owner(_machine(), _boot(), os.getpid(), _my_start(os.getpid()))
+
+
+@functools.cache
+def _machine() -> str:
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return _short(f"{socket.gethostname()} {space}")
+
+
+@functools.cache
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return _short(file.read())
+    except OSError:
+        return _short("")
+
+
+@functools.cache
+def _my_start(pid: int) -> int:
+    return _started(pid)
+
+
+def _started(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return ENDED if fields[0] in "ZX" else int(fields[19])
+
+
+def _short(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=4).hexdigest()
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import html
 import math
 from collections.abc import Sequence
 
-from vitral.printable import printable
+from vitral.advice import printable
 
 MOST_POINTS = 120  # of a curve
 WIDTH = 240  # pixels of a curve

@@ -1,7 +1,8 @@
-"""Walk the paths that a user names: open only regular files, visit each real folder once, and skip folders of Vitral's.
+"""The paths that a user names, walked safely, and the names of files that commands, other tools and users share.
 
-A pipe would make a reader wait forever, a device never ends, and a link may lead back to a parent. A folder that Vitral wrote
-may be among the data, but is not data.
+Only regular files are opened, each real folder is visited once, and folders of Vitral's are skipped. A pipe would make a reader
+wait forever, a device never ends, and a link may lead back to a parent. A folder that Vitral wrote may be among the data, but
+is not data.
 """
 
 import os
@@ -14,12 +15,28 @@ from typing import NamedTuple
 
 from vitral.errors import VitralError
 
+RUNS = Path("runs")  # the parent of run folders if no folder is given
+# In a run's folder.
+CLASSIFIER = "classifier"  # the trained classifier
+RUN_FILE = "run.json"  # the request, the start, the data and the machine
+CHECKPOINTS = "checkpoints"  # from which a run resumes
+# In a classifier folder.
+DESCRIPTION = "classifier.json"
+WEIGHTS = "weights.safetensors"
+CARD = "README.md"
+TUNING = "tuning.svg"
+CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD, TUNING)
 MARK_LIMIT = 1 << 24  # bytes of a file that are searched for our marks
 # The marks of our own files, by name.
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}
 # A run that lost its run.json is recognised by its recipe and either of the files beside it.
 RECIPE = "recipe.toml"
 BESIDE_RECIPE = ("metrics.jsonl", "checkpoints")
+
+
+def cache(kind: str) -> Path:
+    """Return the folder on this machine for files that can be fetched or made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitral" / kind
 
 
 class FoundFile(NamedTuple):

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 import vitral
-from vitral.models.initialization import seeded
+from vitral.models.layers import FeatureMaps, seeded
 from vitral.models.model import Model, ModelConfig, refuse_rates
-from vitral.models.tokens import FeatureMaps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,16 +11,15 @@ import pytest
 import torch
 from PIL import Image
 
-from vitral.checks.check_data import check_data
-from vitral.checks.duplicates import NEAR, near_pairs
+from vitral.checks.check_data import NEAR, check_data, near_pairs
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
 from vitral.data.open import open_data
 from vitral.data.subset import Joined, Subset
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.create import create_model
-from vitral.report.check_page import write_check_page
+from vitral.models.families import create_model
+from vitral.report.pages import write_check_page
 
 
 def photo(seed: int, side: int = 96) -> Image.Image:

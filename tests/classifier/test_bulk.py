@@ -21,8 +21,8 @@ from tests.forks import Fork, job, script
 from tests.inference.test_engines import in_bf16
 from vitral.classifier.bulk import predict_to_file as bulk
 from vitral.classifier.bulk.predict_to_file import predict_to_file
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.folder import save
+from vitral.classifier.metadata import Calibration
 from vitral.data.image_stream import list_unlabelled, stream_unlabelled
 from vitral.errors import ImageError, ModelError, StorageError, WeightsError
 from vitral.events import Event, Message, Progress, ignore

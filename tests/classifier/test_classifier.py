@@ -11,7 +11,7 @@ from PIL import Image
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import ImageInput
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.errors import ImageError, ModelError
 from vitral.events import Event, Progress, ignore
 from vitral.images.preprocessing import PHOTOS

@@ -12,15 +12,15 @@ from PIL import Image
 
 import vitral
 from tests.cases import every_case
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.convert import FORMATS
 from vitral.classifier.folder import save
+from vitral.classifier.metadata import Calibration
 from vitral.cli.main import main
 from vitral.errors import StorageError, WeightsError
 from vitral.events import Event, Message
 from vitral.images.preprocessing import PHOTOS, Preprocessing
-from vitral.models.create import create_model
+from vitral.models.families import create_model
 
 TARGETS = [
     ("vitral", "folder"),

@@ -16,7 +16,7 @@ from tests.cases import every_case
 from vitral import tasks
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save, update_provenance
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.errors import StorageError, WeightsError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.efficientnet import EfficientNetConfig

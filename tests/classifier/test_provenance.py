@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.cases import every_case
-from vitral.classifier.provenance import BASELINE, Provenance
+from vitral.classifier.metadata import BASELINE, Provenance
 
 TRAINED = {"steps": 3}
 

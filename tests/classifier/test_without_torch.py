@@ -16,15 +16,15 @@ import vitral
 from tests.cases import every_case
 from tests.models.test_contract import make
 from vitral.classifier import folder
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import described
+from vitral.classifier.metadata import Calibration
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.main import main
 from vitral.errors import ImageError, ModelError, PluginError, WeightsError
 from vitral.events import Event, Message, ignore
-from vitral.exporting.whole import ClassifierPrograms
+from vitral.exporting.preparation import ClassifierPrograms
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.exported.onnx_format import write_onnx
 from vitral.tasks.multi_label import MULTI_LABEL

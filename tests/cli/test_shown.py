@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import QUICK, Refused, write_images
+from vitral.advice import printable, printable_json
 from vitral.cli.main import main
-from vitral.printable import printable, printable_json
 
 WICKED = "red\x1b[2J\x9b31m\u202egnp"
 

@@ -13,7 +13,7 @@ from tests.weights.client import type_command
 from tests.weights.hub_server import hub
 from vitral.cli.main import main
 from vitral.report.written import write_result
-from vitral.weights.named.row import rows
+from vitral.weights.named.table import rows
 
 PUBLISHED, MISSING = "vit-ti16@augreg-in21k-ft-in1k", "vit-s16@augreg-in21k-ft-in1k"  # rows without a published hash
 COMPARE = ("finetune", "--data", "photos", "--starts")

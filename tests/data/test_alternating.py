@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from vitral.data.batch import batch_indices, batch_passes
 from vitral.data.loader import TrainingBatches
-from vitral.data.sampling import batch_indices, batch_passes
 from vitral.images.augment import Augmentation, training_view
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.geometry import Flip

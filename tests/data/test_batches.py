@@ -10,10 +10,10 @@ import torch
 
 from tests.cases import every_case
 from tests.images.sources import augment
-from vitral.data.digits import open_digits
+from vitral.data.batch import batch_indices
+from vitral.data.generated import open_digits
 from vitral.data.loader import TrainingBatches, load_evaluation, load_training
-from vitral.data.sampling import batch_indices
-from vitral.data.splits import stratified
+from vitral.data.subset import stratified
 from vitral.errors import ImageError
 from vitral.images.augment import Augmentation, inception_box
 from vitral.images.decode import Pixels, Shrink

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.cases import every_case
 from vitral.data import image_cache
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.image_cache import CachedImages
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.open import open_data
@@ -21,7 +21,7 @@ from vitral.errors import ImageError
 from vitral.events import Event, Message
 from vitral.images.augment import Augmentation, decoding_factor, kept_shape
 from vitral.images.decode import Pixels, Shrink
-from vitral.training.methods.batches import training_batches
+from vitral.training.methods.method import training_batches
 from vitral.training.settings.recipe import Recipe
 
 KEPT = Augmentation(crop="inception", min_area=0.25, decode="kept")

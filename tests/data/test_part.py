@@ -19,12 +19,11 @@ from tests.data.written import CLASSES, EXPECTED, WRITERS, contents, encode
 from vitral import plugins
 from vitral.checks.check_data import check_data
 from vitral.cli.main import main
-from vitral.data.digits import open_digits
-from vitral.data.fingerprint import whole
+from vitral.data.generated import open_digits
 from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import is_data_name, open_data, path_in, seen_from_here
 from vitral.data.part import members, read_part
-from vitral.data.source import DataSet
+from vitral.data.source import DataSet, whole
 from vitral.errors import DataError, TrainingError
 from vitral.events import ignore
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from tests.cases import every_case
-from vitral.data.sampling import WINDOW, batch_indices
-from vitral.data.splits import DRAWN_ANEW, make_splits, stratified
+from vitral.data.batch import WINDOW, batch_indices
 from vitral.data.stored import Entry
-from vitral.data.subset import Joined, Redrawn, Renumbered, Subset
+from vitral.data.subset import DRAWN_ANEW, Joined, Redrawn, Renumbered, Subset, make_splits, stratified
 from vitral.images.decode import Pixels, Shrink
 from vitral.tasks.task import Label, classes_of
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from vitral.checks.check_data import check_data
-from vitral.data import assemble, splits
+from vitral.data import assemble, subset
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 
@@ -60,7 +60,7 @@ def test_a_class_of_nothing_but_another_ones_images_is_trained_on(
     for number in (3, 7):
         shutil.copy(photos / "cat" / f"{number}.png", photos / "dog" / f"same-{number}.png")
     for seed in range(8):
-        monkeypatch.setattr(splits, "SPLIT_SEED", seed)
+        monkeypatch.setattr(subset, "SPLIT_SEED", seed)
         data = open_data(photos)
         assert set(data.splits["train"].labels().tolist()) == {0, 1}
         sides: dict[bytes, set[str]] = defaultdict(set)
@@ -127,12 +127,12 @@ def test_classes_without_validation_images_are_scored_where_there_are_test_image
 def test_a_validation_split_drawn_from_changed_training_images_is_said_to_hold_learned_ones(tmp_path: Path) -> None:
     folder = write(tmp_path / "photos" / "train", {"cat": 20, "dog": 20}).parent
     learned = open_data(folder)
-    assert splits.DRAWN_ANEW not in (*learned.notes, *open_data(folder, trained_on=learned.fingerprint).notes)
+    assert subset.DRAWN_ANEW not in (*learned.notes, *open_data(folder, trained_on=learned.fingerprint).notes)
     Image.new("RGB", (8, 8), (200, 10, 10)).save(folder / "train" / "cat" / "new.png")
-    assert splits.DRAWN_ANEW not in open_data(folder).notes
-    assert splits.DRAWN_ANEW in open_data(folder, trained_on=learned.fingerprint).notes
+    assert subset.DRAWN_ANEW not in open_data(folder).notes
+    assert subset.DRAWN_ANEW in open_data(folder, trained_on=learned.fingerprint).notes
     shutil.copytree(folder / "train", folder / "val")
-    assert splits.DRAWN_ANEW not in open_data(folder, trained_on=learned.fingerprint).notes
+    assert subset.DRAWN_ANEW not in open_data(folder, trained_on=learned.fingerprint).notes
 
 
 def test_archives_are_split_like_folders(photos: Path) -> None:

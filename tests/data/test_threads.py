@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.cases import every_case
-from vitral.data.threads import AT_ONCE, WORTHWHILE_SECONDS, in_threads
+from vitral.machine import AT_ONCE, WORTHWHILE_SECONDS, in_threads
 
 QUICK, SLOW = 0.0, 2 * WORTHWHILE_SECONDS
 both = pytest.mark.parametrize("seconds", [QUICK, SLOW], ids=["quick", "slow"])

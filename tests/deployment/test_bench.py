@@ -20,7 +20,7 @@ from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import engines, runtimes
-from vitral.models.kernels import HAS_FUSED_BF16
+from vitral.models.layers import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 import vitral
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import read, save
+from vitral.classifier.metadata import Calibration
 from vitral.deployment.calibrate import calibrate, fitted
 from vitral.deployment.confidence import (
     Labels,

@@ -16,12 +16,12 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.cli.main import main
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.source import DataSet
 from vitral.deployment import quantize as module
 from vitral.deployment.quantize import quantize
 from vitral.errors import DataError, ModelError, WeightsError
-from vitral.evaluation.looks import times_opened
+from vitral.evaluation.opening import times_opened
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import choice

@@ -17,18 +17,18 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.cli import evaluate as evaluating
 from vitral.cli.main import main
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.deployment import tune as tuning
 from vitral.deployment.bench import Bench
 from vitral.deployment.tune import Tuned, read_latency, tune
 from vitral.errors import DataError, VitralError, WeightsError
 from vitral.evaluation import candidates as module
 from vitral.evaluation.candidates import TimedSetting, candidates, image_sizes, merge_counts
-from vitral.evaluation.looks import times_opened
+from vitral.evaluation.opening import times_opened
 from vitral.events import Event, Message, ignore
 from vitral.inference.engines import Computation
 from vitral.inference.predictor import Predictor
-from vitral.models.create import create_model
+from vitral.models.families import create_model
 from vitral.report.speed_charts import TUNE_MARK, tuning_chart
 
 COSTS = {"fp32": 1.0, "bf16": 0.6, "int8": 0.5}

@@ -10,7 +10,7 @@ from PIL import Image
 
 import vitral
 from vitral.classifier.classifier import Classifier
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.source import Source
 from vitral.data.subset import Redrawn, Subset
 from vitral.errors import DataError

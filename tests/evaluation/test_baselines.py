@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Int64
 
 from vitral.classifier.classifier import Classifier
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.source import Source
-from vitral.evaluation.baselines import Fitted, score_baselines
-from vitral.evaluation.features import TIMED, Labels, describe, extract_features, fit_units
+from vitral.evaluation.baselines import TIMED, Fitted, Labels, describe, extract_features, fit_units, score_baselines
 from vitral.evaluation.probes import Features, LinearProbe, fit_probe
 from vitral.events import Event, Progress
 from vitral.images.decode import Pixels, Shrink
@@ -135,7 +134,7 @@ def test_baselines_keep_to_their_time_or_are_left_out(
         clock.now += unit * fit_units(len(labels), features.shape[1], classes)
         return fit_probe(features, labels, classes=classes)
 
-    monkeypatch.setattr("vitral.evaluation.features.time", clock)
+    monkeypatch.setattr("vitral.evaluation.baselines.time", clock)
     monkeypatch.setattr("vitral.evaluation.baselines.unit_seconds", lambda: unit)
     monkeypatch.setattr("vitral.evaluation.baselines.fit_probe", fit)
     baselines = score_baselines(digit_classifier, slow, seconds=seconds)

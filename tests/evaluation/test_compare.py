@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import DataError
 from vitral.evaluation.compare import compare
-from vitral.evaluation.paired import difference_interval, holm, images_needed, mcnemar_exact
+from vitral.evaluation.comparison import difference_interval, holm, images_needed, mcnemar_exact
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT

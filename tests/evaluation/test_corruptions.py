@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.test_compare import shade_classifier, write_shades
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.subset import Redrawn
 from vitral.errors import DataError
 from vitral.evaluation.corruptions import Corruption, Robustness, robustness

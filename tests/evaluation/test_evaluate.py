@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from vitral.classifier.classifier import Classifier
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.open import open_data
 from vitral.errors import DataError
 from vitral.evaluation.evaluate import evaluate, predict_probabilities

@@ -5,7 +5,7 @@ import torch
 
 import vitral
 from tests.inference.test_engines import in_bf16
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.evaluation import exactness
 from vitral.evaluation.exactness import difference_from_exact
 from vitral.events import Event, Message

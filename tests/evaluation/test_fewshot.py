@@ -11,12 +11,12 @@ from tests.data.published.written import cifar10_files, write
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.errors import DataError, ModelError
-from vitral.evaluation.fewshot import SHOTS, Draws, score_few_shot
 from vitral.evaluation.frozen import parse_ways, score_frozen
+from vitral.evaluation.probes import SHOTS, Draws, score_few_shot
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT

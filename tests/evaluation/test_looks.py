@@ -80,7 +80,7 @@ def test_other_splits_and_other_data_are_no_look_at_it(run: Path, there: Path) -
 
 def test_a_run_that_cannot_be_written_is_scored_all_the_same(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vitral.errors import StorageError
-    from vitral.evaluation import looks as module
+    from vitral.evaluation import opening as module
 
     def full(*_: object) -> None:
         raise StorageError("The disk is full.")

@@ -10,10 +10,9 @@ from PIL import Image
 
 from tests.evaluation.test_compare import SHADES, shade_classifier
 from vitral.classifier.classifier import Classifier
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.source import DataSet
-from vitral.data.splits import DRAWN_ANEW
-from vitral.data.subset import Subset
+from vitral.data.subset import DRAWN_ANEW, Subset
 from vitral.errors import DataError
 from vitral.evaluation.aspects import aspects
 from vitral.evaluation.compare import compare

@@ -15,7 +15,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
 from vitral.errors import DataError
-from vitral.evaluation.paired import holm
+from vitral.evaluation.comparison import holm
 from vitral.evaluation.slices import sliced, slices
 from vitral.events import ignore
 from vitral.images.preprocessing import Preprocessing

@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.subset import Subset
 from vitral.evaluation.start_probes import (
     Images,
@@ -104,7 +104,7 @@ def test_what_is_set_up_once_is_not_taken_for_the_time_of_an_image(
         return features(images)
 
     monkeypatch.setattr(classifier.predictor, "features", with_set_up)
-    monkeypatch.setattr("vitral.evaluation.features.LONG", 1e9)  # however slow the machine
+    monkeypatch.setattr("vitral.evaluation.baselines.LONG", 1e9)  # however slow the machine
     began = time.perf_counter()
     cost = measure_cost(classifier, Images(train, None, 10), 0.0)
     whole = time.perf_counter() - began

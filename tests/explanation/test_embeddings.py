@@ -18,7 +18,7 @@ from vitral.explanation.network import (
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.catalog import variant
 from vitral.models.families import build
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import StemConfig
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 

@@ -12,12 +12,12 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.errors import ImageError, ModelError
 from vitral.explanation.explain import explain
-from vitral.explanation.relevance import attention_rollout
+from vitral.explanation.methods import attention_rollout
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import StemConfig
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 from vitral.tasks.multi_label import MULTI_LABEL

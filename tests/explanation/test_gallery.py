@@ -11,7 +11,7 @@ from PIL import Image
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.cli.main import main
 from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import open_data
@@ -24,7 +24,7 @@ from vitral.explanation.nearest import TrainingImages
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
-from vitral.report.gallery import write_gallery
+from vitral.report.pages import write_gallery
 
 
 @pytest.fixture

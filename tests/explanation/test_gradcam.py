@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from tests.explanation.networks import MAPPED, random_network
 from vitral.errors import ModelError
-from vitral.explanation.methods import compute
-from vitral.explanation.relevance import class_activation
+from vitral.explanation.methods import class_activation, compute
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.families import build
 from vitral.models.model import Model

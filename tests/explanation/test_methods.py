@@ -19,15 +19,15 @@ from vitral.explanation.explain import explain
 from vitral.explanation.methods import Choice
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.coatnet import CoAtNet
+from vitral.models.convolution import WhitenedStemConfig
 from vitral.models.experts import ExpertsConfig
+from vitral.models.layers import TokenGrid
 from vitral.models.model import Model, ModelConfig
-from vitral.models.rotary import Rotation, rotate
-from vitral.models.stem import StemConfig
+from vitral.models.position import Rotation, rotate
+from vitral.models.resnet import StemConfig
 from vitral.models.t2t import T2TViT
-from vitral.models.tokens import TokenGrid
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
-from vitral.models.whitened_stem import WhitenedStemConfig
 
 VIT = ViTConfig(patch_size=(8, 8), dim=16, depth=3, mlp_dim=24, num_heads=2, **SIZE)
 CONFIGS: dict[str, ModelConfig] = {

@@ -19,11 +19,10 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.families import build
 from vitral.models.model import Model
-from vitral.models.resnet import ResNetConfig
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import ResNetConfig, StemConfig
 from vitral.models.t2t import T2TConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.report.network_page import FILES, write_network
+from vitral.report.pages import FILES, write_network
 
 T2T = T2TConfig(image_size=(32, 48), num_classes=3, dim=16, depth=2, mlp_dim=24, num_heads=2)
 

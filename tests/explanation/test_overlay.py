@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vitral.explanation.overlay import LARGEST, colour_scale, overlay, relevance_field
+from vitral.explanation.drawing import LARGEST, colour_scale, overlay, relevance_field
 
 
 def lightness(colours: np.ndarray) -> np.ndarray:

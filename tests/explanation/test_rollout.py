@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitral.explanation.relevance import attention_rollout, patch_relevance
+from vitral.explanation.methods import attention_rollout, patch_relevance
 
 
 def test_two_layers_by_hand() -> None:

@@ -19,8 +19,18 @@ from vitral.events import ignore
 from vitral.exporting import parity
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.engines import Precision
-from vitral.inference.exported.format import ExportFormat, Layers, Programs, Sample
-from vitral.inference.exported.graph import IMAGES, LOGITS, PREPARED, PROBABILITIES, Graph, Port
+from vitral.inference.exported.format import (
+    IMAGES,
+    LOGITS,
+    PREPARED,
+    PROBABILITIES,
+    ExportFormat,
+    Graph,
+    Layers,
+    Port,
+    Programs,
+    Sample,
+)
 from vitral.inference.exported.open import FORMATS
 
 

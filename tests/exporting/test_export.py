@@ -21,15 +21,15 @@ from sklearn.datasets import load_sample_images
 import vitral
 from tests.models.test_contract import make
 from vitral.classifier import folder
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import InFile, described
+from vitral.classifier.metadata import Calibration
 from vitral.cli.main import main
 from vitral.data.image_files import LazyImage
 from vitral.errors import ModelError, StorageError, WeightsError
 from vitral.events import ignore
 from vitral.exporting.parity import check_images
-from vitral.exporting.whole import ClassifierPrograms
+from vitral.exporting.preparation import ClassifierPrograms
 from vitral.images.decode import read_image
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import engines

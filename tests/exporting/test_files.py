@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.models.test_contract import CONFIGS, make
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import described
+from vitral.classifier.metadata import Calibration
 from vitral.errors import ModelError
-from vitral.exporting.whole import ClassifierPrograms
+from vitral.exporting.preparation import ClassifierPrograms
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.engines import openvino_core, openvino_hints
 from vitral.inference.exported.onnx_format import OnnxGraph, write_onnx

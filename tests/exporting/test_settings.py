@@ -14,9 +14,8 @@ from sklearn.datasets import load_sample_images
 import vitral
 from tests.models.test_contract import VIT, make
 from vitral.classifier import folder
-from vitral.classifier.classifier import Classifier
+from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.load import load
-from vitral.classifier.tuning import Tuning
 from vitral.cli.main import main
 from vitral.errors import ModelError
 from vitral.events import ignore
@@ -24,7 +23,7 @@ from vitral.exporting import parity
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.choice import INTEGERS, predictor_in
 from vitral.inference.exported import onnx_format
-from vitral.inference.integers import IntegerLinear, integer_linear
+from vitral.inference.int8 import IntegerLinear, integer_linear
 from vitral.inference.quantization import LayerRange, Quantization, linear_layers, written_factors
 from vitral.inference.ranges import find_ranges
 from vitral.machine import has_int8

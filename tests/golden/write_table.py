@@ -9,7 +9,7 @@ import torch
 
 from tests.golden.reference import CASES, weights
 from tests.golden.test_golden import deviation, tolerance
-from vitral.models.naming import variant_name
+from vitral.models.families import variant_name
 from vitral.weights.load import read_weights
 
 DOCS = Path(__file__).parents[2] / "docs" / "golden.md"

@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.cases import every_case
-from vitral.images.detail import detail_side
+from vitral.images.decode import detail_side
 
 SIDES = (32, 48, 64, 80, 96, 112, 128, 160)
 PHOTOS = load_sample_images().images  # 427 x 640 pixels

@@ -24,13 +24,11 @@ from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.attention import Mask
 from vitral.models.blocks import Block
 from vitral.models.catalog import VARIANTS
-from vitral.models.cost import count_macs
-from vitral.models.families import FAMILIES, Family, build
+from vitral.models.families import FAMILIES, Family, build, count_macs
+from vitral.models.layers import BatchPart, FeatureMaps, TokenGrid
 from vitral.models.model import Images, Model, ModelConfig, PatchGrid, Positions, TokenModel, Use
 from vitral.models.position import sincos_table
 from vitral.models.record import record
-from vitral.models.stochastic_depth import BatchPart
-from vitral.models.tokens import FeatureMaps, TokenGrid
 from vitral.objectives.masked_autoencoder import MaskedAutoencoder
 from vitral.objectives.masked_patches import MaskedPatchPrediction
 from vitral.objectives.procedural import ProceduralWarmup

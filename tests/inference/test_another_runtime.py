@@ -9,11 +9,10 @@ from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.errors import ModelError
-from vitral.evaluation.baselines import score_baselines
+from vitral.evaluation.baselines import extract_features, score_baselines
 from vitral.evaluation.evaluate import evaluate, predict_probabilities
-from vitral.evaluation.features import extract_features
 from vitral.evaluation.probes import fit_probe
 from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.subset import Subset
 from vitral.errors import DataError, ModelError
 from vitral.events import Event, Progress, ignore
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.batching import collect, in_batches
+from vitral.inference.predictor import collect, in_batches
 
 SMALL = Preprocessing(image_size=(8, 8))
 

@@ -18,8 +18,8 @@ from vitral.inference.choice import fastest, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import EXTRAS, Computation, Engine, EngineChoice, Precision, PrecisionChoice
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.layout import cache
 from vitral.models.model import Model
+from vitral.paths import cache
 
 EXACT, FAST = Computation("torch", "fp32"), Computation("packed", "bf16")
 

@@ -19,12 +19,11 @@ from vitral.errors import ModelError
 from vitral.events import ignore
 from vitral.inference import engines, runtimes
 from vitral.inference.choice import predictor_of
-from vitral.inference.copies import copy_in
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import Engine
 from vitral.inference.packed import PackedLinear, pack
-from vitral.inference.torch_predictor import TorchPredictor
-from vitral.models.kernels import HAS_FUSED_BF16
+from vitral.inference.torch_predictor import TorchPredictor, copy_in
+from vitral.models.layers import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 NEEDS = {

@@ -9,15 +9,20 @@ import pytest
 from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.catalog import list_models, variant
-from vitral.models.codec import changed, config_from_json, config_to_json
-from vitral.models.cost import count_macs, count_parameters
-from vitral.models.costs import COSTS
-from vitral.models.create import configure
-from vitral.models.families import build
+from vitral.models.families import (
+    COSTS,
+    build,
+    changed,
+    config_from_json,
+    config_to_json,
+    configure,
+    count_macs,
+    count_parameters,
+    describe,
+    variant_name,
+)
 from vitral.models.foundations import WIDTHS
-from vitral.models.naming import describe, variant_name
-from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe
-from vitral.training.settings.recipe_network import network_config
+from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe, network_config
 from vitral.weights.published import PUBLISHED, published_formats
 
 # vit_jax/models_test.py at 224 pixels and 1,000 classes; g and G derived from the same formula.

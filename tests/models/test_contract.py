@@ -12,21 +12,18 @@ from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.bit import BiTConfig
 from vitral.models.coatnet import CoAtNetConfig
-from vitral.models.codec import config_from_json, config_to_json
-from vitral.models.cost import count_macs
+from vitral.models.convolution import WhitenedStemConfig
 from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
-from vitral.models.families import build, family
+from vitral.models.families import build, config_from_json, config_to_json, count_macs, family
+from vitral.models.layers import TokenGrid
 from vitral.models.model import Model, ModelConfig, TokenModel, Use
 from vitral.models.pixels import PixelsConfig
 from vitral.models.record import record
-from vitral.models.resnet import ResNetConfig
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import ResNetConfig, StemConfig
 from vitral.models.t2t import T2TConfig
-from vitral.models.tokens import TokenGrid
 from vitral.models.vit_config import ViTConfig
-from vitral.models.whitened_stem import WhitenedStemConfig
 
 VIT = ViTConfig(image_size=(32, 32), patch_size=(8, 8), dim=32, depth=2, mlp_dim=48, num_heads=2, num_classes=3)
 STEM = StemConfig(stages=(1, 1))

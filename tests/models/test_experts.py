@@ -11,14 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.errors import ModelError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import variant
-from vitral.models.codec import config_from_json, config_to_json
-from vitral.models.cost import count_parameters
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
-from vitral.models.families import build
+from vitral.models.families import build, config_from_json, config_to_json, count_parameters
 from vitral.models.model import Model
 from vitral.training.settings.recipe import build_recipe
 from vitral.training.starting.prepare import adapt_network

@@ -13,10 +13,9 @@ from torch.nn import functional
 from tests.models.test_contract import CONFIGS, VIT, images, make
 from vitral.errors import ModelError
 from vitral.models.blocks import SwiGlu
-from vitral.models.position import resize_position_embedding
+from vitral.models.layers import TokenGrid
+from vitral.models.position import RotaryKind, RotaryPosition, resize_position_embedding, rotate
 from vitral.models.record import record
-from vitral.models.rotary import RotaryKind, RotaryPosition, rotate
-from vitral.models.tokens import TokenGrid
 from vitral.models.vit import ViT
 
 

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from tests.cases import every_case
 from vitral.models.catalog import variant
-from vitral.models.codec import config_from_json, config_to_json
-from vitral.models.families import build
-from vitral.models.initialization import TRUNCATED_STD
+from vitral.models.convolution import whitening_filters
+from vitral.models.families import build, config_from_json, config_to_json
+from vitral.models.layers import TRUNCATED_STD
 from vitral.models.model import Model
 from vitral.models.vit_config import ViTConfig
-from vitral.models.whitened_stem import whitening_filters
 
 Law = tuple[str, float]  # the kind of a distribution, and its standard deviation or limit or value
 Source = Callable[[str, Tensor, Model], Law]

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitral.models import kernels
+from vitral.models import layers
 from vitral.models.attention import Attention, Mask, attend, attention_scores
-from vitral.models.create import create_model
-from vitral.models.kernels import (
+from vitral.models.families import create_model
+from vitral.models.layers import (
     HAS_FUSED_BF16,
     HAS_FUSED_LINEAR,
     Linear,
@@ -161,7 +161,7 @@ def test_bf16_training_kernels_give_the_gradients_of_plain_ones(monkeypatch: pyt
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
     exact, ours = gradients(None), gradients(torch.bfloat16)
-    monkeypatch.setattr(kernels, "trains_in_bf16_on_cpu", lambda values: False)
+    monkeypatch.setattr(layers, "trains_in_bf16_on_cpu", lambda values: False)
     plain = gradients(torch.bfloat16)
     assert not torch.equal(ours, plain)
     errors = [float((found - exact).norm() / exact.norm()) for found in (ours, plain)]

@@ -5,10 +5,7 @@ import pytest
 from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.catalog import list_models, variant
-from vitral.models.cost import count_macs, count_parameters
-from vitral.models.create import configure, encoder_changes
-from vitral.models.families import build
-from vitral.models.naming import describe
+from vitral.models.families import build, configure, count_macs, count_parameters, describe, encoder_changes
 from vitral.models.vit_config import ViTConfig
 
 # Said, and what it makes of vit-s16: blocks, width, MLP width and heads.

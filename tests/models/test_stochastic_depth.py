@@ -3,7 +3,7 @@
 import torch
 
 from vitral.models.families import build
-from vitral.models.stochastic_depth import BatchPart
+from vitral.models.layers import BatchPart
 from vitral.models.vit_config import ViTConfig
 
 

@@ -11,7 +11,7 @@ from tests.cases import every_case
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError
 from vitral.models.families import build
-from vitral.models.tokens import FeatureMaps, TokenGrid
+from vitral.models.layers import FeatureMaps, TokenGrid
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 

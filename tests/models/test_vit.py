@@ -12,12 +12,10 @@ from vitral.errors import ModelError
 from vitral.models.attention import Attention
 from vitral.models.blocks import Block
 from vitral.models.catalog import variant
-from vitral.models.create import create_model
-from vitral.models.families import build
-from vitral.models.naming import variant_name
+from vitral.models.families import build, create_model, variant_name
+from vitral.models.layers import StochasticDepth
 from vitral.models.position import resize_position_embedding, sincos_table
 from vitral.models.record import record
-from vitral.models.stochastic_depth import StochasticDepth
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 

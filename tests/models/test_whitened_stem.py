@@ -9,10 +9,10 @@ from torch import nn
 
 from tests.cases import every_case
 from vitral.models.catalog import variant
+from vitral.models.convolution import Stage, WhitenedStem, WhitenedStemConfig, whitening_filters
 from vitral.models.families import build
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import StemConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.models.whitened_stem import Stage, WhitenedStem, WhitenedStemConfig, whitening_filters
 from vitral.training.optimization.muon import hidden_matrices
 
 

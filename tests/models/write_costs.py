@@ -4,8 +4,7 @@ from pathlib import Path
 
 import vitral.models
 from vitral.models.catalog import VARIANTS
-from vitral.models.cost import count_macs, count_parameters
-from vitral.models.families import build
+from vitral.models.families import build, count_macs, count_parameters
 
 
 def main() -> None:

@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.cases import every_case
-from vitral.objectives.balance import balance_loss
-from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
+from vitral.objectives.classification import balance_loss, sigmoid_cross_entropy, softmax_cross_entropy
 
 Array = NDArray[np.float64]
 CLASSES = 7

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitral.objectives.distillation import agreement, hard_loss, soft_loss
+from vitral.objectives.classification import agreement, hard_loss, soft_loss
 
 
 def logits(seed: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from tests.cases import every_case
 from vitral.models.catalog import VARIANTS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, replace
-from vitral.models.stochastic_depth import BatchPart
+from vitral.models.layers import BatchPart
 from vitral.objectives.feature_distillation import FeatureStudent, patches_loss, pooled_loss
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ from tests.forks import job
 from tests.objectives import shared_views
 from tests.objectives.shared_views import CONFIG, make, views
 from vitral.models.families import build
-from vitral.models.stochastic_depth import BatchPart
+from vitral.models.layers import BatchPart
 from vitral.objectives.latent_views import (
     BatchNormOfAll,
     LatentViews,

@@ -6,8 +6,7 @@ from torch import nn
 
 from tests.training.conftest import CONFIG
 from vitral.errors import ModelError
-from vitral.models.create import create_model
-from vitral.models.families import build
+from vitral.models.families import build, create_model
 from vitral.models.vit_config import ViTConfig
 from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.objectives.masked_patches import MaskedPatchPrediction, choose_patches, mean_colours

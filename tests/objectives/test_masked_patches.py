@@ -9,7 +9,7 @@ import torch
 from vitral.errors import ModelError
 from vitral.models.catalog import variant
 from vitral.models.families import build
-from vitral.models.stochastic_depth import BatchPart
+from vitral.models.layers import BatchPart
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 from vitral.objectives.masked_patches import (

@@ -11,8 +11,7 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build, replace
-from vitral.models.stochastic_depth import BatchPart
-from vitral.models.tokens import TokenGrid
+from vitral.models.layers import BatchPart, TokenGrid
 from vitral.models.vit import ViT
 from vitral.objectives.masked_patches import masked_patch_loss
 from vitral.objectives.procedural import ProceduralWarmup, draw_words

@@ -14,7 +14,7 @@ from PIL import Image
 from vitral.images.augment import Augmentation, resized_box
 from vitral.images.pillow_operations import OPERATIONS, Canvas
 from vitral.images.policies import TIMM, apply_policy
-from vitral.training.methods.mixing import erase
+from vitral.training.methods.views import erase
 
 pytest.importorskip("timm")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore::DeprecationWarning")]

@@ -8,10 +8,10 @@ from torch import Tensor
 from tests.conftest import TINY
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.subset import Subset
+from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.evaluate import predict_probabilities
-from vitral.evaluation.features import extract_features
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.families import build
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from vitral import distributed, torchrun
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.errors import VitralError
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
@@ -22,7 +22,7 @@ from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import train
-from vitral.training.methods.batches import training_batches
+from vitral.training.methods.method import training_batches
 from vitral.training.settings.recipe import build_recipe
 
 BASE: dict[str, Any] = {

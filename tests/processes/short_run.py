@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.loader import TrainingBatches
 from vitral.errors import VitralError
 from vitral.images.preprocessing import PHOTOS

@@ -7,7 +7,7 @@ import torch
 from tests.forks import job
 from tests.processes import evaluation_run
 from tests.processes.evaluation_run import SIZES, rows
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 
 
 def test_two_processes_end_with_the_rows_of_one(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from tests.forks import Fork
 from tests.processes import slow_save
 from tests.processes.test_kill import digest, finish, start
 from vitral.cli.main import main
-from vitral.data import sampling
-from vitral.data.digits import open_digits
+from vitral.data import batch as sampling
+from vitral.data.batch import batch_indices
+from vitral.data.generated import open_digits
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.open import open_data
-from vitral.data.sampling import batch_indices
 from vitral.errors import ImageError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
@@ -88,7 +88,7 @@ def check_signals(tmp_path: Path, count: int) -> dict[str, int]:
 
 UNHURRIED = """
 import time
-from vitral.training.stopping import stop_on_signals
+from vitral.training.step import stop_on_signals
 with stop_on_signals():
     print("ready", flush=True)
     time.sleep(60)

@@ -13,10 +13,9 @@ from tests.cases import every_case
 from vitral.cli.main import app
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
-from vitral.training.choose.length import fit_length
+from vitral.training.choose.layout import fit_length
 from vitral.training.optimization.optimizers import build_optimizer
-from vitral.training.settings.recipe import list_recipes, load_recipe
-from vitral.training.settings.recipe_network import network_config
+from vitral.training.settings.recipe import list_recipes, load_recipe, network_config
 
 HEADER = ("Command", "Expected", "Run time", "Source")
 # Images to train on (paper section 4.1; ImageNet's 1 % held out while settings are chosen), and updates of a whole run.

@@ -20,7 +20,7 @@ from PIL import Image
 
 import vitral
 from vitral.events import ignore
-from vitral.training.records.environment import environment
+from vitral.training.records.run_folder import environment
 
 pytestmark = pytest.mark.long
 

@@ -20,8 +20,8 @@ from vitral.cli.main import main
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS
+from vitral.models.convolution import WhitenedStemConfig
 from vitral.models.families import build
-from vitral.models.whitened_stem import WhitenedStemConfig
 from vitral.training import facts
 from vitral.training.settings.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe

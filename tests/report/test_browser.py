@@ -18,9 +18,8 @@ from vitral.explanation.nearest import Neighbour
 from vitral.explanation.network import AttentionDistance, NetworkAnalysis
 from vitral.images.drawing import contact_sheet
 from vitral.report.experiment_page import write_experiment
-from vitral.report.gallery import write_gallery
-from vitral.report.network_page import write_network
 from vitral.report.page import render_report
+from vitral.report.pages import write_gallery, write_network
 from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.tasks.metrics import evaluate_probabilities
 

@@ -11,10 +11,9 @@ from markupsafe import Markup
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tests.cases import every_case
-from vitral.report.chart import Axis, Chart, Point, Series
+from vitral.report.chart import Axis, Chart, Point, PointLabel, Series, write_labels
 from vitral.report.chart_plot import chart_plot
 from vitral.report.plots import light_colours, new_axes, standalone
-from vitral.report.point_labels import PointLabel, write_labels
 
 SHARE = Axis("accuracy", percent=True)
 SIZES = Axis("images", log=True)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from tests.conftest import TINY
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.families import build
 from vitral.models.model import Model

@@ -20,9 +20,9 @@ from vitral.errors import DataError, StorageError, StudyError, WeightsError
 from vitral.evaluation.start_probes import Images, ProbeCost, measure_cost
 from vitral.events import Event, Message, ignore
 from vitral.report.start_table import PIXELS, StartTable
-from vitral.studies.start_names import automatic_names, read_names
+from vitral.studies.compare_starts import automatic_names, read_names
 from vitral.training.starting.published_start import is_free
-from vitral.weights.named.row import rows
+from vitral.weights.named.table import rows
 
 SMALLEST = "vit-mu4"
 

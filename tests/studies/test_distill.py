@@ -14,7 +14,7 @@ from tests.cli.conftest import write_images
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import read, save
 from vitral.classifier.load import load
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.cli.main import main
 from vitral.errors import DataError, ModelError, TrainingError
 from vitral.events import Event, Message, ignore

@@ -11,7 +11,7 @@ import pytest
 from vitral.errors import StudyError
 from vitral.evaluation.published import paper_dataset, paper_results
 from vitral.models.catalog import variant
-from vitral.models.codec import config_to_json
+from vitral.models.families import config_to_json
 from vitral.studies.paper_table import table
 from vitral.training.settings.recipe import load_recipe
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.events import ignore
 from vitral.report.page import render_report
 from vitral.studies.finetune import finetune

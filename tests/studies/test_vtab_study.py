@@ -20,8 +20,7 @@ from vitral.data.vtab.tasks import TASKS
 from vitral.errors import DataError, StorageError, StudyError
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Event, Message
-from vitral.models.create import configure
-from vitral.models.families import build
+from vitral.models.families import build, configure
 from vitral.report.vtab import PUBLISHED, TaskScore, VtabTable, unscored
 from vitral.studies.vtab_study import SharedNetwork, paper_work
 from vitral.training.request import Request

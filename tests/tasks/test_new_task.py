@@ -15,7 +15,7 @@ GRADES = ("dark", "dim", "grey", "light", "white")
 WHOLE = f"""
 import json, torch, vitral
 from vitral.cli.main import main
-from vitral.cli.reporting import write_run_report
+from vitral.cli.training import write_run_report
 from vitral.data.open import open_data
 from vitral.tasks.registry import task_named
 vitral.load_plugin({str(TASK)!r})

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from vitral.tasks.presentable import Presentable, range_text, table_of
-from vitral.tasks.shown import Table
+from vitral.tasks.shown import Presentable, Table, range_text, table_of
 
 
 @dataclass(frozen=True, repr=False)

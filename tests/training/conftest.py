@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
@@ -15,7 +15,7 @@ from vitral.models.model import Model, ModelConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.training.clock import Clock, Pacer
 from vitral.training.loop import TrainingResult, train
-from vitral.training.methods.batches import training_batches
+from vitral.training.methods.method import training_batches
 from vitral.training.settings.recipe import Recipe, build_recipe
 
 CONFIG = ViTConfig(

@@ -28,7 +28,7 @@ from vitral.training.clock import (
     schedule,
     share_gone,
 )
-from vitral.training.scoring.within_time import too_short
+from vitral.training.scoring.validation import too_short
 
 
 @dataclass

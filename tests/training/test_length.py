@@ -12,16 +12,14 @@ from torch.optim import SGD, Optimizer
 
 from tests.training.choose.situations import FACTS
 from vitral.classifier.classifier import Classifier
-from vitral.data.digits import open_digits
-from vitral.data.generated import open_generated
+from vitral.data.generated import open_digits, open_generated
 from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.create import create_model
+from vitral.models.families import create_model
 from vitral.models.model import Model
 from vitral.tasks.task import Task
 from vitral.training import facts
-from vitral.training.choose.layout import fit_machine, fit_memory
-from vitral.training.choose.length import fit_length
+from vitral.training.choose.layout import fit_length, fit_machine, fit_memory
 from vitral.training.facts import Facts, MachineFacts, Measured, look_at_machine, measure, usable_bytes
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.supervised import SupervisedSettings

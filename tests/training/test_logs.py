@@ -121,7 +121,7 @@ def test_a_checkpoint_that_may_not_be_read_is_not_gone_back_from(run: Run, monke
 
 LOSES_A_WORKER = """
 import multiprocessing, os, signal, sys
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.errors import DataError
 

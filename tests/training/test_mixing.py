@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitral.training.methods.mixing import Mixer, erase, mixes
+from vitral.training.methods.views import Mixer, erase, mixes
 from vitral.training.settings.sections import MixingSettings
 
 

@@ -22,14 +22,14 @@ from vitral.training.candidates.result import RunResult
 from vitral.training.choose import start
 from vitral.training.choose.draft import draft_of
 from vitral.training.plan import ChosenStart, Origin, Plan, write_plan
-from vitral.training.records.run_file import begin, note_start
+from vitral.training.records.run_folder import begin, note_start
 from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.starting import opening, published_start
 from vitral.weights import download
-from vitral.weights.named import find
+from vitral.weights.named import table as find
 from vitral.weights.named.fetch import kept
-from vitral.weights.named.row import PublishedWeights as Row
+from vitral.weights.named.table import PublishedWeights as Row
 
 SIZE = 32  # pixels
 PLAIN = ("workers=0", "precision=fp32")

@@ -11,7 +11,7 @@ from vitral.errors import PluginError, TrainingError
 from vitral.images.augment import Augmentation
 from vitral.training.plan import LAST, LORA, TRAINED, Attempt, Plan, attempt_folder, write_plan
 from vitral.training.records.checkpoints import State, save_checkpoint
-from vitral.training.records.run_file import begin, read_run, stored_request
+from vitral.training.records.run_folder import begin, read_run, stored_request
 from vitral.training.request import Request
 from vitral.training.resume import continued, note_request, with_settings
 from vitral.training.settings.recipe import Recipe, load_recipe

@@ -15,13 +15,10 @@ from vitral.cli.main import main
 from vitral.errors import DataError, ModelError, RecipeError
 from vitral.events import ignore
 from vitral.models.catalog import variant
-from vitral.models.cost import count_parameters
-from vitral.models.create import create_model
-from vitral.models.families import build
+from vitral.models.families import build, count_parameters, create_model
 from vitral.training.choose.draft import draft_of
 from vitral.training.request import Request
-from vitral.training.settings.recipe import build_recipe, load_recipe
-from vitral.training.settings.recipe_network import network_config
+from vitral.training.settings.recipe import build_recipe, load_recipe, network_config
 
 FEW = ("steps=2", "batch_size=4", "workers=0", "precision=fp32")
 SMALL = ("depth=2", "width=96", "mlp_width=192", "heads=3")

@@ -18,7 +18,7 @@ from vitral.data.batch import Batch
 from vitral.models.catalog import variant
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
-from vitral.models.stochastic_depth import BatchPart
+from vitral.models.layers import BatchPart
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised

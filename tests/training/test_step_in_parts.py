@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.training.test_step import PLAIN, batches, cross_entropy, network, normalize, recipe_of, stepper
 from vitral.data.batch import Batch
-from vitral.models.stochastic_depth import BatchPart
+from vitral.models.layers import BatchPart
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.methods.supervised import Supervised
 from vitral.training.methods.views import Part, Seen

@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.training.conftest import CONFIG, Run
 from vitral.classifier.classifier import Classifier
 from vitral.data.batch import Batch
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.errors import RecipeError, Stopped, TrainingError, TrainingInterrupted
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, ignore
@@ -24,16 +24,14 @@ from vitral.models.model import Model
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training import loop
 from vitral.training.loop import train
-from vitral.training.methods.batches import training_batches
 from vitral.training.methods.masked_patches import MaskedPatches, MaskedPatchesSettings
-from vitral.training.methods.method import build_method, method_of
+from vitral.training.methods.method import build_method, method_of, training_batches
 from vitral.training.methods.parallel import Engine
 from vitral.training.methods.supervised import Supervised
 from vitral.training.optimization.sharpness import Statistics
 from vitral.training.records.checkpoints import load_newest, unpack
 from vitral.training.settings.recipe import Recipe, build_recipe, load_recipe
-from vitral.training.step import Step, StepResult
-from vitral.training.stopping import StopRequest
+from vitral.training.step import Step, StepResult, StopRequest
 
 
 def make_step(recipe: Recipe) -> Step:

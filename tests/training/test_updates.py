@@ -8,12 +8,12 @@ import torch
 
 from tests.training.conftest import CONFIG, Run
 from vitral.data.batch import Batch
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.methods.batches import training_batches
+from vitral.training.methods.method import training_batches
 from vitral.training.methods.supervised import Supervised
 from vitral.training.step import Step, StepResult
 

@@ -21,7 +21,7 @@ from vitral.errors import StorageError, VitralError, WeightsError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.weights import download
 from vitral.weights.named.fetch import fetch, kept
-from vitral.weights.named.row import PublishedWeights
+from vitral.weights.named.table import PublishedWeights
 
 PLAIN = PublishedWeights("vit-mu16@plain", "x", "Apache-2.0", "original", "ViT.npz", 1, "x", address="https://later/")
 ON_HUB = PublishedWeights("vit-mu16@hub", "x", "Apache-2.0", "timm", "model.safetensors", 1, "x", repository="lab/vit")
@@ -340,7 +340,7 @@ def test_a_licence_is_named_before_anything_is_fetched(server: HubServer, row: P
 CHILD = """
 import sys
 from vitral.weights.named.fetch import fetch
-from vitral.weights.named.row import PublishedWeights
+from vitral.weights.named.table import PublishedWeights
 given = {"address": sys.argv[3], "repository": sys.argv[4]}
 row = PublishedWeights("vit-mu16@x", "x", "Apache-2.0", sys.argv[1], sys.argv[2], 1, "x", **given)
 print(fetch(row, lambda event: print(getattr(event, "text", event), flush=True)), flush=True)

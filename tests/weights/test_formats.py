@@ -15,11 +15,10 @@ from tests.models.test_contract import CONFIGS, VIT, images, make
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 from vitral.models.catalog import variant
-from vitral.models.codec import config_to_json
 from vitral.models.experts import ExpertsConfig
-from vitral.models.families import build
+from vitral.models.families import build, config_to_json
 from vitral.models.model import Model
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import StemConfig
 from vitral.weights.proof import formats_of
 from vitral.weights.recognize import DIALECTS
 from vitral.weights.save import write_weights

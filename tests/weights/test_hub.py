@@ -9,9 +9,9 @@ import pytest
 import vitral
 from tests.weights.client import type_command
 from tests.weights.hub_server import HubServer, hub
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.folder import read, save
-from vitral.models.create import create_model
+from vitral.classifier.metadata import Calibration
+from vitral.models.families import create_model
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_classifier_is_pushed_as_it_is(classifier: Path, monkeypatch: pytest.M
         sent[name] = {path.name: path.read_bytes() for path in folder.iterdir()}
         return name
 
-    monkeypatch.setattr("vitral.classifier.push.upload", send)
+    monkeypatch.setattr("vitral.classifier.convert.upload", send)
     assert vitral.push(vitral.load(classifier), "me/itself") == "me/itself"
     assert vitral.push(classifier, "me/named") == "me/named"
     assert sent["me/itself"]["weights.safetensors"] == sent["me/named"]["weights.safetensors"]

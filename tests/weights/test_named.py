@@ -23,11 +23,8 @@ from vitral.errors import WeightsError
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models, variant
-from vitral.models.cost import count_parameters
-from vitral.models.create import configure
-from vitral.models.families import build
-from vitral.weights.named.find import find, offer
-from vitral.weights.named.row import LICENCES, MEGABYTE, TABLES, PublishedWeights, read_table, rows
+from vitral.models.families import build, configure, count_parameters
+from vitral.weights.named.table import LICENCES, MEGABYTE, TABLES, PublishedWeights, find, offer, read_table, rows
 from vitral.weights.save import write_weights
 
 # A row of the table without a published hash, so that a mirror may have small weights of our own in its place.

@@ -19,7 +19,7 @@ from vitral.models.catalog import VARIANTS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, family
 from vitral.models.model import Model, ModelConfig
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import StemConfig
 from vitral.weights import proof, recognize
 from vitral.weights.dialect import Dialect, Reading, Stored, Usage, our_names, reading
 from vitral.weights.layouts import Rule, renamed

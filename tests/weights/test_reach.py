@@ -7,9 +7,8 @@ import pytest
 from huggingface_hub import constants
 
 from tests.weights.hub_server import HubServer, hub
-from vitral.weights.named import reach
-from vitral.weights.named.reach import answering, host, may_fetch, without_network
-from vitral.weights.named.row import PublishedWeights
+from vitral.weights.named import table
+from vitral.weights.named.table import PublishedWeights, answering, host, may_fetch, without_network
 
 
 def row(address: str) -> PublishedWeights:
@@ -38,14 +37,14 @@ def test_the_hub_is_asked_at_its_mirror(server: HubServer, monkeypatch: pytest.M
 
 
 def test_a_name_that_is_looked_up_forever_is_not_waited_for(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    release, slow = threading.Event(), reach._ask
+    release, slow = threading.Event(), table._ask
 
     def hang(name: str, address: str, answered: set[str]) -> None:
         release.wait()
         slow(name, address, answered)
 
-    monkeypatch.setattr(reach, "_ask", hang)
-    monkeypatch.setattr(reach, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(table, "_ask", hang)
+    monkeypatch.setattr(table, "ANSWER_SECONDS", 0.05)
     try:
         assert answering([row(f"{server.address}/")]) == frozenset()
     finally:

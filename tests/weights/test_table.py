@@ -9,7 +9,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
 from tests.weights.write_table import DOCS, page
-from vitral.weights.named.row import MEGABYTE, PublishedWeights, rows
+from vitral.weights.named.table import MEGABYTE, PublishedWeights, rows
 
 NEAR = 0.12  # of the size, by which a computed one may differ: headers, counters, a head more or less
 AT_ONCE = 8  # requests

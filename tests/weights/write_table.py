@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitral.weights.named.row import LICENCES, METRICS, PublishedWeights, rows
+from vitral.weights.named.table import LICENCES, METRICS, PublishedWeights, rows
 
 DOCS = Path(__file__).parents[2] / "docs" / "weights.md"
 HEADER = """# Published weights by name

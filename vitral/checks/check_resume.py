@@ -19,9 +19,9 @@ from pathlib import Path
 from vitral.errors import TrainingError, VitralError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
-from vitral.layout import CHECKPOINTS
+from vitral.paths import CHECKPOINTS
 from vitral.seeds import generator
-from vitral.tasks.presentable import Presentable
+from vitral.tasks.shown import Presentable
 from vitral.training.records.checkpoints import PATTERN
 from vitral.training.records.run_folder import holds_run
 

@@ -1,6 +1,9 @@
-"""`Classifier`: a predictor with its preprocessing, its class names and its provenance."""
+"""`Classifier`: a predictor with its preprocessing, its class names and its provenance and `Tuning`."""
 
+import hashlib
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +12,77 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.classifier import summary
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.inputs import ImageInput, list_images, prepare
+from vitral.classifier.metadata import Calibration, Provenance
 from vitral.classifier.prediction import Prediction
-from vitral.classifier.provenance import Provenance
-from vitral.classifier.tuning import Tuning
-from vitral.errors import ModelError
-from vitral.events import Listener, Progress
+from vitral.described import Kept
+from vitral.errors import ModelError, VitralError
+from vitral.events import Listener, Progress, show
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.batching import Image, in_batches
+from vitral.inference.engines import Computation, Engine, Precision
 from vitral.inference.native import NativeAspect
-from vitral.inference.predictor import Predictor
+from vitral.inference.predictor import Image, Predictor, in_batches
 from vitral.inference.quantization import Quantization
 from vitral.inference.ranking import check_finite, rank
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Features, Images, Logits, Model
-from vitral.progress import show
 from vitral.tasks.registry import task_of
 from vitral.tasks.task import Probabilities, Task
 from vitral.tasks.unlabelled import check_knows_classes
+
+
+@dataclass(frozen=True)
+class Tuning(Kept):
+    """The most accurate of the settings that answer within a time; kept in the classifier's folder.
+
+    Attributes:
+        image_size: Height and width of the network's images, pixels.
+        engine: The engine that computes the network.
+        precision: The engine's precision.
+        merge: The number of tokens that each block but the last merges (ToMe); 0 for none.
+        milliseconds: The median time that one prepared image takes.
+        limit: The time that the user allowed, milliseconds.
+        machine: The processor on which the time was measured.
+        threads: The number of threads that computed.
+        data: The dataset whose validation images it was chosen on.
+        images: The number of these images.
+        exact: The headline figure of the network itself on these images, at its own size in fp32, 0 to 1.
+        score: The headline figure of this setting on the same images, 0 to 1.
+    """
+
+    called = "Its setting"
+
+    image_size: tuple[int, int]
+    engine: Engine
+    precision: Precision
+    merge: int
+    milliseconds: float
+    limit: float
+    machine: str
+    threads: int
+    data: str
+    images: int
+    exact: float
+    score: float
+
+    def __post_init__(self) -> None:
+        if self.merge < 0 or not all(math.isfinite(time) and time > 0 for time in (self.milliseconds, self.limit)):
+            raise VitralError("A setting has times above 0, and merges 0 tokens or more.")
+
+    @property
+    def way(self) -> Computation:
+        """What computes, in which precision, and with how many tokens merged."""
+        return Computation(self.engine, self.precision, self.merge)
+
+    def sentence(self) -> str:
+        """Return what it says, in one sentence."""
+        return (
+            f"Tuned to {self.limit:.4g} ms an image: {self.way}, at {self.image_size[0]}x{self.image_size[1]} pixels, "
+            f"{self.milliseconds:.3g} ms on {self.machine} with {self.threads} "
+            f"{'thread' if self.threads == 1 else 'threads'}; {self.score:.2%} of {self.images:,} validation images of "
+            f"{self.data}, against {self.exact:.2%} of the network itself."
+        )
 
 
 class Classifier(nn.Module):
@@ -221,3 +275,15 @@ class Classifier(nn.Module):
         """Return what one image's probabilities say, with the names of its `top` most probable classes."""
         threshold = None if self.calibration is None else self.calibration.threshold
         return Prediction.ranked(name, self.name_top(probabilities, top), threshold)
+
+
+def fingerprint(classifier: Classifier) -> str:
+    """Return a hash of everything that a classifier's answers follow from."""
+    digest = hashlib.sha256(repr((classifier.class_names, classifier.preprocessing, classifier.calibration)).encode())
+    digest.update(
+        f"{classifier.task.name} {classifier.predictor.describe()}{classifier.predictor.fingerprint}".encode()
+    )
+    for name, value in classifier.state_dict().items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()

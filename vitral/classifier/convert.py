@@ -1,6 +1,7 @@
-"""From any classifier to another library's files, or to a classifier folder."""
+"""From any classifier to another library's files, to a classifier folder, or to the Hugging Face Hub."""
 
 import copy
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,13 @@ from typing import Any
 from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load, resized
+from vitral.described import override
 from vitral.errors import WeightsError, did_you_mean
-from vitral.events import Listener
-from vitral.layout import CLASSIFIER_FILES
+from vitral.events import Listener, Message, show
 from vitral.outputs import check_file, check_folder
-from vitral.overrides import override
-from vitral.progress import show
-from vitral.weights.beside import MARK, description_path
+from vitral.paths import CLASSIFIER_FILES
+from vitral.weights.hub import upload
+from vitral.weights.recognize import MARK, description_path
 from vitral.weights.save import TRANSFORMERS_FILES, WrittenWeights, write_weights
 
 VITRAL = "vitral"
@@ -23,6 +24,7 @@ TRANSFORMERS = "transformers"
 # The formats that are folders, and what is in them.
 FOLDERS = {VITRAL: CLASSIFIER_FILES, TRANSFORMERS: TRANSFORMERS_FILES}
 FORMATS = (VITRAL, "original", "big_vision", "timm", TRANSFORMERS)
+HUB_FORMATS = (VITRAL, "transformers")
 
 
 def convert(
@@ -128,3 +130,33 @@ def settings(overrides: Sequence[str]) -> dict[str, Any]:
     for change in overrides:
         override(changes, change, error=WeightsError, example="num_heads=8")
     return changes
+
+
+def push(
+    source: Classifier | str | Path,
+    name: str,
+    *,
+    format: str = VITRAL,
+    private: bool = False,
+    listener: Listener = show,
+) -> str:
+    """Put a classifier on the Hub and return its address; `load("hf:owner/name")` fetches it again.
+
+    Args:
+        source: The classifier, or whatever `load` takes.
+        name: "owner/name" or "hf:owner/name"; made if it is not there.
+        format: "vitral", the classifier folder with its card, or "transformers", which its own library opens.
+        private: whether a new repository is for its owner's eyes alone.
+        listener: receives what is fetched, if the source is, and what the format does not keep, as warnings; they are written
+            to the screen if left out.
+
+    Raises:
+        WeightsError: the source cannot be read, the format cannot hold it, or the Hub refuses.
+    """
+    if format not in HUB_FORMATS:
+        raise WeightsError(f"The Hub takes the formats {' and '.join(HUB_FORMATS)}, not '{format}'.")
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary) / name.rpartition("/")[2]
+        for note in convert(source, place, format=format, listener=listener).notes:
+            listener(Message(note, warning=True))
+        return upload(place, name, private=private)

@@ -9,23 +9,28 @@ from typing import Any
 from jaxtyping import Float32
 from torch import Tensor
 
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.fingerprint import fingerprint
-from vitral.classifier.metadata import CALIBRATION, CLASSES, PREPROCESSING, PROVENANCE, naming_damage, read_metadata
-from vitral.classifier.provenance import Provenance
-from vitral.classifier.required_plugins import required_plugins
+from vitral.classifier.classifier import Classifier, fingerprint
+from vitral.classifier.metadata import (
+    CALIBRATION,
+    CLASSES,
+    PREPROCESSING,
+    PROVENANCE,
+    Provenance,
+    naming_damage,
+    read_metadata,
+    required_plugins,
+)
 from vitral.errors import WeightsError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.inference.engines import EngineChoice, PrecisionChoice
-from vitral.inference.exported.graph import FORMAT, PRECISION, Graph
+from vitral.inference.exported.format import FORMAT, PRECISION, Graph
 from vitral.inference.exported.open import open_graph
 from vitral.inference.exported.predictor import ExportedPredictor
-from vitral.models.cost import count_macs, count_parameters
-from vitral.models.families import family
+from vitral.models.families import count_macs, count_parameters, family
 from vitral.tasks.registry import described_task
-from vitral.weights.named.find import licence_of
+from vitral.weights.named.table import licence_of
 
 VERSION = "1"
 LONGEST = 1 << 20  # characters of the metadata, beyond which those of the training are left out

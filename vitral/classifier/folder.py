@@ -1,4 +1,4 @@
-"""The classifier folder: weights.safetensors, classifier.json, README.md; read without ever unpickling."""
+"""The classifier folder: weights.safetensors, classifier.json, README.md (the model card); read without ever unpickling."""
 
 import contextlib
 import dataclasses
@@ -7,25 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vitral.classifier.calibration import Calibration
-from vitral.classifier.card import model_card
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.metadata import read_class_names
-from vitral.classifier.provenance import read_provenance
-from vitral.classifier.required_plugins import check_plugins, required_plugins
-from vitral.classifier.tuning import Tuning
+from vitral.advice import in_markdown, printable
+from vitral.classifier.classifier import Classifier, Tuning
+from vitral.classifier.metadata import Calibration, check_plugins, read_class_names, read_provenance, required_plugins
 from vitral.errors import VitralError, WeightsError
-from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
+from vitral.files import new_folder, restore_swapped, sha256, sync_file, text_of, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.quantization import Quantization
-from vitral.layout import CARD, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS
-from vitral.models.codec import config_from_json, config_to_json
-from vitral.models.families import build, family
+from vitral.models.families import build, config_from_json, config_to_json, count_parameters, describe, family
 from vitral.models.model import Model
-from vitral.paths import is_regular
-from vitral.reading import text_of
+from vitral.paths import CARD, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS, is_regular
 from vitral.tasks.registry import described_task
 from vitral.weights.containers import assign, read_tensors, write_safetensors
+from vitral.weights.named.table import licence_of
 
 # Entries of a classifier that has such.
 CALIBRATION = "calibration"
@@ -34,6 +28,66 @@ SETTING = "setting"
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 OLDEST_VERSION = 1
+
+
+def model_card(classifier: Classifier, *, name: str) -> str:
+    """Return the card as Markdown, with the front matter that the Hugging Face Hub reads."""
+    model = classifier.model
+    architecture = describe(model.config)
+    height, width = model.image_size
+    found = (classifier.calibration, classifier.quantization, classifier.setting)
+    lines = [
+        *("---", "library_name: vitral", "pipeline_tag: image-classification", "tags: [vit, vitral]", "---", ""),
+        f"# {name}",
+        "",
+        f"An image classifier: {architecture}, {count_parameters(model):,} parameters, images of {height}x{width} "
+        f"pixels, {len(classifier.class_names)} {classifier.task.noun}. Started from {classifier.provenance.source}.",
+        "",
+        *(f"{licence}\n" for licence in (licence_of(classifier.provenance.source),) if licence),
+        *(f"> **{in_markdown(doubt)}**\n" for doubt in (classifier.doubt() or classifier.shortfall(),) if doubt),
+        *_scores(classifier),
+        *(f"{in_markdown(part.sentence())}\n" for part in found if part is not None),
+        "## Use",
+        "",
+        "```python",
+        "import vitral",
+        "",
+        'classifier = vitral.load("path/to/this/folder")',
+        'print(classifier.predict("photo.jpg")[0].label)',
+        "```",
+        "",
+        "## Classes, in order",
+        "",
+        *(f"{index}. {in_markdown(label)}" for index, label in enumerate(classifier.class_names)),
+        "",
+        "## Preprocessing",
+        "",
+        "```json",
+        json.dumps(classifier.preprocessing.to_json(), indent=2),
+        "```",
+        "",
+        *_training(classifier),
+    ]
+    return printable("\n".join(lines), lines=True)
+
+
+def _scores(classifier: Classifier) -> list[str]:
+    provenance = classifier.provenance
+    scores = provenance.scores
+    if not scores:
+        return []
+    rows = [f"| {name} | {value if isinstance(value, int) else f'{value:.4f}'} |" for name, value in scores.items()]
+    choice = provenance.training.get("choice")
+    tried = choice.get("sentence", "") if isinstance(choice, Mapping) else ""
+    sentence = [in_markdown(str(tried)), ""] if tried else []
+    return ["## Scores", "", *sentence, "| figure | value |", "|---|---|", *rows, ""]
+
+
+def _training(classifier: Classifier) -> list[str]:
+    training = classifier.provenance.training
+    if not training:
+        return []
+    return ["## Training", "", "```json", json.dumps(training, indent=2, ensure_ascii=False, default=str), "```", ""]
 
 
 def save(classifier: Classifier, folder: str | Path) -> Path:

@@ -8,27 +8,22 @@ from typing import Any
 
 from vitral.advice import function
 from vitral.classifier import exported, folder
-from vitral.classifier.calibration import Calibration
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.provenance import RANDOM, Provenance
-from vitral.classifier.tuning import Tuning
+from vitral.classifier.classifier import Classifier, Tuning
+from vitral.classifier.metadata import RANDOM, Calibration, Provenance
 from vitral.errors import ModelError, VitralError, WeightsError, did_you_mean
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, show
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.choice import can_compute, predictor_in, predictor_of
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.inference.exported.open import exported_in, format_of, is_exported
-from vitral.layout import DESCRIPTION, RUNS
 from vitral.machine import processor_name
 from vitral.models.catalog import instead_of, list_models
-from vitral.models.create import configure
-from vitral.models.families import build
-from vitral.paths import is_folder, look_at
-from vitral.progress import show
+from vitral.models.families import build, configure
+from vitral.paths import DESCRIPTION, RUNS, is_folder, look_at
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
 from vitral.weights.named.fetch import fetch, origin
-from vitral.weights.named.find import find, is_named, offer
+from vitral.weights.named.table import find, is_named, offer
 from vitral.weights.recognize import weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")

@@ -1,23 +1,188 @@
-"""The metadata of an exported file: what it says of its classifier. Read without torch."""
+"""What is written down of a classifier beside its weights.
+
+That is where it came from and what it scored, how it is calibrated, the plugins that it needs, and its metadata in an exported
+file, which is read without torch.
+"""
 
 import contextlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
 
-from vitral.classifier.calibration import Calibration
-from vitral.classifier.provenance import Provenance, read_provenance
-from vitral.classifier.required_plugins import KEY, check_plugins
-from vitral.described import fits
-from vitral.errors import VitralError, WeightsError
-from vitral.inference.exported.graph import IMAGES, Graph
+from vitral import plugins
+from vitral.described import LATER, Kept, fits
+from vitral.errors import PluginError, VitralError, WeightsError
+from vitral.inference.exported.format import IMAGES, Graph
+from vitral.tasks.chance import Standing, significantly_below
 
+RANDOM = "random weights"  # prefix of an untrained network's source
+BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
+# After a split, the names of how many images its accuracy and those of the simple classifiers are of: whole numbers.
+SCORED_IMAGES = "/images"
+BASELINE_IMAGES = "/images_of_baselines"
+BASELINES = {
+    "knn": "nearest-neighbour vote",
+    "pixel_neighbour": "nearest neighbour on bare pixels",
+    "pixel_linear": "linear model on bare pixels",
+}
+LEAST = 0.05  # temperatures: beyond these two, the images are too few to find one
+MOST = 20.0
+KEY = "plugins"
 # Entries of the metadata, each of which is JSON.
 CLASSES = "class_names"
 PREPROCESSING = "preprocessing"
 PROVENANCE = "provenance"
 CALIBRATION = "calibration"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a classifier came from and what it scored; plain JSON values throughout.
+
+    Attributes:
+        source: the weights that it started from.
+        training: recipe, steps, data and versions, as they were; empty for weights as published.
+        scores: figures by name, such as "test/top1".
+        notes: what a user should know of it, one line each.
+    """
+
+    source: str = RANDOM
+    training: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the weights are random: nothing was trained, and they came from nowhere."""
+        return self.source.startswith(RANDOM) and not self.training
+
+    def doubt(self) -> str:
+        """Return in one sentence why the scores make the predictions doubtful; empty if they do not."""
+        if self.is_random:
+            return "The weights are random: its predictions mean nothing until it is trained."
+        for split in (name.removesuffix("/top1_low") for name in self.scores if name.endswith("/top1_low")):
+            known = [self.scores.get(f"{split}/{name}", math.nan) for name in ("top1", "top1_low", "chance")]
+            if all(0 <= value <= 1 for value in known) and (said := Standing(*known).sentence(split)):
+                return said
+        return ""
+
+    def shortfall(self) -> str:
+        """Return in one sentence which simple classifier did best, if it beat the network; empty if none is known to.
+
+        It did if the network is significantly below it, for the images that each was scored on. Folders of earlier versions do
+        not tell their numbers: such a folder gets no sentence, because any difference may be one of few images.
+        """
+        rivals = [name for name in self.scores if BASELINE in name and self._is_below(name)]
+        if not rivals:
+            return ""
+        best = max(rivals, key=lambda name: self.scores[name])
+        split, _, baseline = best.partition(BASELINE)
+        own = self.scores[f"{split}/top1"]
+        plain = BASELINES.get(baseline, baseline.replace("_", " "))
+        return f"Doubtful: {own:.1%} of its {split} images right, where a simple {plain} got {self.scores[best]:.1%}."
+
+    def _is_below(self, rival: str) -> bool:
+        """Tell whether the network is significantly below a simple classifier; False where figures are missing or damaged."""
+        split, theirs = rival.partition(BASELINE)[0], self.scores[rival]
+        own, images, others = (
+            self.scores.get(split + name, math.nan) for name in ("/top1", SCORED_IMAGES, BASELINE_IMAGES)
+        )
+        if not (isinstance(images, int) and isinstance(others, int) and min(images, others) > 0):
+            return False
+        return 0 <= own <= 1 and 0 <= theirs <= 1 and significantly_below(own, images, theirs, others)
+
+
+def read_provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value
+    """Return a provenance from its entries.
+
+    Raises:
+        VitralError: they are others.
+    """
+    hints = get_type_hints(Provenance)
+    if not isinstance(described, dict) or not described.keys() <= hints.keys():
+        raise VitralError(f"its provenance has other entries than {', '.join(hints)}.")
+    if wrong := [name for name, value in described.items() if not fits(hints[name], value)]:
+        raise VitralError(f"its provenance has an entry of the wrong type, '{wrong[0]}'.")
+    return Provenance(**{**described, "notes": tuple(described.get("notes", ()))})
+
+
+@dataclass(frozen=True)
+class Calibration(Kept):
+    """Fitted on validation images; kept in the classifier's folder.
+
+    Attributes:
+        temperature: The divisor of logits before the softmax (arXiv 1706.04599); 1 changes nothing.
+        threshold: probability of the answer, 0 to 1, below which it is given as not sure; None for none.
+        wanted: The accuracy of the sure answers that the threshold was fitted for, 0 to 1.
+        data: The dataset whose validation images it was fitted on.
+        images: The number of these images.
+        image_size: Height and width of the network's images as it was fitted, pixels; None for the network's own.
+    """
+
+    called = "Its calibration"
+
+    temperature: float
+    threshold: float | None
+    wanted: float | None
+    data: str
+    images: int
+    image_size: tuple[int, int] | None = field(default=None, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and LEAST <= self.temperature <= MOST):
+            raise VitralError(f"A temperature is between {LEAST:g} and {MOST:g}, not {self.temperature}.")
+        for share in (self.threshold, self.wanted):
+            if share is not None and not 0 <= share <= 1:
+                raise VitralError(f"A threshold and a wanted accuracy are between 0 and 1, not {share}.")
+
+    def sentence(self) -> str:
+        """Return what it says, in one sentence."""
+        sure = ""
+        if self.threshold is not None:
+            aim = "" if self.wanted is None else f", for {self.wanted:.1%} right among the sure answers"
+            sure = f"; answers below {self.threshold:.1%} are not sure{aim}"
+        return f"Temperature {self.temperature:.3f}, fitted on {self.images:,} validation images of {self.data}{sure}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values; without a size where that is the network's own, as earlier versions read it."""
+        values = super().to_json()
+        if self.image_size is None:
+            del values["image_size"]
+        return values
+
+
+def required_plugins(network: str, task: str) -> dict[str, Any]:
+    """Return the entry of a classifier's description that names the plugins it needs; nothing if it needs none.
+
+    Args:
+        network: the family of its network.
+        task: its task's name.
+    """
+    parts: tuple[tuple[plugins.Kind, str], ...] = (("network", network), ("task", task))
+    needed = [
+        {"file": plugin.path.name, "sha256": plugin.digest, "kind": kind, "name": name}
+        for kind, name in parts
+        if (plugin := plugins.origin(kind, name)) is not None
+    ]
+    return {KEY: needed} if needed else {}
+
+
+def check_plugins(description: Mapping[str, Any], path: Path) -> None:
+    """Refuse a classifier whose plugins were not loaded; none is ever imported because a folder names it.
+
+    Raises:
+        PluginError: the first that is missing, by its file's name.
+    """
+    listed = description.get(KEY, ())
+    for need in listed if isinstance(listed, list) else ():
+        kind, name, file = (need.get(key) if isinstance(need, Mapping) else None for key in ("kind", "name", "file"))
+        if kind in plugins.KINDS and name not in plugins.registered(kind):
+            raise PluginError(
+                f"'{path}' needs the plugin '{file}' for its {kind} '{name}': load that first, if you trust the file."
+            )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.inference.predictor import Predictor
 from vitral.notebook import table
 from vitral.tasks.task import Task

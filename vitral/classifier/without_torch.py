@@ -14,7 +14,7 @@ from vitral.errors import ImageError, ModelError, WeightsError, one_line
 from vitral.events import Listener, Message, Progress
 from vitral.images.decode import Pixels
 from vitral.inference.engines import EngineChoice, PrecisionChoice
-from vitral.inference.exported.graph import Graph
+from vitral.inference.exported.format import Graph
 from vitral.inference.exported.open import exported_in, is_exported, open_graph, own_files
 from vitral.inference.ranking import check_finite, rank
 from vitral.paths import is_folder

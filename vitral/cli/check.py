@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from vitral.checks.check_data import check_data
+from vitral.checks.check_data import NEAR, check_data
 from vitral.checks.check_resume import check_resume
-from vitral.checks.duplicates import NEAR
 from vitral.checks.findings import DataCheck
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result, print_table
 from vitral.cli.options import Start
@@ -13,8 +12,8 @@ from vitral.data.classes import Reading
 from vitral.data.open import path_in
 from vitral.errors import DataError, VitralError
 from vitral.outputs import check_file
-from vitral.report.check_page import write_check_page
 from vitral.report.page import mark
+from vitral.report.pages import write_check_page
 
 RESUME = "resume"
 SHOWN = 10

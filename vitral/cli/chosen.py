@@ -7,7 +7,7 @@ from vitral.cli.console import ConsoleListener
 from vitral.errors import WeightsError
 from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
-from vitral.layout import RUNS
+from vitral.paths import RUNS
 from vitral.training.records.run_folder import newest_classifier
 
 

@@ -10,13 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from vitral.classifier.provenance import Provenance
-from vitral.events import Event, Message
+from vitral.advice import printable, printable_json
+from vitral.classifier.metadata import Provenance
+from vitral.events import Event, Message, PlainLines, readable
 from vitral.events import Progress as ProgressEvent
-from vitral.printable import printable, printable_json
-from vitral.progress import PlainLines, readable
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import THIN_SPACE
+from vitral.tasks.shown import THIN_SPACE, Presentable
 from vitral.torchrun import is_main
 
 

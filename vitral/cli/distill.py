@@ -4,8 +4,8 @@ from pathlib import Path
 
 from vitral.cli.console import ConsoleListener, print_json, print_result
 from vitral.cli.options import Count, Positive, Settings
-from vitral.cli.reporting import announce, result_json, write_run_report
-from vitral.cli.started import began
+from vitral.cli.process import began
+from vitral.cli.training import announce, result_json, write_run_report
 from vitral.data.classes import Reading
 from vitral.studies.distill import distill as train
 from vitral.torchrun import is_main

@@ -9,14 +9,13 @@ from vitral.data.open import path_in
 from vitral.errors import VitralError
 from vitral.evaluation.evaluate import Scored, score
 from vitral.evaluation.frozen import parse_ways, score_frozen
-from vitral.evaluation.looks import opened
-from vitral.evaluation.opening import open_split
+from vitral.evaluation.opening import open_split, opened
 from vitral.evaluation.slices import slices
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
 from vitral.report.page import mark, write_report
 from vitral.report.results import RunReport, Verdict
-from vitral.tasks.presentable import Presentable
+from vitral.tasks.shown import Presentable
 
 SHOWN_MISTAKES = 5
 

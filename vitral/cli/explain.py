@@ -19,12 +19,11 @@ from vitral.explanation.gallery import GallerySettings, explain_all
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.explanation.network import analyze
-from vitral.images.encode import image_format
+from vitral.images.drawing import image_format
 from vitral.outputs import check_file, has_mark
 from vitral.paths import look_at
-from vitral.report.gallery import write_gallery
-from vitral.report.network_page import check_network, reach, write_network
 from vitral.report.page import mark
+from vitral.report.pages import check_network, reach, write_gallery, write_network
 
 LONGEST_STEM = 60  # characters of the image's name in that of the drawing
 

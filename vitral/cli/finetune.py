@@ -5,9 +5,8 @@ from dataclasses import replace
 from vitral.cli.options import Positive
 from vitral.cli.plan import print_plan
 from vitral.cli.repeated import repeat_runs
-from vitral.cli.reporting import train_and_report
 from vitral.cli.starts import compare
-from vitral.cli.training_options import FinetuneOptions, say_moved
+from vitral.cli.training import FinetuneOptions, say_moved, train_and_report
 from vitral.studies.finetune import finetune_request
 
 

@@ -9,12 +9,11 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from vitral import __version__
-from vitral.advice import in_words
-from vitral.cli import interrupts, started
+from vitral.advice import in_words, printable
+from vitral.cli import process
 from vitral.cli.commands import COMMANDS, EPILOGUE, PLUGIN
 from vitral.cli.wording import WORDS
 from vitral.errors import PluginError, TrainingInterrupted, VitralError
-from vitral.printable import printable
 
 
 def _shown_default(value: object) -> str | None:
@@ -45,7 +44,7 @@ for position, (command, described) in enumerate(COMMANDS.items()):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 success, 1 bad input, 2 a bad command line, 128+n signal n."""
-    started.begin(process=arguments is None)
+    process.begin(process=arguments is None)
     with in_words(WORDS):
         return _run(arguments)
 
@@ -57,7 +56,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         with _job(tokens):
             tokens = _load_plugins(tokens)
             run, arguments_given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
-            interrupts.restore()  # the imports are done
+            process.restore()  # the imports are done
             run(*arguments_given.args, **arguments_given.kwargs)
         sys.stdout.flush()
     except CycloptsError as error:

@@ -6,12 +6,10 @@ from typing import Any
 from vitral.cli.console import print_json, print_lines, print_table
 from vitral.errors import ModelError, WeightsError
 from vitral.models.catalog import instead_of, list_models, variant
-from vitral.models.cost import count_macs, count_parameters
-from vitral.models.costs import COSTS
-from vitral.models.families import build, family
+from vitral.models.families import COSTS, build, count_macs, count_parameters, family
 from vitral.weights.named.fetch import kept
-from vitral.weights.named.row import LICENCES, PublishedWeights
-from vitral.weights.named.row import rows as all_weights
+from vitral.weights.named.table import LICENCES, PublishedWeights
+from vitral.weights.named.table import rows as all_weights
 from vitral.weights.published import published_formats
 
 WIDTH = 100  # characters of the list of weights

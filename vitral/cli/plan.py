@@ -1,8 +1,8 @@
 """`vitral plan`: what a fine-tuning would do, with every reason and the cost."""
 
 from vitral.cli.console import ConsoleListener, print_json, print_lines
-from vitral.cli.started import began
-from vitral.cli.training_options import FinetuneOptions
+from vitral.cli.process import began
+from vitral.cli.training import FinetuneOptions
 from vitral.training.preview import plan_request
 from vitral.training.request import Request
 

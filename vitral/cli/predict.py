@@ -9,8 +9,8 @@ from typing import Any
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.console import ConsoleListener, print_json, print_lines
-from vitral.cli.interrupts import importing
 from vitral.cli.options import Count, Positive
+from vitral.cli.process import importing
 from vitral.errors import VitralError
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 

@@ -1,8 +1,7 @@
 """`vitral pretrain`: from nothing to a model worth fine-tuning."""
 
 from vitral.cli.plan import print_plan
-from vitral.cli.reporting import train_and_report
-from vitral.cli.training_options import PretrainOptions
+from vitral.cli.training import PretrainOptions, train_and_report
 from vitral.training.run import run_request
 
 

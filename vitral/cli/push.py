@@ -1,6 +1,6 @@
 """`vitral push`: a classifier to the Hugging Face Hub."""
 
-from vitral.classifier.push import push as send
+from vitral.classifier.convert import push as send
 from vitral.cli.console import ConsoleListener, print_json, print_lines
 
 

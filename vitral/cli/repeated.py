@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Mapping
 
 from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.training_options import FinetuneOptions
+from vitral.cli.training import FinetuneOptions
 from vitral.cli.wording import flag
-from vitral.studies.repeated import repeat
+from vitral.studies.trainings import repeat
 
 
 def repeat_runs(options: FinetuneOptions, runs: int, *, beside: Mapping[str, bool], json: bool) -> None:

@@ -6,8 +6,8 @@ from functools import partial
 
 from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
-from vitral.cli.started import began
-from vitral.cli.training_options import FinetuneOptions, StartsOptions
+from vitral.cli.process import began
+from vitral.cli.training import FinetuneOptions, StartsOptions
 from vitral.report.start_table import COLUMNS, StartTable
 from vitral.studies.compare_starts import starts as compare_starts
 

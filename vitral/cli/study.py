@@ -6,10 +6,9 @@ from typing import Literal
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
 from vitral.errors import StudyError
 from vitral.report.study import table_rows
-from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.pages import PAGE
 from vitral.studies.paper.paper_study import PaperStudy
-from vitral.studies.paper.run import RUNS_EACH
+from vitral.studies.paper.run import EXPERIMENTS, RUNS_EACH
 from vitral.studies.paper.run import study as carry_out
 from vitral.torchrun import is_main
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from vitral.cli.reporting import train_and_report
-from vitral.cli.training_options import FinetuneOptions
+from vitral.cli.training import FinetuneOptions, train_and_report
 from vitral.studies.finetune import finetune_request
 
 

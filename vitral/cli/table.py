@@ -2,8 +2,8 @@
 
 from typing import Literal
 
+from vitral.advice import printable
 from vitral.cli.console import print_json, print_lines, print_table
-from vitral.printable import printable
 from vitral.report.score_table import FORMATS
 from vitral.studies.paper_table import table as tabulate
 

@@ -8,7 +8,7 @@ from vitral.cli.console import ConsoleListener, print_lines, print_result
 from vitral.cli.options import ValidationImages
 from vitral.deployment.tune import tune as find
 from vitral.errors import ModelError
-from vitral.layout import TUNING
+from vitral.paths import TUNING
 from vitral.report.speed_charts import TUNE_MARK, check_drawing, tuning_chart, write_chart
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from vitral.cli import started
+from vitral.cli import process
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
 from vitral.report.vtab import COLUMNS
 from vitral.studies.vtab_study import TEST_IMAGES, Protocol
@@ -47,7 +47,7 @@ def vtab(
             runs=runs,
             out=out,
             time=time,
-            started=started.began(),
+            started=process.began(),
             listener=listener,
         )
     if json:

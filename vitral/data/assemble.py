@@ -10,20 +10,28 @@ import numpy as np
 
 from vitral import distributed
 from vitral.advice import argument, function
-from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, of_part, take_inventory, whole
+from vitral.data.batch import evenly
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name
 from vitral.data.published.imagenet_classes import translated
-from vitral.data.sampling import evenly
-from vitral.data.source import BadImage, DataSet
-from vitral.data.splits import make_splits
+from vitral.data.source import (
+    BadImage,
+    DataSet,
+    fingerprint,
+    former_fingerprint,
+    hash_contents,
+    of_part,
+    take_inventory,
+    whole,
+)
 from vitral.data.stored import Entry, Store, StoredImages
-from vitral.data.threads import in_threads
+from vitral.data.subset import make_splits
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError, UnreadableImagesError, did_you_mean
 from vitral.events import Progress
 from vitral.images.augment import Augmentation
+from vitral.machine import in_threads
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
 CHECKED = 50_000  # images that are decoded before training at most, evenly spaced

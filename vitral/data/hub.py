@@ -9,10 +9,9 @@ from typing import Any
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
-from vitral.data.address import find
 from vitral.data.columns import CLASSES, IMAGES, UNREAD
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, split_named
+from vitral.data.names import ALL, find, split_named
 from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.data.tables import class_names, content_of, list_tables, split_of_file
 from vitral.errors import DataError, one_line

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitral.errors import DataError, did_you_mean, one_line
+from vitral.files import text_of
 from vitral.paths import from_home, refuse_endless
-from vitral.reading import text_of
 
 SEPARATOR = "\t"
 BYTE_ORDER_MARK = "\ufeff"

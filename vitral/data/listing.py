@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from vitral.data.classes import Reading
 from vitral.data.source import BadImage
-from vitral.data.splits import HELD_OUT
 from vitral.data.stored import Entry, Store
+from vitral.data.subset import HELD_OUT
 from vitral.events import Listener, ignore
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task

@@ -22,9 +22,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vitral.advice import argument
-from vitral.data.batch import Batch
+from vitral.data.batch import Batch, Indices, batch_indices, batch_passes
 from vitral.data.image_cache import CachedImages
-from vitral.data.sampling import Indices, batch_indices, batch_passes
 from vitral.data.source import Source
 from vitral.errors import DataError, ImageError, PluginError
 from vitral.images.augment import Augmentation, TrainingView, training_view

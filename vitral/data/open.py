@@ -9,18 +9,16 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from vitral import plugins
-from vitral.data.address import find, is_address
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import assemble
 from vitral.data.classes import Reading, check_reading, outermost
-from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
-from vitral.data.generated import BLANK, PRESETS, open_blank, open_generated
+from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
 from vitral.data.listing import Listing, Opening
+from vitral.data.names import find, is_address
 from vitral.data.part import cut
-from vitral.data.prefixes import PREFIXES, prefix_of
-from vitral.data.published.datasets import PUBLISHED, refuse_unnamed
+from vitral.data.prefixes import PREFIXES, PUBLISHED, prefix_of, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.tables import SUFFIXES, list_files, list_tables, split_of_file, table_files
@@ -61,7 +59,7 @@ def open_data(
     | one folder per class, inside split folders or not | photos/, photos.zip, photos.tar, photos.tar.gz |
     | table with paths or bytes | photos.csv, photos.tsv, photos.parquet, or a folder of train.csv, test.csv, ... |
     | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... next to the images |
-    | published dataset in its authors' form | imagenet:FOLDER, cifar10:FOLDER, ... (`vitral.data.published.datasets`) |
+    | published dataset in its authors' form | imagenet:FOLDER, cifar10:FOLDER, ... (`vitral.data.prefixes`) |
     | Hugging Face dataset | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
     | a task of VTAB-1k | vtab:FOLDER:TASK, see `vitral.data.vtab.task_data` |

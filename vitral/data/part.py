@@ -13,9 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from vitral.data.fingerprint import of_part
 from vitral.data.listing import Opening
-from vitral.data.source import DataSet
+from vitral.data.source import DataSet, of_part
 from vitral.data.subset import Subset
 from vitral.errors import DataError
 from vitral.paths import look_at

@@ -1,18 +1,70 @@
-"""The prefixes that a name of data may begin with, a row each: a new one is a file that lists or opens it, and a row here."""
+"""The prefixes that a name of data may begin with, a row each: a new one is a file that lists or opens it, and a row here.
 
-from collections.abc import Callable
+"cifar10:FOLDER" and so on name the published datasets.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from vitral.data.frequent import list_frequent
 from vitral.data.hub import list_hub, list_stream
 from vitral.data.listing import Listing, Opening
 from vitral.data.part import open_part
-from vitral.data.published.datasets import PUBLISHED, list_published
+from vitral.data.published.cifar import CIFAR10, CIFAR100, CIFAR100_COARSE, list_cifar
+from vitral.data.published.flowers import list_flowers
+from vitral.data.published.imagenet import list_imagenet, list_imagenet_real, list_imagenet_v2
+from vitral.data.published.pets import list_pets
 from vitral.data.source import DataSet
 from vitral.data.unlabelled import list_without_labels
-from vitral.paths import look_at
+from vitral.errors import DataError
+from vitral.paths import FoundFile, from_home, look_at
 
+PUBLISHED: dict[str, Callable[[Path, Opening], Listing]] = {
+    "cifar10": lambda path, how: list_cifar(CIFAR10, path),
+    "cifar100": lambda path, how: list_cifar(CIFAR100, path),
+    "cifar100-coarse": lambda path, how: list_cifar(CIFAR100_COARSE, path),
+    "flowers102": lambda path, how: list_flowers(path),
+    "imagenet": list_imagenet,
+    "imagenet-real": list_imagenet_real,
+    "imagenet-v2": list_imagenet_v2,
+    "pets": lambda path, how: list_pets(path),
+}
+
+# Files by which a published dataset is recognised where its name is missing, because its folders are not its classes.
+SIGNS = {
+    "data_batch_1.bin": "cifar10",
+    "data_batch_1": "cifar10",
+    "fine_label_names.txt": "cifar100",
+    "imagelabels.mat": "flowers102",
+    "annotations/trainval.txt": "pets",
+}
 Parts = tuple[str, str, str]  # before the path or the name inside, that path or name, and after it
+
+
+def refuse_unnamed(path: Path, files: Iterable[FoundFile]) -> None:
+    """Refuse a folder that is a published dataset in its authors' form, but was not named as one.
+
+    Raises:
+        DataError: it is, which says how to name it.
+    """
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        dataset = SIGNS.get(name) or SIGNS.get(f"{folder.rpartition('/')[2]}/{name}")
+        if dataset:
+            raise DataError(f"'{path}' has '{file.path}' of a published dataset; name it so: {dataset}:{path}")
+
+
+def list_published(spec: str, how: Opening) -> Listing:
+    """Return the images of "NAME:PATH".
+
+    Raises:
+        DataError: there is no path, or what is there is not that dataset.
+    """
+    name, _, path = spec.partition(":")
+    if not path:
+        raise DataError(f"Say where {name} is: {name}:FOLDER, with what its authors give out, packed or not.")
+    return PUBLISHED[name](from_home(path), how)
 
 
 def _rest(spec: str) -> Parts:

@@ -22,19 +22,28 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from vitral.data.address import address_errors, is_address, open_address, open_anywhere
 from vitral.data.archive import UNREADABLE, headers, regular
 from vitral.data.columns import UNREAD
 from vitral.data.listing import Listing
-from vitral.data.names import NAMES_FILE, NAMES_LIMIT, common_folder, listed_names, names_in, natural_key
+from vitral.data.names import (
+    NAMES_FILE,
+    NAMES_LIMIT,
+    address_errors,
+    common_folder,
+    is_address,
+    listed_names,
+    names_in,
+    natural_key,
+    open_address,
+    open_anywhere,
+)
 from vitral.data.stored import Entry, Handles, Strings, located
 from vitral.data.tables import split_of_file
 from vitral.errors import DataError, ImageError, StorageError, one_line
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
-from vitral.layout import cache
-from vitral.paths import Walk, is_regular
+from vitral.paths import Walk, cache, is_regular
 from vitral.tasks.registry import task_of
 
 LABELS = (".cls", ".txt", ".json")

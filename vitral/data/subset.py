@@ -1,16 +1,170 @@
-"""Sources made of others: a subset, several joined, and one with other class numbers, labels or pixels."""
+"""Sources made of others, and splits: a subset, several joined, one with other class numbers, labels or pixels.
 
-from collections.abc import Callable, Sequence
+Splits are a pure function of the images, their classes and a seed: stratified, with identical images always together. An image
+that is both trained on and scored makes the score too good; so images of the same bytes stay together, and count as one image
+of the first one's class.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.data.sampling import evenly
+from vitral.data.batch import evenly
+from vitral.data.names import ALL, some
 from vitral.data.source import Source
-from vitral.data.stored import located
+from vitral.data.stored import Entry, located
 from vitral.images.decode import Pixels, Shrink
+from vitral.seeds import generator
 from vitral.tasks.task import Label, classes_of
+
+Indices = Int64[np.ndarray, " examples"]
+SPLIT_SEED = 0  # fixed, so that a dataset is split in the same way whenever it is opened
+HELD_OUT = 0.1  # fraction of a class's images for validation, and for test
+DRAWN_ANEW = (
+    "The data have no validation split and are not just as the classifier learned them, so one was drawn anew from the "
+    "training images: it is scored too well, if the classifier learned some of these images."
+)
+
+
+def stratified(labels: Indices, shares: Sequence[float], *, seed: int, purpose: str) -> list[Indices]:
+    """Split examples class by class.
+
+    Args:
+        labels: The class of each example.
+        shares: The fraction of each part but the first, which takes the rest.
+        seed: The seed of the random choice.
+        purpose: The purpose of the split, so that two splits under one seed differ.
+
+    Returns:
+        The indices of each part, ascending. A class with as many examples as there are parts or more has at least one in
+        every part; of a smaller class the first part takes all.
+    """
+    parts: list[list[int]] = [[] for _ in range(len(shares) + 1)]
+    for label in np.unique(labels):
+        members = generator(seed, f"split/{purpose}", int(label)).permutation(np.flatnonzero(labels == label))
+        counts = [max(1, round(share * len(members))) for share in shares]
+        if len(members) < len(parts) or sum(counts) >= len(members):
+            counts = [0] * len(shares) if len(members) < len(parts) else [1] * len(shares)
+        start = 0
+        for part, count in zip(parts[1:], counts, strict=True):
+            part.extend(members[start : start + count].tolist())
+            start += count
+        parts[0].extend(members[start:].tolist())
+    return [np.array(sorted(part), dtype=np.int64) for part in parts]
+
+
+def make_splits(
+    entries: Mapping[str, list[Entry]],
+    names: Sequence[str],
+    notes: list[str],
+    contents: Mapping[int, str],
+    *,
+    whole: bool,
+    held_out: float = HELD_OUT,
+) -> dict[str, list[Entry]]:
+    """Return the images by "train", "validation" and "test": the data's own splits, or stratified by class.
+
+    Args:
+        entries: The images by split, or under "all" without splits.
+        names: The classes, in the data's own order.
+        notes: Notes on the data, to which decisions are added.
+        contents: Hashes of the images' bytes by store index; an image without a hash equals no other.
+        whole: Whether data without splits are all for scoring, because they are not just as a classifier learned them; a
+            note says of a validation split taken from their training images that it may have been learned.
+        held_out: The share of the training images for validation where there are no images for it; 0 for none.
+    """
+    splits = dict(entries)
+    if ALL in entries and whole:
+        notes.append(
+            "The data have no train and test splits and are not just as the classifier learned them, so all of them are "
+            "scored: too well, if it learned some of these images."
+        )
+        return {"test": entries[ALL]}
+    if ALL in entries:
+        parts = _stratify(entries[ALL], names, (HELD_OUT, HELD_OUT), contents, notes)
+        splits = dict(zip(("train", "validation", "test"), parts, strict=True))
+    elif "train" in entries and "validation" not in entries and held_out:
+        train, validation = _stratify(entries["train"], names, (held_out,), contents, notes)
+        splits = {**entries, "train": train, "validation": validation}
+        if whole and validation:
+            notes.append(DRAWN_ANEW)
+    splits = {split: images for split, images in splits.items() if images}
+    if ALL in entries or len(names) > 1:
+        notes += _made(entries, splits, held_out)
+    elif "validation" in splits and "validation" not in entries:
+        notes.append(f"{_percent(held_out)} of the images are held out; by them training is followed.")
+    return splits
+
+
+def _made(entries: Mapping[str, list[Entry]], splits: Mapping[str, list[Entry]], held_out: float) -> Iterator[str]:
+    """Give what was made of the data's own splits, by what each split has, and the classes that cannot be scored.
+
+    A class of fewer images than there are splits to share them with is trained on alone.
+    """
+    scored = next((split for split in ("test", "validation") if split in splits), "train")
+    made = scored if ALL in entries else "validation"
+    bare = _classes(entries.get(ALL, entries.get("train", []))) - _classes(splits.get(made, []))
+    each = "each class that has enough of them" if bare else "each class"
+    if ALL in entries:
+        yield _no_train(each if scored != "train" else "")
+    elif "train" in splits and "validation" not in entries and held_out:
+        yield _no_validation(each if made in splits else "", held_out)
+    if ALL not in entries and "test" not in entries:
+        yield f"No test/ folder: scores are on the {'training images' if scored == 'train' else 'validation split'}."
+    if bare and made == scored != "train" and made not in entries:
+        yield f"{len(bare)} {'class has' if len(bare) == 1 else 'classes have'} too few images to be scored: {some(bare)}."
+
+
+def _no_train(each: str) -> str:
+    if not each:
+        return "No train/ folder, and too few images of each class to split: all are trained on, and scored."
+    return f"No train/ folder, so the images of {each} were split: 80 % train, 10 % validation, 10 % test."
+
+
+def _no_validation(each: str, held_out: float) -> str:
+    if not each:
+        return "No val/ folder, and too few images of each class for a validation split."
+    return f"No val/ folder, so {_percent(held_out)} of the training images of {each} became the validation split."
+
+
+def _classes(images: Iterable[Entry]) -> set[str]:
+    return {name for image in images for name in image.classes}
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.2g} %"
+
+
+def _stratify(
+    entries: list[Entry], names: Sequence[str], shares: tuple[float, ...], contents: Mapping[int, str], notes: list[str]
+) -> list[list[Entry]]:
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = np.array([numbers[entry.classes[0]] if entry.classes else -1 for entry in entries], dtype=np.int64)
+    first: dict[str, int] = {}
+    members: dict[int, list[int]] = defaultdict(list)
+    for index, entry in enumerate(entries):
+        content = contents.get(entry.store_index)
+        members[first.setdefault(content, index) if content else index].append(index)
+    if several := sum(len(indices) > 1 for indices in members.values()):
+        notes.append(f"Identical images were kept in the same split: {several} groups.")
+    firsts = np.array(list(members), dtype=np.int64)
+    parts = [firsts[part].tolist() for part in stratified(labels[firsts], shares, seed=SPLIT_SEED, purpose="folder")]
+    _keep_classes(parts, {group: set(labels[indices].tolist()) for group, indices in members.items()})
+    return [[entries[index] for index in sorted(index for group in part for index in members[group])] for part in parts]
+
+
+def _keep_classes(parts: list[list[int]], classes: Mapping[int, set[int]]) -> None:
+    """Move groups to the first part where needed, so that every class is trained on."""
+    have = {label for group in parts[0] for label in classes[group]}
+    for part in parts[1:]:
+        for group in list(part):
+            if not classes[group] <= have:
+                part.remove(group)
+                parts[0].append(group)
+                have |= classes[group]
 
 
 class _Selection:

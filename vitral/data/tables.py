@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitral.data.address import is_address, open_anywhere
 from vitral.data.columns import UNREAD, Columns, check_column, find_columns, in_order, split_of_row
 from vitral.data.listing import Listing
-from vitral.data.names import ALL, common_folder, split_named
+from vitral.data.names import ALL, common_folder, is_address, open_anywhere, split_named
 from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text, text_column
 from vitral.errors import DataError, ImageError, one_line

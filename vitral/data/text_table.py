@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TextIO
 
+from vitral.data.batch import evenly
 from vitral.data.columns import (
     CLASSES,
     IMAGES,
@@ -31,7 +32,6 @@ from vitral.data.columns import (
 from vitral.data.folder import Files
 from vitral.data.listing import Listing
 from vitral.data.names import NAMES_FILE, names_in, split_named
-from vitral.data.sampling import evenly
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry
 from vitral.errors import DataError, one_line

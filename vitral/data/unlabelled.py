@@ -13,8 +13,8 @@ from vitral.data.archive import archive_images, is_archive
 from vitral.data.folder import list_images
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL
-from vitral.data.splits import HELD_OUT
 from vitral.data.stored import Entry
+from vitral.data.subset import HELD_OUT
 from vitral.errors import DataError
 from vitral.paths import is_folder, is_regular, look_at
 from vitral.tasks.unlabelled import CLASS, UNLABELLED

@@ -17,17 +17,15 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
-from vitral.events import Listener, Message, Progress
+from vitral.events import Listener, Message, Progress, show
 from vitral.inference.engines import EXTRAS, Engine, Precision, is_installed, precisions_of
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.inference.merging import check_merging
 from vitral.inference.runtimes import DTYPES, MERGING, Compute, compute_of
 from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
-from vitral.models.cost import count_macs
+from vitral.models.families import count_macs
 from vitral.models.model import Images, Logits
-from vitral.progress import show
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import NO_VALUE
+from vitral.tasks.shown import NO_VALUE, Presentable
 from vitral.tasks.task import Probabilities
 
 BATCH_SIZES = (1, 8)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
+from vitral.classifier.metadata import Calibration
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet
 from vitral.deployment.confidence import (
@@ -30,14 +30,11 @@ from vitral.deployment.confidence import (
 from vitral.deployment.judge import VALIDATION
 from vitral.errors import DataError, WeightsError
 from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.looks import TEST, open_test
-from vitral.evaluation.opening import matched, open_split
-from vitral.events import Listener
-from vitral.inference.batching import collect
-from vitral.progress import show
+from vitral.evaluation.opening import TEST, matched, open_split, open_test
+from vitral.events import Listener, show
+from vitral.inference.predictor import collect
 from vitral.tasks.metrics import expected_calibration_error, reliability, wilson_interval
-from vitral.tasks.presentable import Presentable, range_text, table_of
-from vitral.tasks.shown import NO_VALUE, Table
+from vitral.tasks.shown import NO_VALUE, Presentable, Table, range_text, table_of
 
 STEP = 1e-6  # to which a threshold is rounded down
 NONE_FITS = "Every validation image is classified right, so that no temperature can be fitted: the probabilities stay."

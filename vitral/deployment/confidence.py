@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from vitral.classifier.calibration import LEAST, MOST
+from vitral.classifier.metadata import LEAST, MOST
 
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # that a table shows
 

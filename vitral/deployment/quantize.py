@@ -18,16 +18,14 @@ from vitral.errors import DataError, ModelError
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.exactness import no_labels
 from vitral.evaluation.opening import open_split
-from vitral.events import Listener, Message, Progress
+from vitral.events import Listener, Message, Progress, show
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.choice import INTEGERS, int8_speeds, predictor_in
 from vitral.inference.quantization import Quantization, linear_layers
 from vitral.inference.ranges import LayerFit, find_ranges
+from vitral.models.families import describe
 from vitral.models.model import Images
-from vitral.models.naming import describe
-from vitral.progress import show
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import Table
+from vitral.tasks.shown import Presentable, Table
 
 LOSS = 0.005  # of the headline figure that int8 may cost
 RANGE_IMAGES = 256  # on which ranges are found, spread over the training images

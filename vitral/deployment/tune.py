@@ -11,10 +11,9 @@ from pathlib import Path
 import torch
 
 from vitral.advice import argument, function
-from vitral.classifier.classifier import Classifier
+from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
-from vitral.classifier.tuning import Tuning
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
@@ -22,16 +21,14 @@ from vitral.deployment.judge import VALIDATION, Judge, check_judged
 from vitral.errors import DataError
 from vitral.evaluation.candidates import MILLI, TimedSetting, at_size, candidates, milliseconds
 from vitral.evaluation.opening import open_split
-from vitral.events import Listener, Message, Progress
+from vitral.events import Listener, Message, Progress, show
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.choice import predictor_in
 from vitral.inference.engines import Computation
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name
-from vitral.progress import show
-from vitral.tasks.presentable import Presentable, table_of
-from vitral.tasks.shown import Table
+from vitral.tasks.shown import Presentable, Table, table_of
 
 LATENCY = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ms|s)?")
 SCORING_SECONDS = 300.0  # that the settings are scored for, about: so many images are taken

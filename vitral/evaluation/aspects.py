@@ -13,17 +13,15 @@ from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Redrawn, Subset
 from vitral.errors import ModelError
+from vitral.evaluation.comparison import LEVEL, mcnemar_exact
 from vitral.evaluation.evaluate import BATCH_SIZE, Right, predict_right
 from vitral.evaluation.opening import open_for
-from vitral.evaluation.paired import LEVEL, mcnemar_exact
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, show
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.native import NativeAspect, size_of_shape
-from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
-from vitral.tasks.presentable import Presentable, range_text, table_of
-from vitral.tasks.shown import Table
+from vitral.tasks.shown import Presentable, Table, range_text, table_of
 
 VALIDATION = "validation"
 # Height by width; an image's native aspect is rounded to one of them.

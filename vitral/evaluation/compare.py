@@ -10,18 +10,24 @@ from jaxtyping import Bool, Float64, Int64
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
-from vitral.data.fingerprint import same_data
 from vitral.data.names import natural_key, some
-from vitral.data.source import DataSet, Source
+from vitral.data.source import DataSet, Source, same_data
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
-from vitral.evaluation.comparison import ClassDifference, ComparedClassifier, Comparison, OneRight, outcome
+from vitral.evaluation.comparison import (
+    ClassDifference,
+    ComparedClassifier,
+    Comparison,
+    OneRight,
+    difference_interval,
+    holm,
+    images_needed,
+    mcnemar_exact,
+    outcome,
+)
 from vitral.evaluation.evaluate import BATCH_SIZE, predict_probabilities
-from vitral.evaluation.looks import open_test
-from vitral.evaluation.opening import check_one_class_each, open_split, trained_on
-from vitral.evaluation.paired import difference_interval, holm, images_needed, mcnemar_exact
-from vitral.events import Listener, Message
-from vitral.progress import show
+from vitral.evaluation.opening import check_one_class_each, open_split, open_test, trained_on
+from vitral.events import Listener, Message, show
 from vitral.tasks.metrics import Evaluation
 
 MOST_IMAGES = 50  # that one classifier alone gets right, in the result

@@ -13,17 +13,14 @@ from vitral.data.source import DataSet
 from vitral.data.subset import Redrawn, spread_over
 from vitral.errors import DataError
 from vitral.evaluation.evaluate import BATCH_SIZE, predict_right
-from vitral.evaluation.looks import open_test
-from vitral.evaluation.opening import open_for
-from vitral.events import Listener, Message, Progress
+from vitral.evaluation.opening import open_for, open_test
+from vitral.events import Listener, Message, Progress, show
 from vitral.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
-from vitral.progress import show
 from vitral.seeds import generator
 from vitral.tasks.metrics import wilson_interval
-from vitral.tasks.presentable import Presentable, range_text
-from vitral.tasks.shown import Table
+from vitral.tasks.shown import Presentable, Table, range_text
 
 MOST_IMAGES = 500  # that are corrupted: each is computed 76 times
 SEED = 0  # the same noise for every classifier

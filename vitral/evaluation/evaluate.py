@@ -15,14 +15,11 @@ from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
 from vitral.evaluation.exactness import Difference, difference_from_exact
-from vitral.evaluation.looks import open_test
-from vitral.evaluation.opening import matched, open_split
-from vitral.events import Listener, Message, ignore
+from vitral.evaluation.opening import matched, open_split, open_test
+from vitral.events import Listener, Message, ignore, show
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.batching import collect
-from vitral.progress import show
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import Table, images_of
+from vitral.inference.predictor import collect
+from vitral.tasks.shown import Presentable, Table, images_of
 from vitral.tasks.task import Result, Targets, Task
 
 BATCH_SIZE = 64

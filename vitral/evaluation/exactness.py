@@ -11,7 +11,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.events import Listener, ignore
-from vitral.inference.batching import collect
+from vitral.inference.predictor import collect
 from vitral.models.model import Images
 from vitral.tasks.task import Label, Probabilities, Targets
 

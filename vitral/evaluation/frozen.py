@@ -17,16 +17,24 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
 from vitral.errors import DataError, did_you_mean
+from vitral.evaluation.baselines import Labels, extract_features
 from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.features import Labels, extract_features
-from vitral.evaluation.fewshot import DRAWS, SHOTS, Draws, FewShot, score_few_shot
-from vitral.evaluation.looks import open_test
-from vitral.evaluation.probes import NEIGHBOURS, Features, check_features, fit_probe, knn_accuracy
-from vitral.events import Listener, Message
-from vitral.progress import show
+from vitral.evaluation.opening import open_test
+from vitral.evaluation.probes import (
+    DRAWS,
+    NEIGHBOURS,
+    SHOTS,
+    Draws,
+    Features,
+    FewShot,
+    check_features,
+    fit_probe,
+    knn_accuracy,
+    score_few_shot,
+)
+from vitral.events import Listener, Message, show
 from vitral.tasks.metrics import wilson_interval
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import Table, fitting_digits, percent
+from vitral.tasks.shown import Presentable, Table, fitting_digits, percent
 
 FEW_SHOT = "few-shot"
 KNN = "knn"

@@ -10,15 +10,12 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.classes import Reading
 from vitral.data.column_values import values_by
 from vitral.data.names import natural_key
+from vitral.evaluation.comparison import LEVEL, holm
 from vitral.evaluation.evaluate import BATCH_SIZE, Right, predict_right
-from vitral.evaluation.looks import open_test
-from vitral.evaluation.opening import open_for
-from vitral.evaluation.paired import LEVEL, holm
-from vitral.events import Listener
-from vitral.progress import show
+from vitral.evaluation.opening import open_for, open_test
+from vitral.events import Listener, show
 from vitral.tasks.metrics import wilson_interval
-from vitral.tasks.presentable import Presentable, range_text, table_of
-from vitral.tasks.shown import MOST_ROWS, Table
+from vitral.tasks.shown import MOST_ROWS, Presentable, Table, range_text, table_of
 
 MOST_NUMBERS = 10  # different numbers of a column that are a slice each; more are put into four parts of equal size
 PARTS = 4

@@ -13,19 +13,17 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import ImageInput, to_pixels
 from vitral.classifier.load import as_classifier
 from vitral.errors import ModelError, did_you_mean
-from vitral.events import Listener
-from vitral.explanation.drawing import Box, Content, Style, draw
+from vitral.events import Listener, show
+from vitral.explanation.drawing import Box, Content, Style, draw, overlay
 from vitral.explanation.faithfulness import UNSCORED, Faithfulness, faithfulness
 from vitral.explanation.methods import Choice, Method, choose_method, compute, why_not_rollout
 from vitral.explanation.nearest import Neighbour, TrainingImages
-from vitral.explanation.overlay import overlay
 from vitral.files import write_file
 from vitral.images.decode import Pixels
-from vitral.images.encode import encode, image_format
+from vitral.images.drawing import encode, image_format
 from vitral.inference.ranking import check_finite
 from vitral.notebook import image
 from vitral.outputs import check_file
-from vitral.progress import show
 from vitral.tasks.unlabelled import check_knows_classes
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another

@@ -10,13 +10,12 @@ import numpy as np
 from vitral.classifier.classifier import Classifier
 from vitral.data.image_files import LazyImage
 from vitral.errors import ImageError
-from vitral.events import Listener, Message, Progress, ignore
+from vitral.events import Listener, Message, Progress, ignore, show
 from vitral.explanation.explain import Explanation, explain
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.images.decode import Pixels
-from vitral.images.encode import thumbnail
-from vitral.progress import show
+from vitral.images.drawing import thumbnail
 
 MOST = 60  # images of a gallery: a page of more is not looked through, and each takes 33 passes
 

@@ -15,12 +15,11 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
 from vitral.errors import DataError, UnreadableImagesError
-from vitral.evaluation.features import extract_features
+from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.opening import trained_on
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, show
 from vitral.images.decode import Pixels
-from vitral.images.encode import thumbnail
-from vitral.progress import show
+from vitral.images.drawing import thumbnail
 from vitral.tasks.task import classes_of
 
 SHOWN = 5

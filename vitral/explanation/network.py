@@ -17,11 +17,10 @@ from vitral.classifier.inputs import list_images
 from vitral.classifier.load import as_classifier
 from vitral.data.image_files import LazyImage
 from vitral.errors import ModelError
-from vitral.events import Listener, Progress
+from vitral.events import Listener, Progress, show
 from vitral.inference.predictor import Predictor
+from vitral.models.families import describe
 from vitral.models.model import Images, Model, PatchGrid
-from vitral.models.naming import describe
-from vitral.progress import show
 
 NUM_IMAGES = 128  # that the paper averages over
 NUM_FILTERS = 28  # as in the paper's figure

@@ -1,17 +1,22 @@
-"""Write a classifier as a file for another runtime, and check there that it gives the same answers."""
+"""Write a classifier as a file for another runtime, and check there that it gives the same answers.
 
+The text beside the file says what goes in, what comes out, and how it is used without Vitral.
+"""
+
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from vitral.advice import in_markdown, printable
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import described
 from vitral.classifier.inputs import list_images
 from vitral.classifier.load import load
 from vitral.errors import ImageError, ModelError, WeightsError, did_you_mean
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, show
 from vitral.exporting.parity import (
     MOST_APART,
     MOST_APART_BY_STEPS,
@@ -21,23 +26,66 @@ from vitral.exporting.parity import (
     first_different,
     layer_cosines,
 )
-from vitral.exporting.readme import readme
-from vitral.exporting.whole import ClassifierPrograms, written_network
+from vitral.exporting.preparation import ClassifierPrograms, written_network
 from vitral.files import new_folder, sync_file, write_through
 from vitral.inference.choice import INTEGERS, PLAIN, needed_form, predictor_in
 from vitral.inference.engines import check_installed
-from vitral.inference.exported.format import ExportFormat, Layers
+from vitral.inference.exported.format import ExportFormat, Layers, Sample
 from vitral.inference.exported.open import FORMATS, Format, own_files
 from vitral.inference.predictor import Predictor
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.layout import CARD
 from vitral.machine import has_int8
 from vitral.outputs import check_folder
-from vitral.progress import show
-from vitral.tasks.presentable import Presentable
+from vitral.paths import CARD
+from vitral.tasks.shown import Presentable
 from vitral.tasks.unlabelled import check_knows_classes
 
 WrittenPrecision = Literal["fp32", "int8"]
+
+
+def readme(classifier: Classifier, kind: ExportFormat, metadata: Mapping[str, str]) -> str:
+    """Return the text as Markdown.
+
+    Args:
+        classifier: The classifier in the file.
+        kind: The format.
+        metadata: What the file says of itself.
+    """
+    threshold = json.loads(metadata.get("threshold", "null"))
+    sure = f" Answers below {threshold:.1%} are not sure." if threshold is not None else ""
+    lines = [
+        f"# {kind.files[0]}",
+        "",
+        f"An image classifier as {kind.title}, written by Vitral: {in_markdown(metadata['network'])}, "
+        f"{len(classifier.class_names)} {classifier.task.noun}. It needs neither Vitral nor any preprocessing: it "
+        "resizes, crops and normalises images itself.",
+        "",
+        *([kind.warning] if kind.warning else []),
+        "| | name | type | axes |",
+        "|---|---|---|---|",
+        "| in | `images` | uint8 | batch, height, width, 3: red, green, blue; any size, the same for all of a batch |",
+        f"| out | `probabilities` | float32 | batch, classes: {classifier.task.meaning}.{sure} |",
+        "| out | `logits` | float32 | batch, classes: what the network gives |",
+        *kind.outputs,
+        "",
+        "Photographs have to be turned upright by their EXIF orientation first, as the Python below does.",
+        "",
+        *(line for sample in kind.samples for line in _block(sample)),
+        "## What the file says of itself",
+        "",
+        f"Its metadata have the entries {', '.join(f'`{name}`' for name in metadata)}; all but plain texts are JSON.",
+        f"Licence of the weights it started from: {in_markdown(metadata['license'])}",
+        "",
+        "## Classes, in order",
+        "",
+        *(f"{index}. {in_markdown(label)}" for index, label in enumerate(classifier.class_names)),
+        "",
+    ]
+    return printable("\n".join(lines), lines=True)
+
+
+def _block(sample: Sample) -> list[str]:
+    return [f"## {sample.title}", "", f"```{sample.language}", sample.code, "```", ""]
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.image_files import LazyImage
 from vitral.errors import one_line
 from vitral.events import Listener, Progress
-from vitral.exporting.whole import written_network
+from vitral.exporting.preparation import written_network
 from vitral.images.decode import Pixels
-from vitral.inference.exported.format import Check, Layers
-from vitral.inference.exported.graph import Graph
+from vitral.inference.exported.format import Check, Graph, Layers
 from vitral.inference.predictor import Predictor
 
 IMAGES = 200

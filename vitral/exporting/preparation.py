@@ -1,10 +1,12 @@
-"""A classifier's preprocessing as part of its graph: decoded images of any size in, the network's input out.
+"""A classifier as graphs: its preprocessing, from decoded images of any size to the network's input, and its answers.
 
 Runtimes resize in ways of their own: ONNX Runtime on a GPU ignores the coefficient of bicubic resizing, OpenVINO's reader of
 ONNX ignores its antialiasing. So no node of the graph is a resize: along each axis it is a product with a matrix of weights,
 which the graph makes from the image's size by plain arithmetic, the same everywhere.
 """
 
+import sys
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import PIL
@@ -12,8 +14,14 @@ import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor, nn
 
-from vitral.errors import ModelError
+from vitral.classifier.classifier import Classifier
+from vitral.errors import ModelError, one_line
 from vitral.images.preprocessing import LONGEST, Preprocessing
+from vitral.inference.exported.format import DECODED_AXES, PREPARED_AXES
+from vitral.inference.int8 import to_integer_layers
+from vitral.inference.merging import merge_tokens
+from vitral.inference.torch_predictor import copy_in
+from vitral.models.model import Images, Model
 
 Scalar = Int64[Tensor, ""]
 Weights = Float[Tensor, "outputs pixels"]
@@ -30,6 +38,7 @@ VERTICAL_FIRST = int(PIL.__version__.partition(".")[0]) >= 13
 # The parameter of cubic convolution.
 SMOOTH = -0.5  # of antialiased resizing, as in Pillow
 SHARP = -0.75  # of the other, in torch
+EXAMPLE = 2, 41, 53  # images, rows and columns that a graph is traced with; a batch of one would become a constant
 
 
 class _Axis(NamedTuple):
@@ -221,3 +230,83 @@ def _either(which: Bool[Tensor, ""], first: _Axis, second: _Axis) -> _Axis:
 
 def _number(value: int) -> Scalar:
     return torch.tensor(value, dtype=torch.int64)
+
+
+def written_network(classifier: Classifier) -> Model:
+    """Return the network that a file holds: a copy in float32 on the CPU.
+
+    What the classifier computes in integers is of integers in it, and the tokens that it merges are merged.
+
+    Raises:
+        VitralError: The classifier's int8 form is of another network.
+    """
+    network, predictor = copy_in(classifier.model, torch.float32).cpu(), classifier.predictor
+    if predictor.quantization is not None:
+        to_integer_layers(network, predictor.quantization)
+    if predictor.merge:
+        merge_tokens(network, predictor.merge)
+    return network
+
+
+class Answering(nn.Module):
+    """Gives what a classifier answers to prepared images, by a copy of its network (`written_network`)."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.network = written_network(classifier)
+        self.task = classifier.task
+        self.temperature = 1.0 if classifier.calibration is None else classifier.calibration.temperature
+
+    def forward(self, prepared: Images) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch outputs"]]:
+        """Return the probabilities and the network's logits."""
+        logits = self.network(prepared)
+        return self.task.probabilities(logits / self.temperature), logits
+
+
+class Whole(nn.Module):
+    """Does all that a classifier does with decoded images, which are of one size in a batch and of any size otherwise."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self.preparation, self.answering = PreparationGraph(classifier.preprocessing), Answering(classifier)
+
+    def forward(
+        self, images: UInt8[Tensor, "batch rows columns 3"]
+    ) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch outputs"]]:
+        """Return the probabilities and the network's logits."""
+        return self.answering(self.preparation(images))
+
+
+class ClassifierPrograms:
+    """The graphs of a classifier, see `Programs`; errors name its network."""
+
+    def __init__(self, classifier: Classifier) -> None:
+        self.classifier = classifier
+        self.version = str(sys.modules["vitral"].__version__)  # the package itself names this room's `export`
+        self.decoded = torch.zeros(*EXAMPLE, 3, dtype=torch.uint8)
+
+    def preparing(self) -> torch.export.ExportedProgram:
+        """Return the graph from decoded images to prepared ones."""
+        return self._trace(PreparationGraph(self.classifier.preprocessing), self.decoded, DECODED_AXES)
+
+    def answering(self) -> torch.export.ExportedProgram:
+        """Return the graph from prepared images to probabilities and logits."""
+        preprocessing = self.classifier.preprocessing
+        prepared = torch.zeros(EXAMPLE[0], 3, *preprocessing.image_size)
+        return self._trace(Answering(self.classifier), prepared, PREPARED_AXES)
+
+    def whole(self) -> torch.export.ExportedProgram:
+        """Return both in one."""
+        return self._trace(Whole(self.classifier), self.decoded, DECODED_AXES)
+
+    def _trace(self, module: nn.Module, example: Tensor, axes: Mapping[int, str]) -> torch.export.ExportedProgram:
+        predictor, model = self.classifier.predictor, self.classifier.model
+        name = predictor.describe()
+        if reason := model.config.obstacle_to("export"):
+            raise ModelError(f"{name} cannot be written as a graph, which computes the same for all images: {reason}.")
+        sizes = {axis: torch.export.Dim(axis_name) for axis, axis_name in axes.items()}
+        try:
+            with torch.no_grad():
+                return torch.export.export(module.eval(), (example,), dynamic_shapes=(sizes,))
+        except Exception as error:  # the tracer raises anything, and runs code of plugins
+            raise ModelError(f"{name} cannot be written as a graph ({one_line(error)}).") from error

@@ -33,10 +33,10 @@ from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
 from vitral.inference.runtimes import MERGING, check_able_to_merge
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.layout import cache
 from vitral.machine import has_int8, has_native_bf16, processor_name
-from vitral.models.kernels import HAS_FUSED_BF16
+from vitral.models.layers import HAS_FUSED_BF16
 from vitral.models.model import Model
+from vitral.paths import cache
 
 IMAGES = 4  # computed at once where speeds are measured
 SECONDS = 0.3  # that a runtime is measured for, after a first pass

@@ -1,12 +1,11 @@
 """The predictor that leaves the logits to a runtime, and everything else to the network in torch."""
 
 from vitral.errors import ModelError, VitralError, one_line
-from vitral.inference.copies import state_of
 from vitral.inference.engines import Computation, Engine, Precision
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
 from vitral.inference.runtimes import Compute, compute_of
-from vitral.inference.torch_predictor import TorchPredictor
+from vitral.inference.torch_predictor import TorchPredictor, state_of
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Images, Logits, Model
 

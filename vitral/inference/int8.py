@@ -1,21 +1,25 @@
-"""A network with linear layers that multiply 8-bit integers on a CPU: inputs unsigned, weights signed, sums in 32 bits.
+"""A network with linear layers that multiply 8-bit integers on a CPU, and its form as a graph for runtimes outside torch.
 
-A weight has one scale for each output. An input has one range for all, found beforehand (`vitral.inference.ranges`), so
-that a norm gives integers and a layer hands integers to the next one: what is left to convert would cost as much as the
-products. Attention, norms, residual sums, the patch embedding and the head compute in float32.
+On the CPU inputs are unsigned, weights signed, sums in 32 bits. A weight has one scale for each output. An input has one range
+for all, found beforehand (`vitral.inference.ranges`), so that a norm gives integers and a layer hands integers to the next one:
+what is left to convert would cost as much as the products. Attention, norms, residual sums, the patch embedding and the head
+compute in float32.
+
+In ONNX such a layer is a product of two DequantizeLinear nodes, of the inputs' integers and of the weight's, which runtimes
+replace by a product of integers.
 """
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int8, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitral.inference.copies import copy_in
 from vitral.inference.packed import GELUS, HAS_PACKING, PLAIN, pack
 from vitral.inference.quantization import LEVELS, LayerRange, Quantization, check_weights, linear_layers
+from vitral.inference.torch_predictor import copy_in
 from vitral.models.blocks import Block, LayerScale, Mlp
+from vitral.models.layers import Tokens
 from vitral.models.model import Model
-from vitral.models.tokens import Tokens
 
 onednn = torch.ops.onednn
 HAS_INT8 = HAS_PACKING and all(hasattr(onednn, name) for name in ("qlinear_prepack", "qlinear_pointwise"))
@@ -191,3 +195,70 @@ def _made(
 ) -> Int8Linear:
     bias = None if layer.bias is None else layer.bias.detach()
     return Int8Linear(layer.weight.detach(), bias, ranges[layer], after=after, outputs=outputs)
+
+
+@torch.library.custom_op("vitral::integer_linear", mutates_args=())
+def integer_linear(values: Tensor, weight: Tensor, scales: Tensor, bias: Tensor, step: float, zero: int) -> Tensor:
+    """Return a linear layer's outputs, its inputs and its weight rounded to 8-bit integers.
+
+    Args:
+        values: The inputs, (*batch, features) in float32.
+        weight: Integers, (features, outputs).
+        scales: The scales of the weight, one for each output.
+        bias: (outputs,).
+        step: The difference of inputs from one integer to the next.
+        zero: The integer of an input that is 0.
+    """
+    integers = (torch.round(values / step) + zero).clamp(0, LEVELS)
+    return ((integers - zero) * step) @ (weight.float() * scales) + bias
+
+
+@integer_linear.register_fake
+def _shaped(values: Tensor, weight: Tensor, scales: Tensor, bias: Tensor, step: float, zero: int) -> Tensor:
+    return values.new_empty(*values.shape[:-1], weight.shape[1])
+
+
+class IntegerLinear(nn.Module):
+    """A linear layer of integers that can be traced."""
+
+    weight: Int8[Tensor, "features outputs"]
+    scales: Float[Tensor, " outputs"]
+    bias: Float[Tensor, " outputs"]
+    factors: Float[Tensor, " features"] | None
+
+    def __init__(self, layer: nn.Linear, inputs: LayerRange) -> None:
+        super().__init__()
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.step, self.zero = inputs.scale, inputs.zero
+        weight, factors = layer.weight.detach(), inputs.factors(layer.in_features)
+        integers, scales = quantized_weight(weight if factors is None else weight * factors)
+        bias = torch.zeros(len(weight)) if layer.bias is None else layer.bias.detach()
+        self.register_buffer("weight", integers.t().contiguous())
+        self.register_buffer("scales", scales)
+        self.register_buffer("bias", bias)
+        self.register_buffer("factors", None if factors is None else 1 / factors)
+
+    def forward(self, values: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch outputs"]:
+        """Return the transformed values."""
+        return self.part(values, 0)
+
+    def part(
+        self, values: Float[Tensor, "*batch features"], start: int, stop: int | None = None
+    ) -> Float[Tensor, "*batch part"]:
+        """Return the transformed values from one output to another."""
+        values = values if self.factors is None else values * self.factors
+        own = self.weight[:, start:stop], self.scales[start:stop], self.bias[start:stop]
+        return integer_linear(values, *(value.contiguous() for value in own), self.step, self.zero)
+
+
+def to_integer_layers(network: Model, quantization: Quantization) -> Model:
+    """Replace the layers that a quantization has ranges for, in place.
+
+    Raises:
+        VitralError: It is of another network.
+    """
+    quantization.check(network)
+    layers = linear_layers(network)
+    for name, inputs in quantization.layers.items():
+        network.set_submodule(name, IntegerLinear(layers[name], inputs))
+    return network

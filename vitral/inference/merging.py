@@ -15,10 +15,10 @@ from vitral.errors import ModelError
 from vitral.inference.packed import PackedBlock, Reads
 from vitral.models.attention import Attention, Bias, Heads, Mask, attend
 from vitral.models.blocks import Block
+from vitral.models.families import describe
+from vitral.models.layers import Losses, Tokens
 from vitral.models.model import Model
-from vitral.models.naming import describe
-from vitral.models.rotary import Rotation
-from vitral.models.tokens import Losses, Tokens
+from vitral.models.position import Rotation
 
 Sizes = Float[Tensor, "batch tokens 1"]
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.copies import copy_in, state_of
+from vitral.inference.torch_predictor import copy_in, state_of
 from vitral.models.attention import Attention, attend
 from vitral.models.blocks import Block
+from vitral.models.families import describe
+from vitral.models.layers import TokenGrid, Tokens
 from vitral.models.model import Logits, Model, TokenModel, token_model
-from vitral.models.naming import describe
-from vitral.models.tokens import TokenGrid, Tokens
 
 LONGEST = 4  # times the network's own number of tokens: of a sequence
 THINNEST = 16.0  # times its shorter side that an image's longer side counts as; what is thinner is squashed to it

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from vitral.models.attention import Attention, Mask
 from vitral.models.blocks import Block, Mlp
 from vitral.models.experts import MixtureOfExperts
-from vitral.models.kernels import HAS_FUSED_LINEAR, Linear, TanhGelu
+from vitral.models.layers import HAS_FUSED_LINEAR, BatchPart, Linear, Losses, TanhGelu, Tokens
 from vitral.models.model import Model
-from vitral.models.rotary import Rotation
-from vitral.models.stochastic_depth import BatchPart
-from vitral.models.tokens import Losses, Tokens
+from vitral.models.position import Rotation
 
 mkldnn = torch.ops.mkldnn
 HAS_PACKING = HAS_FUSED_LINEAR and hasattr(mkldnn, "_reorder_linear_weight")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitral.described import LATER, Kept, read_described
 from vitral.errors import ModelError, VitralError
 from vitral.models.experts import MixtureOfExperts
-from vitral.models.kernels import Linear
+from vitral.models.layers import Linear
 from vitral.models.model import Model
 
 LEVELS = 255  # steps of an input between its least and its largest value

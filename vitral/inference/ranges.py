@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitral.inference.copies import copy_in
 from vitral.inference.int8 import quantized_weight, to_integers
 from vitral.inference.quantization import LayerRange, check_weights, linear_layers, written_factors
+from vitral.inference.torch_predictor import copy_in
 from vitral.models.blocks import Block
 from vitral.models.model import Images, Model
 

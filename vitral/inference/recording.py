@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from vitral.advice import argument
 from vitral.errors import ModelError
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention
+from vitral.models.families import describe
+from vitral.models.layers import Maps
 from vitral.models.model import Images, Logits, Model, PatchGrid
-from vitral.models.naming import describe
 from vitral.models.record import record
-from vitral.models.tokens import Maps
 
 
 def attend(model: Model, images: Images) -> Attended:

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from vitral.errors import ModelError
-from vitral.inference.copies import copy_in
 from vitral.inference.engines import (
     OPSET,
     Engine,
@@ -27,8 +26,9 @@ from vitral.inference.int8 import HAS_INT8, quantize
 from vitral.inference.merging import check_merging, merge_tokens
 from vitral.inference.packed import HAS_PACKING, pack
 from vitral.inference.quantization import Quantization
+from vitral.inference.torch_predictor import copy_in
 from vitral.machine import has_int8
-from vitral.models.kernels import HAS_FUSED_BF16
+from vitral.models.layers import HAS_FUSED_BF16
 from vitral.models.model import Images, Logits, Model
 
 MERGING: tuple[Engine, ...] = ("torch", "packed")  # the engines that can merge tokens

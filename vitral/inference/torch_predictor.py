@@ -1,17 +1,44 @@
-"""The predictor that computes with torch, on the network's own device and in its own precision."""
+"""The predictor that computes with torch, on the network's own device and in its own precision, or by a copy in another."""
 
 import contextlib
+import copy
+import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
 from vitral.inference.recording import attend, attend_in_layer, attend_to_class, last_maps
-from vitral.models.cost import count_parameters
+from vitral.models.families import count_parameters, describe
 from vitral.models.model import ExplainedBy, Features, Images, Logits, Model
-from vitral.models.naming import describe
+from vitral.models.position import RotaryPosition
+
+
+def copy_in(network: Model, dtype: torch.dtype) -> Model:
+    """Return a copy that computes in another precision, in evaluation mode and without gradients.
+
+    What is of that precision already is shared with the network, not copied. Batch norms and the angles of rotary positions
+    stay in float32, in which these layers compute: a batch norm divides by a deviation that bfloat16 has three digits of.
+    """
+    exact = [module for module in network.modules() if isinstance(module, _BatchNorm | RotaryPosition)]
+    unchanged = {id(value) for module in exact for value in itertools.chain(module.parameters(), module.buffers())}
+    taken: dict[int, Any] = {}
+    for value in itertools.chain(network.parameters(), network.buffers()):
+        same = id(value) in unchanged or not value.is_floating_point()
+        cast = value.detach() if same else value.detach().to(dtype)
+        taken[id(value)] = nn.Parameter(cast, requires_grad=False) if isinstance(value, nn.Parameter) else cast
+    return copy.deepcopy(network, taken).eval()
+
+
+def state_of(network: Model) -> tuple[Any, ...]:
+    """Return what changes with the network: its config, and of each tensor where it is and how often it was written."""
+    values = itertools.chain(network.parameters(), network.buffers())
+    written = ((value.data_ptr(), 0 if value.is_inference() else value._version) for value in values)
+    return network.config, *written
 
 
 class TorchPredictor(Predictor):

@@ -8,11 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models import kernels
-from vitral.models.kernels import Linear, packed_attention
-from vitral.models.position import RelativeGrid
-from vitral.models.rotary import Rotation, rotate
-from vitral.models.tokens import Tokens
+from vitral.models import layers
+from vitral.models.layers import Linear, Tokens, packed_attention
+from vitral.models.position import RelativeGrid, Rotation, rotate
 
 Heads = Float[Tensor, "batch heads tokens head_dim"]
 Mask = Bool[Tensor, "batch #heads #queries keys"]
@@ -52,7 +50,7 @@ def attend(
         mask: Which keys each query may attend to, at least one; all if None.
         bias: What is added to the scores; nothing if None.
     """
-    if not kernels.trains_in_bf16_on_cpu(query):
+    if not layers.trains_in_bf16_on_cpu(query):
         whole = None if bias is None else bias.expand(*query.shape[:3], -1)
         added = whole if whole is None or mask is None else whole.masked_fill(~mask, -math.inf)
         return functional.scaled_dot_product_attention(
@@ -129,7 +127,7 @@ class Attention(nn.Module):
         plain = mask is None and rotation is None and self.relative is None
         if num_queries is None and plain and rate == 0.0:
             projected = self.qkv(tokens)
-            if kernels.trains_in_bf16_on_cpu(projected):
+            if layers.trains_in_bf16_on_cpu(projected):
                 added = self._of_grid(projected.shape[1], projected.dtype)
                 return packed_attention(projected, self.num_heads, added)
             query, key, value = self._split(projected, 3)

@@ -12,10 +12,8 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, StandardizedConvolution, residual_stages
-from vitral.models.initialization import init_norms, lecun_normal_, seeded
+from vitral.models.layers import BatchPart, FeatureMaps, StochasticDepth, init_norms, lecun_normal_, seeded
 from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
-from vitral.models.stochastic_depth import BatchPart, StochasticDepth
-from vitral.models.tokens import FeatureMaps
 
 GROUPS = 32
 WIDTH = 64

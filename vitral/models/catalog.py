@@ -8,6 +8,7 @@ from vitral.advice import function
 from vitral.errors import ModelError, did_you_mean
 from vitral.models.bit import BiTConfig
 from vitral.models.coatnet import CoAtNetConfig, Kind
+from vitral.models.convolution import WhitenedStemConfig
 from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
@@ -15,11 +16,9 @@ from vitral.models.foundations import STARTS, WIDTHS, Width
 from vitral.models.model import ModelConfig
 from vitral.models.pixels import PixelsConfig
 from vitral.models.position import PositionKind
-from vitral.models.resnet import ResNetConfig
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import ResNetConfig, StemConfig
 from vitral.models.t2t import T2TConfig
 from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
-from vitral.models.whitened_stem import WhitenedStemConfig
 
 # Width, then patch and pooling of what is published or has a recipe; others are a variant with settings changed.
 # vit_jax/configs/models.py; gap: its GSAM models; map: Scaling ViT (g, G), big_vision (S, B); SAM with ViTs (S/8, S/14).

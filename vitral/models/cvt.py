@@ -15,11 +15,20 @@ from vitral.errors import ModelError
 from vitral.models.attention import attend, attention_scores
 from vitral.models.blocks import Mlp
 from vitral.models.convolution import Maps
-from vitral.models.initialization import init_linear_deit, init_norms, init_torch_default, seeded
-from vitral.models.kernels import Gelu
+from vitral.models.layers import (
+    BatchPart,
+    FeatureMaps,
+    Gelu,
+    StochasticDepth,
+    TokenGrid,
+    Tokens,
+    init_linear_deit,
+    init_norms,
+    init_torch_default,
+    seeded,
+    spread_stochastic_depth,
+)
 from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, refuse_rates
-from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
-from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
 NORM_EPS = 1e-5
 MLP_RATIO = 4

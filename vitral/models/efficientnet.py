@@ -12,10 +12,8 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_convolution
-from vitral.models.initialization import init_norms, seeded
+from vitral.models.layers import BatchPart, FeatureMaps, StochasticDepth, TokenGrid, init_norms, seeded
 from vitral.models.model import Features, Images, ModelConfig, StagedModel, refuse_rates
-from vitral.models.stochastic_depth import BatchPart, StochasticDepth
-from vitral.models.tokens import FeatureMaps, TokenGrid
 
 NORM_EPS = 1e-3
 NORM_MOMENTUM = 0.01  # torch's sense: the share of the new batch

@@ -18,9 +18,7 @@ from torch.nn import functional
 
 from vitral.described import LATER
 from vitral.errors import ModelError
-from vitral.models.initialization import lecun_normal_
-from vitral.models.kernels import Gelu, full_precision, gelu_layer
-from vitral.models.tokens import Losses, Tokens
+from vitral.models.layers import Gelu, Losses, Tokens, full_precision, gelu_layer, lecun_normal_
 
 CAPACITY_MULTIPLE = 4  # an expert's buffer is rounded up to a multiple of it
 

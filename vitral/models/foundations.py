@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from vitral.models.kernels import Gelu
+from vitral.models.layers import Gelu
 from vitral.models.vit_config import ViTConfig
 
 

@@ -11,10 +11,8 @@ from torch import Tensor, nn
 
 from vitral.errors import ModelError
 from vitral.models.attention import Mask
-from vitral.models.heads import new_head
-from vitral.models.initialization import seeded
-from vitral.models.stochastic_depth import BatchPart, spread_stochastic_depth
-from vitral.models.tokens import FeatureMaps, TokenGrid
+from vitral.models.blocks import new_head
+from vitral.models.layers import BatchPart, FeatureMaps, TokenGrid, seeded, spread_stochastic_depth
 
 Images = Float[Tensor, "batch 3 height width"]
 Features = Float[Tensor, "batch features"]

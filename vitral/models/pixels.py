@@ -7,10 +7,8 @@ import torch
 from torch import nn
 
 from vitral.errors import ModelError
-from vitral.models.initialization import init_torch_default, seeded
+from vitral.models.layers import BatchPart, FeatureMaps, init_torch_default, seeded
 from vitral.models.model import LARGEST, ExplainedBy, Features, Images, Model, ModelConfig, refuse_rates
-from vitral.models.stochastic_depth import BatchPart
-from vitral.models.tokens import FeatureMaps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

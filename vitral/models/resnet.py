@@ -1,8 +1,13 @@
-"""ResNet with batch normalisation (arXiv 1512.03385), the baseline of every comparison.
+"""ResNet with batch normalisation (arXiv 1512.03385), the baseline of every comparison, and the hybrids' stem.
 
 Held against torchvision's models/resnet.py: in a bottleneck the stride sits in the 3x3 convolution ("v1.5").
+
+The stem is a ResNet whose feature map is cut into patches instead of the image (paper section 3.1), held against
+models_resnet.py of google-research/vision_transformer: the first version of ResNet, activation after the norm, with GroupNorm
+for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), in which norms come first.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,12 +16,133 @@ from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, init_convolution, residual_stages
-from vitral.models.initialization import init_norms, init_torch_default, seeded
+from vitral.models.convolution import (
+    Convolution,
+    Maps,
+    StandardizedConvolution,
+    init_convolution,
+    pad_same,
+    residual_stages,
+)
+from vitral.models.layers import (
+    BatchPart,
+    FeatureMaps,
+    StochasticDepth,
+    init_norms,
+    init_torch_default,
+    lecun_normal_,
+    seeded,
+)
 from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
-from vitral.models.stem import EXPANSION, WIDTH
-from vitral.models.stochastic_depth import BatchPart, StochasticDepth
-from vitral.models.tokens import FeatureMaps
+
+GROUPS = 32
+WIDTH = 64  # channels of the root
+EXPANSION = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StemConfig:
+    """A ResNet before the transformer.
+
+    Attributes:
+        stages: Residual units in each stage; empty for the root alone, a convolution and a pooling.
+        width_factor: Widens every layer.
+        weight_eps: The epsilon of the weight standardisation.
+        weight_eps_inside: Whether that is added under the root (timm) or to the standard deviation (the original).
+        norm_eps: The epsilon of the group norms.
+    """
+
+    stages: tuple[int, ...] = (3, 4, 6, 3)
+    width_factor: int = 1
+    weight_eps: float = 1e-5
+    weight_eps_inside: bool = False
+    norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        if self.width_factor < 1 or any(units < 1 for units in self.stages):
+            raise ModelError(f"A stem needs a width factor and stages of at least 1, not {self}.")
+
+    @property
+    def channels(self) -> int:
+        """Channels of the feature map."""
+        width = WIDTH * self.width_factor
+        return EXPANSION * width * 2 ** (len(self.stages) - 1) if self.stages else width
+
+    @property
+    def stride(self) -> int:
+        """How many pixels one position of the feature map stands for, in each direction."""
+        return 4 * 2 ** max(len(self.stages) - 1, 0)
+
+    def positions(self, size: int) -> int:
+        """Return how many positions the feature map has along a side of so many pixels."""
+        return math.ceil(size / self.stride)
+
+
+class StemUnit(nn.Module):
+    """Three convolutions, each with its norm, around a shortcut; the activation comes after the sum."""
+
+    def __init__(self, channels: int, width: int, stride: int, config: StemConfig) -> None:
+        super().__init__()
+        out = EXPANSION * width
+        self.conv1 = _convolution(channels, width, 1, 1, config)
+        self.norm1 = nn.GroupNorm(GROUPS, width, eps=config.norm_eps)
+        self.conv2 = _convolution(width, width, 3, stride, config)
+        self.norm2 = nn.GroupNorm(GROUPS, width, eps=config.norm_eps)
+        self.conv3 = _convolution(width, out, 1, 1, config)
+        self.norm3 = nn.GroupNorm(GROUPS, out, eps=config.norm_eps)
+        self.has_projection = channels != out or stride != 1
+        if self.has_projection:
+            self.projection = _convolution(channels, out, 1, stride, config)
+            self.projection_norm = nn.GroupNorm(GROUPS, out, eps=config.norm_eps)
+
+    def forward(self, maps: Maps) -> Maps:
+        """Return the maps after the unit."""
+        shortcut = self.projection_norm(self.projection(maps)) if self.has_projection else maps
+        maps = functional.relu(self.norm1(self.conv1(maps)))
+        maps = functional.relu(self.norm2(self.conv2(maps)))
+        return functional.relu(shortcut + self.norm3(self.conv3(maps)))
+
+
+class ResNetStem(nn.Module):
+    """From images to the feature map that the transformer's patches are cut from."""
+
+    def __init__(self, config: StemConfig) -> None:
+        super().__init__()
+        width = WIDTH * config.width_factor
+        self.root = _convolution(3, width, 7, 2, config)
+        self.root_norm = nn.GroupNorm(GROUPS, width, eps=config.norm_eps)
+        self.stages = residual_stages(partial(StemUnit, config=config), config.stages, width, EXPANSION)
+
+    def forward(self, images: Maps) -> Maps:
+        """Return the feature map, (batch, channels, height / stride, width / stride)."""
+        maps = functional.relu(self.root_norm(self.root(images)))
+        maps = functional.max_pool2d(pad_same(maps, 3, 2, value=float("-inf")), 3, 2)
+        for stage in self.stages:
+            maps = stage(maps)
+        return maps
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """LeCun-normal convolutions; norms to scale 1 and bias 0, but the scale of each unit's last norm to 0."""
+        for module in self.modules():
+            if isinstance(module, StandardizedConvolution):
+                lecun_normal_(module.weight, generator)
+        init_norms(self)
+        for module in self.modules():
+            if isinstance(module, StemUnit):
+                nn.init.zeros_(module.norm3.weight)
+
+
+def _convolution(channels: int, out: int, kernel: int, stride: int, config: StemConfig) -> StandardizedConvolution:
+    return StandardizedConvolution(
+        channels,
+        out,
+        kernel,
+        stride=stride,
+        padding="same",
+        eps=config.weight_eps,
+        eps_inside=config.weight_eps_inside,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,12 +15,19 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.attention import attend
 from vitral.models.blocks import Block, Mlp
-from vitral.models.initialization import init_linear_deit, init_norms, seeded
-from vitral.models.kernels import full_precision
+from vitral.models.layers import (
+    BatchPart,
+    FeatureMaps,
+    TokenGrid,
+    Tokens,
+    depth_rate,
+    full_precision,
+    init_linear_deit,
+    init_norms,
+    seeded,
+)
 from vitral.models.model import Features, Images, Model, ModelConfig, PatchGrid, Positions, Use
 from vitral.models.position import resize_position_embedding
-from vitral.models.stochastic_depth import BatchPart, depth_rate
-from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
 NORM_EPS = 1e-5  # torch's default, in all of T2T-ViT
 TOKEN_DIM = 64

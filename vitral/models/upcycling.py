@@ -13,7 +13,7 @@ import torch
 from vitral.errors import ModelError
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
-from vitral.models.initialization import seeded
+from vitral.models.layers import seeded
 from vitral.models.model import Model
 from vitral.models.vit import ViT
 

@@ -15,18 +15,24 @@ from torch import Tensor, nn
 
 from vitral.errors import ModelError
 from vitral.models.attention import Attention, Mask
-from vitral.models.blocks import Block, LayerScale
+from vitral.models.blocks import Block, LayerScale, MapHead, TanhLayer, new_head
+from vitral.models.convolution import WhitenedStem, WhitenedStemConfig, whitening_filters
 from vitral.models.experts import MixtureOfExperts
-from vitral.models.heads import MapHead, TanhLayer, new_head
-from vitral.models.initialization import init_linear_deit, init_norms, init_torch_default, lecun_normal_, seeded
+from vitral.models.layers import (
+    BatchPart,
+    FeatureMaps,
+    TokenGrid,
+    depth_rate,
+    init_linear_deit,
+    init_norms,
+    init_torch_default,
+    lecun_normal_,
+    seeded,
+)
 from vitral.models.model import ExplainedBy, Features, Images, Logits, Outputs, Positions, TokenModel
-from vitral.models.position import PositionEmbedding
-from vitral.models.rotary import RotaryPosition, Rotation
-from vitral.models.stem import ResNetStem, StemConfig
-from vitral.models.stochastic_depth import BatchPart, depth_rate
-from vitral.models.tokens import FeatureMaps, TokenGrid
+from vitral.models.position import PositionEmbedding, RotaryPosition, Rotation
+from vitral.models.resnet import ResNetStem, StemConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.models.whitened_stem import WhitenedStem, WhitenedStemConfig, whitening_filters
 
 
 class ViT(TokenModel):

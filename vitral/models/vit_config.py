@@ -8,13 +8,12 @@ from typing import Any, Literal, get_args, get_origin
 from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.blocks import LAYER_NORM_EPS, MlpKind
+from vitral.models.convolution import WhitenedStemConfig
 from vitral.models.experts import ExpertsConfig
-from vitral.models.kernels import Gelu
+from vitral.models.layers import Gelu
 from vitral.models.model import SIZE_STEP, ModelConfig, PatchGrid, Use
-from vitral.models.position import PositionAt, PositionKind, PositionResize
-from vitral.models.rotary import RotaryKind
-from vitral.models.stem import StemConfig
-from vitral.models.whitened_stem import WhitenedStemConfig
+from vitral.models.position import PositionAt, PositionKind, PositionResize, RotaryKind
+from vitral.models.resnet import StemConfig
 
 Pooling = Literal["token", "gap", "map", "token-gap"]
 Initialization = Literal["vit", "big_vision", "deit", "whitened"]

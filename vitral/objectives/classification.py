@@ -1,8 +1,12 @@
-"""Classification losses, computed in float32 whatever the model's precision.
+"""Classification losses, computed in float32 whatever the model's precision: of labels, of a teacher's answers, of experts.
 
 Labels are class indices (batch,), or weights of the classes (batch, classes): of mixed images, or a multi-label dataset's 0
-and 1.
+and 1. Sources of distillation: DeiT (arXiv 2012.12877, section 4, equations 2 and 3; losses.py of its code), and a patient and
+consistent teacher (arXiv 2106.05237; the function `dist` of big_vision's evaluators/proj/distill/distance.py). The loss that
+keeps experts evenly used is V-MoE's (arXiv 2106.05974, appendix A).
 """
+
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int64
@@ -10,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 Targets = Int64[Tensor, " batch"] | Float[Tensor, "batch classes"]
+Logits = Float[Tensor, "batch classes"]
+WEIGHT = 0.005  # of the importance loss and of the load loss; the paper's 0.01 for their mean
 
 
 def softmax_cross_entropy(
@@ -44,3 +50,28 @@ def sigmoid_cross_entropy(
         labels = (labels > label_smoothing / logits.shape[1]).float()
     losses = functional.binary_cross_entropy_with_logits(logits.float(), labels, reduction="none")
     return losses.sum(dim=1).mean()
+
+
+def hard_loss(student: Logits, teacher: Logits) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy of the teacher's most probable classes, which are not smoothed."""
+    return functional.cross_entropy(student.float(), teacher.argmax(dim=1))
+
+
+def soft_loss(student: Logits, teacher: Logits, temperature: float) -> Float[Tensor, ""]:
+    """Return temperature² times the mean divergence KL(teacher || student), both sharpened or softened by the temperature.
+
+    The classes are summed, as in both papers and in big_vision; DeiT's code divides by their number, too.
+    """
+    ours = functional.log_softmax(student.float() / temperature, dim=1)
+    theirs = functional.log_softmax(teacher.float() / temperature, dim=1)
+    return temperature**2 * functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+
+
+def agreement(student: Logits, teacher: Logits) -> Float[Tensor, ""]:
+    """Return the share of images of which both say the same."""
+    return (student.argmax(dim=1) == teacher.argmax(dim=1)).float().mean()
+
+
+def balance_loss(auxiliary: Mapping[str, Tensor]) -> Tensor:
+    """Return the weighted sum of the auxiliary losses of a model with experts."""
+    return WEIGHT * torch.stack([*auxiliary.values()]).sum()

@@ -9,10 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitral.models.initialization import init_linear, seeded
+from vitral.models.layers import BatchPart, Maps, TokenGrid, init_linear, seeded
 from vitral.models.model import Features, Images, Model
-from vitral.models.stochastic_depth import BatchPart
-from vitral.models.tokens import Maps, TokenGrid
 
 Learned = tuple[Float[Tensor, "batch classes"], Features, Maps, dict[str, Tensor]]
 

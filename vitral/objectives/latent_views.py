@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.nn import functional as differentiable
 
-from vitral.models.initialization import init_torch_default, seeded
+from vitral.models.layers import BatchPart, init_torch_default, seeded
 from vitral.models.model import Model
-from vitral.models.stochastic_depth import BatchPart
 
 Projections = Float[Tensor, "views batch dimensions"]
 KNOTS = 17  # points of the quadrature, from 0 on; the other half is its mirror image

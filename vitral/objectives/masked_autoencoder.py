@@ -11,10 +11,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from vitral.models.blocks import LAYER_NORM_EPS, Block
-from vitral.models.initialization import init_linear, init_norms, seeded
+from vitral.models.layers import BatchPart, Tokens, init_linear, init_norms, seeded
 from vitral.models.model import token_model
-from vitral.models.stochastic_depth import BatchPart
-from vitral.models.tokens import Tokens
 
 Patches = Float[Tensor, "batch patches values"]  # rows, columns and channels of each patch, in this order
 MLP_RATIO = 4  # of the decoder's blocks

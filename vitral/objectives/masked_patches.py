@@ -12,10 +12,8 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitral.models.initialization import lecun_normal_, seeded
+from vitral.models.layers import BatchPart, Tokens, lecun_normal_, seeded
 from vitral.models.model import token_model
-from vitral.models.stochastic_depth import BatchPart
-from vitral.models.tokens import Tokens
 
 BINS = 8  # per channel
 COLOURS = BINS**3

@@ -13,10 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from vitral.models.initialization import init_linear, seeded
+from vitral.models.layers import BatchPart, TokenGrid, init_linear, seeded
 from vitral.models.model import token_model
-from vitral.models.stochastic_depth import BatchPart
-from vitral.models.tokens import TokenGrid
 
 NEEDS = "The procedural warm-up needs a Vision Transformer, which this network is not"
 

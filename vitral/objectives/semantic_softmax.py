@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitral.models.initialization import init_linear, seeded
+from vitral.models.layers import BatchPart, init_linear, seeded
 from vitral.models.model import Images, Logits, Model
-from vitral.models.stochastic_depth import BatchPart
 
 SURE_SHARE = 0.05  # of a level's labels: their probability is how sure a teacher is
 

@@ -10,9 +10,8 @@ from matplotlib.axis import XAxis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from vitral.report.chart import Axis, Chart, Point, Series, plain_number
+from vitral.report.chart import Axis, Chart, Point, PointLabel, Series, plain_number, write_labels
 from vitral.report.plots import HEIGHT, LINE, MUTED, SERIES, WIDTH, draw_legend, new_axes, plain, share_text, to_svg
-from vitral.report.point_labels import PointLabel, write_labels
 
 MARKERS = "os^DvP"  # of the first six series, the next six, ...
 LEGEND_ROW = 0.17  # inches

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from vitral.advice import in_markdown, printable
 from vitral.files import write_file
-from vitral.printable import in_markdown, printable
 from vitral.report.chart import Chart, Published
 from vitral.report.chart_plot import chart_plot
 from vitral.report.page import drawing_file, render_page

@@ -4,11 +4,10 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vitral.printable import printable
+from vitral.advice import printable
 from vitral.report.page import render_page
 from vitral.report.written import markdown_lines
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import NO_VALUE
+from vitral.tasks.shown import NO_VALUE, Presentable
 
 TITLE = "Scores by dataset and model"
 LATEX = {

@@ -4,8 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.report.written import markdown_lines
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import NO_VALUE
+from vitral.tasks.shown import NO_VALUE, Presentable
 
 JSON_FILE = "starts.json"
 TABLE_FILE = "starts.md"
@@ -39,7 +38,7 @@ class StartRow:
         parameters: The number of parameters of the network, with its head.
         megabytes: The size of its file, in units of 10^6 bytes; None for random weights.
         licence: The licence of the published weights that it is or was trained from; empty if unknown.
-        products: Whether these may be used in products; see `vitral.weights.named.row`.
+        products: Whether these may be used in products; see `vitral.weights.named.table`.
         weights: "trained", "random" or "none".
         problem: The reason why there is no accuracy, in one line; empty if there is one.
         remarks: Further lines that a reader must know.

@@ -8,8 +8,7 @@ from typing import Any
 
 from vitral.data.vtab.tasks import GROUPS, TASKS
 from vitral.report.written import markdown_lines
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import NO_VALUE
+from vitral.tasks.shown import NO_VALUE, Presentable
 
 JSON_FILE = "vtab.json"
 TABLE_FILE = "vtab.md"

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitral.advice import printable, printable_json
 from vitral.files import new_file, write_file
-from vitral.printable import printable, printable_json
 
 Cell = str | float | int | None
 LARGEST = 2**63  # what a column of integers holds less than

@@ -13,20 +13,17 @@ from typing import Any
 from vitral.classifier.load import load
 from vitral.described import read_object
 from vitral.errors import StudyError
-from vitral.events import Listener, Message, ignore
+from vitral.events import Listener, Message, ignore, show
 from vitral.files import write_file
-from vitral.layout import CLASSIFIER
 from vitral.outputs import check_folder
-from vitral.progress import show
+from vitral.paths import CLASSIFIER
 from vitral.report.page import write_report
 from vitral.report.results import Curve, CurveGroup, RunReport
 from vitral.report.study import Study, StudyArm
-from vitral.studies.claims import in_turn
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
-from vitral.studies.rows import read_rows
-from vitral.studies.run_report import run_report, training_images
+from vitral.studies.rows import in_turn, read_rows
+from vitral.studies.run_report import PYTHON, Speech, run_report, training_images
 from vitral.studies.run_study import run_study
-from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.trainings import Training, carry_out
 from vitral.tasks.single_label import SingleLabel
 from vitral.training.records.logs import read_metrics

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from vitral.advice import argument
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.fingerprint import fingerprint
+from vitral.classifier.classifier import Classifier, fingerprint
 from vitral.classifier.folder import is_classifier, save
 from vitral.classifier.load import load
 from vitral.data.classes import Reading
@@ -21,22 +20,16 @@ from vitral.errors import DataError, ModelError, TrainingError
 from vitral.evaluation.candidates import milliseconds
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.evaluation.opening import match_classes
-from vitral.events import Listener, Message
-from vitral.layout import RUNS
+from vitral.events import Listener, Message, show
 from vitral.machine import processor_name
 from vitral.models.catalog import list_models
-from vitral.models.cost import count_macs, count_parameters
-from vitral.models.create import configure
-from vitral.models.naming import describe
-from vitral.paths import look_at
-from vitral.progress import show
+from vitral.models.families import configure, count_macs, count_parameters, describe
+from vitral.paths import RUNS, look_at
 from vitral.studies.finetune import finetune
-from vitral.tasks.presentable import Presentable
-from vitral.tasks.shown import NO_VALUE, Table, fitting_digits, percent
+from vitral.tasks.shown import NO_VALUE, Presentable, Table, fitting_digits, percent
 from vitral.training.candidates.result import RunResult
-from vitral.training.optimization.precision import training_device
-from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.run_file import stored_request
+from vitral.training.optimization.optimizers import training_device
+from vitral.training.records.run_folder import RECIPE_FILE, stored_request
 from vitral.training.settings.recipe import load_recipe
 from vitral.weights.dialect import NO_HEAD
 

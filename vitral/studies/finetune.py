@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitral.data.classes import Reading
-from vitral.events import Listener
-from vitral.progress import show
+from vitral.events import Listener, show
 from vitral.studies.sweep import sweep as sweep_rates
 from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request, request_of
 from vitral.training.run import carry_out
 from vitral.training.starting.opening import opened
-from vitral.weights.named.reach import without_network
+from vitral.weights.named.table import without_network
 
 
 def finetune(

@@ -1,4 +1,4 @@
-"""What a study has found so far: a row per run, each a file of its own, and all of them in one table for programs.
+"""What a study has found so far: a row per run, each a file of its own, all of them in one table, and claims on its runs.
 
 STUDY/
   study.json           the arms and what each does; the same study continues in the folder, and no other
@@ -8,21 +8,60 @@ STUDY/
   study.md, .html      the table, and with the figure, when nothing is left to do
 
 The row lies in the folder in which the claim is taken: a network disk may report a file as missing for a while, but not after
-this process has written into its folder, which taking the claim does.
+this process has written into its folder, which taking the claim does. A claim is a lock that ends with its process.
 """
 
+import contextlib
 import json
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from vitral.files import write_file
-from vitral.studies.claims import in_turn
+from vitral.errors import TrainingError
+from vitral.files import storage_errors, write_file
+from vitral.outputs import locked
 from vitral.studies.design import Cell
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_ROWS
 
+TURN_SECONDS = 0.05  # between two attempts
+PATIENCE = 300.0  # seconds to wait for work of milliseconds
 ROW = "row.json"
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Claim a folder for the block, and tell whether that was possible: not while a living process holds it.
+
+    Raises:
+        StorageError: Nothing can be written there.
+    """
+    with contextlib.ExitStack() as stack:
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        mine = False
+        with contextlib.suppress(TrainingError):
+            stack.enter_context(locked(folder))
+            mine = True
+        yield mine
+
+
+@contextlib.contextmanager
+def in_turn(folder: Path) -> Iterator[None]:
+    """Hold a folder for the block, after those who held it before.
+
+    Raises:
+        StorageError: Nothing can be written there.
+        TrainingError: Another process held it for minutes.
+    """
+    until = time.monotonic() + PATIENCE
+    with contextlib.ExitStack() as stack:
+        while not stack.enter_context(claimed(folder)):
+            if time.monotonic() > until:
+                stack.enter_context(locked(folder))  # its error names the holder
+            time.sleep(TURN_SECONDS)
+        yield
 
 
 @dataclass(frozen=True)

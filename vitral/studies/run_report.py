@@ -1,6 +1,7 @@
-"""From a finished run to what its report shows."""
+"""From a finished run to what its report shows, in words of Python or of a front end."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -8,21 +9,20 @@ import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.evaluation.looks import times_opened
+from vitral.evaluation.opening import times_opened
 from vitral.explanation.explain import Explanation, explain
 from vitral.explanation.methods import method_for
 from vitral.explanation.network import attention_distance, patch_filters, position_similarity
 from vitral.images.decode import Pixels
-from vitral.images.encode import thumbnail
-from vitral.models.cost import count_macs, count_parameters
-from vitral.models.naming import describe
+from vitral.images.drawing import thumbnail
+from vitral.models.families import count_macs, count_parameters, describe
 from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
-from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Result, classes_of
 from vitral.training.candidates.result import RunResult
 from vitral.training.loop import TrainingResult
 from vitral.training.records.data_record import redrawn
-from vitral.training.records.environment import environment
+from vitral.training.records.run_folder import environment
+from vitral.training.request import Request
 from vitral.training.scoring.diagnosis import merged
 
 MISTAKES = 8
@@ -31,6 +31,17 @@ SEARCHED = 64  # images among which examples classified right are looked for
 DISTANCE_IMAGES = 64  # the paper averaged over 128
 FEW = 8  # with a time budget
 DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is chosen: plots and page take it
+
+
+@dataclass(frozen=True)
+class Speech:
+    """The calls or commands that make a run, and that made a finished one or run its recipe again."""
+
+    ask: Callable[[Request], str]
+    again: Callable[[RunResult], str]
+
+
+PYTHON = Speech(ask=Request.call, again=lambda result: result.run.command.call())
 
 
 def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:

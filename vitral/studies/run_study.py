@@ -1,4 +1,4 @@
-"""Carry out a study: many runs, one question, by as many processes and machines as share its folder.
+"""Carry out a study: many runs, one question, by as many processes and machines as share its folder; and how long it will take.
 
 Every process takes the first run that is ready and that nobody works on, carries it out, writes its row, and looks again, until
 nothing is left. A process that dies loses its claim, and another, or a restart, continues its run.
@@ -6,27 +6,99 @@ nothing is left. A process that dies loses its claim, and another, or a restart,
 
 import contextlib
 import json
+import statistics
 import time
 import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vitral import distributed
 from vitral.described import read_object
 from vitral.errors import StudyError, TrainingInterrupted, VitralError
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, show
 from vitral.files import write_file
 from vitral.outputs import check_location
-from vitral.progress import show
 from vitral.report.experiment_page import write_study
 from vitral.report.study import Failure, Study, StudyArm
-from vitral.studies.claims import claimed, in_turn
 from vitral.studies.design import Cell, Design
-from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
-from vitral.studies.study_cost import StudyCost, cost_of
+from vitral.studies.rows import RunRow, claim_folder, claimed, in_turn, read_row, read_rows, write_row, write_table
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_PAGE, STUDY_TABLE
 from vitral.training.settings.durations import rounded
 
 POLL_SECONDS = 1.0  # between two checks whether a process that works on the last runs has died
+
+
+@dataclass(frozen=True)
+class ArmCost:
+    """How many runs an arm has, how many of them are not finished, and the seconds of a run.
+
+    These are the mean of the finished ones, or the expected seconds; None if unknown.
+    """
+
+    name: str
+    runs: int
+    left: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class StudyCost:
+    """What is left of a study, by its arms in order, and how long it will take on this machine alone."""
+
+    arms: tuple[ArmCost, ...]
+
+    @property
+    def left(self) -> int:
+        """Runs that are not finished."""
+        return sum(arm.left for arm in self.arms)
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds of all that is left; None if part of it is unknown."""
+        left = [arm for arm in self.arms if arm.left]
+        known = [arm.left * arm.seconds for arm in left if arm.seconds is not None]
+        return sum(known, 0.0) if len(known) == len(left) else None
+
+    def fitting(self, budget_seconds: float) -> int:
+        """Return how many of the runs left fit into a budget, in order; a run of unknown length counts as fitting."""
+        fits, free = 0, budget_seconds
+        for arm in self.arms:
+            for _ in range(arm.left):
+                if (arm.seconds or 0.0) <= free:
+                    free -= arm.seconds or 0.0
+                    fits += 1
+        return fits
+
+    def lines(self) -> list[str]:
+        """Return what is left as lines for the user."""
+        runs = sum(arm.runs for arm in self.arms)
+        done = f", {runs - self.left} of them finished" if self.left < runs else ""
+        total = f" What is left takes about {rounded(self.seconds)} on this machine." if self.seconds else ""
+        head = f"{len(self.arms)} arms, {runs} runs{done}.{total}"
+        return [head, *(_line(arm) for arm in self.arms if arm.left and arm.seconds is not None)]
+
+
+def _line(arm: ArmCost) -> str:
+    return f"  {arm.name}: {arm.left} {'run' if arm.left == 1 else 'runs'} of about {rounded(arm.seconds or 0.0)}"
+
+
+def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> StudyCost:
+    """Return what is left of a study; only arms with something left are measured.
+
+    Args:
+        design: The study.
+        cells: The runs of the study.
+        rows: The rows of those that have ended, by name.
+    """
+    arms = []
+    for arm in design.arms:
+        mine = [rows.get(cell.name) for cell in cells if cell.arm == arm.name]
+        took = [row.seconds for row in mine if row is not None and row.done]
+        left = len(mine) - len(took)
+        seconds = statistics.fmean(took) if took else arm.work.seconds() if left else None
+        arms.append(ArmCost(arm.name, len(mine), left, seconds))
+    return StudyCost(tuple(arms))
 
 
 def plan_study(design: Design, folder: str | Path) -> StudyCost:

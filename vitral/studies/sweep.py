@@ -7,8 +7,7 @@ from typing import Any
 
 from vitral import torchrun
 from vitral.data.source import DataSet
-from vitral.data.splits import stratified
-from vitral.data.subset import Joined, Subset
+from vitral.data.subset import Joined, Subset, stratified
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Listener, Message, ignore
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
@@ -19,7 +18,7 @@ from vitral.training.choose.draft import SWEPT
 from vitral.training.loop import advice_to_resume
 from vitral.training.records.run_folder import SWEEP
 from vitral.training.run import carry_out
-from vitral.training.scoring.within_time import is_too_short, refuse, within_time
+from vitral.training.scoring.validation import is_too_short, refuse, within_time
 from vitral.training.session import Session
 from vitral.training.settings.recipe import Recipe
 from vitral.training.starting.opening import part_of

@@ -18,13 +18,12 @@ from vitral.data.vtab.raw import why_not
 from vitral.data.vtab.task_data import Spec, open_task, source_of, task_named
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import StudyError
-from vitral.evaluation.features import describe
-from vitral.evaluation.looks import open_test
+from vitral.evaluation.baselines import describe
+from vitral.evaluation.opening import open_test
 from vitral.evaluation.probes import fit_probe
-from vitral.events import Listener, Message, ignore
-from vitral.layout import RUNS
+from vitral.events import Listener, Message, ignore, show
 from vitral.outputs import check_folder
-from vitral.progress import show
+from vitral.paths import RUNS
 from vitral.report.study import Study
 from vitral.report.vtab import JSON_FILE, TABLE_FILE, VtabTable, unscored
 from vitral.report.written import write_result
@@ -32,7 +31,7 @@ from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import run_study
 from vitral.studies.trainings import Training, named
 from vitral.tasks.single_label import SingleLabel
-from vitral.training.optimization.precision import autocast_here, training_device
+from vitral.training.optimization.optimizers import autocast_here, training_device
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_FILES
 from vitral.training.request import Request
 from vitral.training.settings.durations import seconds as read_seconds

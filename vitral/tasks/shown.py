@@ -1,12 +1,17 @@
-"""What a result asks a reader to be shown: figures, tables and drawings as plain values; the report alone draws."""
+"""What a result shows: figures, tables and drawings as plain values, lines for people, JSON values for programs.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+The report alone draws.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
 
 NO_VALUE = "–"
 THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
 SURE_OF_HUNDREDTHS = 2000  # images from which on the second decimal of a percentage is meaningful
 MOST_ROWS = 300  # of a table of classes: thousands would swell the page, and the worst come first
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -110,3 +115,47 @@ def worst_first(scores: Sequence[float | None], support: Sequence[int]) -> list[
     """
     known = [2.0 if score is None else score for score in scores]
     return sorted(range(len(scores)), key=lambda index: (known[index], -support[index], index))[:MOST_ROWS]
+
+
+class Presentable:
+    """A result that presents itself; its subclasses are dataclasses, with `repr=False` where one sentence says it all."""
+
+    def sentence(self) -> str:
+        """Return the result in one sentence."""
+        return self.lines()[0]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the lines above the tables, what matters most first."""
+        return ()
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return the tables."""
+        return ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return every field as JSON values."""
+        return asdict(self)  # type: ignore[call-overload]  # it is a dataclass
+
+    def __repr__(self) -> str:
+        """Return the result in one line."""
+        return f"{type(self).__name__}: {self.sentence()}"
+
+
+def table_of(
+    title: str, rows: Iterable[Item], columns: Sequence[tuple[str, Callable[[Item], str]]], *, note: str = ""
+) -> Table:
+    """Return a table with a row for each of several things.
+
+    Args:
+        title: The title above the table.
+        rows: The things, one per row.
+        columns: The heading of each column, and what gives the texts of its cells; the first column holds names.
+        note: The note below the table.
+    """
+    cells = tuple(tuple(text(row) for _, text in columns) for row in rows)
+    return Table(title, tuple(heading for heading, _ in columns), cells, note=note)
+
+
+def range_text(ends: tuple[float, float], digits: int = 2) -> str:
+    """Return an interval of shares, 0 to 1, in per cent."""
+    return f"{ends[0]:.{digits}%} to {ends[1]:.{digits}%}"

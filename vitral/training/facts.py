@@ -19,16 +19,15 @@ from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.images.augment import Augmentation
-from vitral.images.detail import detail_side
+from vitral.images.decode import detail_side
 from vitral.machine import memory_bytes
-from vitral.models.cost import count_macs, count_parameters
+from vitral.models.families import count_macs, count_parameters
 from vitral.tasks.task import Targets, Task
 from vitral.training.clock import MEASURING_SHARE, READING_SECONDS, TIMED_IMAGES_SHARE
 from vitral.training.methods.method import Context, build_method
-from vitral.training.methods.mixing import mixes
-from vitral.training.methods.views import View
+from vitral.training.methods.views import View, mixes
 from vitral.training.optimization.adaptation import adapt, linear_layers, training_mode
-from vitral.training.optimization.precision import autocast, training_device
+from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.settings.recipe import Recipe
 from vitral.training.step import Step
 

@@ -15,21 +15,20 @@ from vitral.data.batch import Batch
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.errors import TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, Scalars, ignore
-from vitral.layout import CHECKPOINTS
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Model
+from vitral.paths import CHECKPOINTS
 from vitral.seeds import derive
 from vitral.training.clock import SHOWN_SECONDS, VALIDATIONS, Clock, Pacer, share_gone
 from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
-from vitral.training.records import faults
+from vitral.training.records import logs as faults
 from vitral.training.records.checkpoints import Checkpoint, State, Writer, load_newest, pack, unpack
 from vitral.training.records.logs import MetricsLog, read_metrics
-from vitral.training.records.recipe_file import claim_recipe, write_recipe
+from vitral.training.records.run_folder import claim_recipe, write_recipe
 from vitral.training.settings.recipe import Recipe
-from vitral.training.step import Step, StepResult
-from vitral.training.stopping import StopRequest, stop_on_signals
+from vitral.training.step import Step, StepResult, StopRequest, stop_on_signals
 
 # Returns a network's figures, the headline first; None if the third argument, called between batches, returned True.
 Validate = Callable[[Model, Listener, Callable[[], bool]], dict[str, float] | None]

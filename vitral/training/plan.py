@@ -8,9 +8,8 @@ from pydantic import TypeAdapter
 
 from vitral.advice import argument
 from vitral.errors import TrainingError, one_line
-from vitral.files import write_file
+from vitral.files import text_of, write_file
 from vitral.images.augment import Augmentation
-from vitral.reading import text_of
 from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 

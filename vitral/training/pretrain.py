@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitral.data.classes import Reading
-from vitral.events import Listener
-from vitral.progress import show
+from vitral.events import Listener, show
 from vitral.training.candidates.result import RunResult
 from vitral.training.request import request_of
 from vitral.training.run import run_request

@@ -5,13 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitral.data.classes import Reading
-from vitral.events import Listener
-from vitral.progress import show
+from vitral.events import Listener, show
 from vitral.training.request import Kind, Request, request_of
 from vitral.training.session import Run
 from vitral.training.starting.opening import looked_at
 from vitral.training.starting.prepare import prepare
-from vitral.weights.named.reach import without_network
+from vitral.weights.named.table import without_network
 
 SWEPT = "This is one run: a sweep makes one for each learning rate that it tries and one with the best, which share the time."
 

@@ -11,8 +11,8 @@ from vitral import plugins
 from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
 from vitral.data.open import parts_of_name
+from vitral.described import spelled
 from vitral.errors import RecipeError, TrainingError
-from vitral.overrides import spelled
 from vitral.training.settings.durations import budget_of, seconds, written
 
 Kind = Literal["fine-tune", "pre-train"]

@@ -20,18 +20,19 @@ from vitral.training.records.attempts import (
     trained_seconds,
 )
 from vitral.training.records.data_record import Further, check_data, record_change, redrawn
-from vitral.training.records.environment import environment
-from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.run_file import (
+from vitral.training.records.run_folder import (
+    BASELINES_FILE,
+    FIRST_FILE,
+    RECIPE_FILE,
     REQUEST,
     TRAINED,
+    environment,
     read_run,
     stored_request,
     stored_start,
     trained_before,
     update_run,
 )
-from vitral.training.records.run_folder import BASELINES_FILE, FIRST_FILE
 from vitral.training.request import FUNCTIONS, Request, settings_of
 from vitral.training.settings.recipe import first_difference, load_recipe, may_change
 

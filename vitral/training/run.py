@@ -30,22 +30,27 @@ from vitral.data.loader import TrainingBatches
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
 from vitral.training.candidates.deliver import finish, first_outcome
-from vitral.training.candidates.description import write_description, write_training_images
 from vitral.training.candidates.first import FirstClassifier, first_classifier, images_judged
-from vitral.training.candidates.result import RunResult
+from vitral.training.candidates.result import RunResult, write_description, write_training_images
 from vitral.training.candidates.trained import try_attempts
 from vitral.training.choose.attempts import first_to_pay
 from vitral.training.choose.draft import ADAPTED, SCRATCH
 from vitral.training.clock import ENDING_SECONDS, FIRST_SHARE, LATE_SECONDS, REPORTED_IMAGES, machine_slowness
-from vitral.training.methods.batches import open_further, training_batches
+from vitral.training.methods.method import open_further, training_batches
 from vitral.training.plan import write_plan
 from vitral.training.records.attempts import states
 from vitral.training.records.data_record import Further
 from vitral.training.request import Request
 from vitral.training.resume import check_data_and_machine, note_request
-from vitral.training.scoring.baselines import run_baselines
-from vitral.training.scoring.validation import VALIDATION_IMAGES
-from vitral.training.scoring.within_time import Scoring, is_too_short, refuse, within_time, worthwhile_seconds
+from vitral.training.scoring.validation import (
+    VALIDATION_IMAGES,
+    Scoring,
+    is_too_short,
+    refuse,
+    run_baselines,
+    within_time,
+    worthwhile_seconds,
+)
 from vitral.training.session import Run, Session
 from vitral.training.settings.durations import written
 from vitral.training.starting.opening import opened

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.data.source import DataSet, Source
 from vitral.events import Listener
-from vitral.models.cost import count_parameters
+from vitral.models.families import count_parameters, describe
 from vitral.models.model import Model
-from vitral.models.naming import describe
 from vitral.tasks.task import Figure, Task
 from vitral.training.choose.draft import Draft, why_no_first
 from vitral.training.clock import Clock, Schedule

@@ -1,8 +1,15 @@
-"""One training step: forward, backward, rate, step, clear."""
+"""One training step: forward, backward, rate, step, clear; and the request to stop that is read between two steps.
+
+Ctrl-C and termination are such requests.
+"""
 
 import contextlib
+import signal
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -16,11 +23,12 @@ from vitral.training.methods.method import Method
 from vitral.training.methods.parallel import Engine
 from vitral.training.methods.views import BatchPreparation, Normalize
 from vitral.training.optimization.averaging import Average
-from vitral.training.optimization.optimizers import set_learning_rate
-from vitral.training.optimization.precision import autocast
+from vitral.training.optimization.optimizers import autocast, set_learning_rate
 from vitral.training.optimization.sharpness import Figures, Statistics, radius, sharp_gradients, weighted
 from vitral.training.optimization.state import OptimizerState, Stateful, Weights
 from vitral.training.settings.recipe import Recipe
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -158,3 +166,44 @@ def over_all_processes(figures: Figures, norm: Tensor) -> StepResult:
     """Add up the processes' figures; only whether they are finite is fetched from the device."""
     sums = distributed.total(torch.stack([value.double() for value in figures.values()]))
     return StepResult(bool(torch.isfinite(sums[0] + norm)), tuple(figures), sums, norm)
+
+
+class StopRequest:
+    """A request to stop, by a signal to this process or to another process of its job.
+
+    Attributes:
+        signal: The signal that this process received; None for none.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def received(self) -> bool:
+        """Tell whether any process received a signal; all processes of a job must call this equally often."""
+        return distributed.any_of(self.signal is not None)
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Note the first Ctrl-C or termination instead of ending the process; a second signal ends it at once.
+
+    Outside the main thread, where Python receives no signals, nothing is noted.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        request.signal = number
+        for handled in SIGNALS:
+            signal.signal(handled, signal.SIG_DFL)
+
+    for number in SIGNALS:
+        signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

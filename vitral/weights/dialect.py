@@ -15,10 +15,8 @@ from torch import Tensor
 
 from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.codec import config_from_json, config_to_json
-from vitral.models.families import build
+from vitral.models.families import build, config_from_json, config_to_json, same_tensors
 from vitral.models.model import HEADS, ModelConfig
-from vitral.models.naming import same_tensors
 from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task

@@ -26,9 +26,9 @@ from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 from vitral.errors import StorageError, TrainingError, WeightsError, one_line
 from vitral.events import Listener, Message, Progress
 from vitral.files import OUR_PREFIX, sha256, storage_errors, sync_folder
-from vitral.locks import locked
+from vitral.outputs import locked
 from vitral.weights.containers import open_container
-from vitral.weights.named.reach import switched_off
+from vitral.weights.named.table import switched_off
 
 TRIES = 5  # in a row without a new byte
 PAUSE_SECONDS = 1.0  # before the second try, then twice as long each time

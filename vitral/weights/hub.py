@@ -11,8 +11,8 @@ from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # is
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from vitral.errors import WeightsError, one_line
-from vitral.layout import CLASSIFIER_FILES, DESCRIPTION
-from vitral.weights.named.reach import switched_off
+from vitral.paths import CLASSIFIER_FILES, DESCRIPTION
+from vitral.weights.named.table import switched_off
 from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer

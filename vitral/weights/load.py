@@ -13,10 +13,8 @@ from torch import Tensor
 
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.codec import changed
-from vitral.models.families import build, replace
+from vitral.models.families import build, changed, replace, variant_name
 from vitral.models.model import Model
-from vitral.models.naming import variant_name
 from vitral.tasks.task import Task
 from vitral.weights.containers import COUNTER, Container, Shape, assign, compare
 from vitral.weights.dialect import Reading

@@ -14,18 +14,17 @@ from torch import Tensor
 from vitral.errors import WeightsError
 from vitral.files import new_file, new_folder, sync_file, write_through
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.codec import config_to_json
+from vitral.models.families import config_to_json
 from vitral.models.model import Model
 from vitral.outputs import check_folder
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
-from vitral.weights.beside import write_description
 from vitral.weights.containers import ARCHITECTURE, COUNTER, write_architecture, write_safetensors, write_torch
 from vitral.weights.dialect import DESCRIPTION, self_description
 from vitral.weights.layouts import Rule, written
 from vitral.weights.names import timm, transformers
 from vitral.weights.proof import Proof, prove
-from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
+from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES, write_description
 
 TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".tar")
 

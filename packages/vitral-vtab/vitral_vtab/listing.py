@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from vitral.data.batch import evenly
 from vitral.data.listing import Listing
 from vitral.data.published import cifar, flowers, pets
 from vitral.data.published.tree import counted
-from vitral.data.sampling import evenly
 from vitral.data.stored import ConvertedImages, Entry, Store
 from vitral.data.vtab.prepared import bounds
 from vitral.data.vtab.raw import ORDER

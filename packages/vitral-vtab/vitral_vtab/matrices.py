@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Int32, Shaped
 
 from vitral.data.published.cifar import CIFAR100, list_cifar
-from vitral.data.published.matlab import read_matlab
-from vitral.data.published.tree import Tree
+from vitral.data.published.tree import Tree, read_matlab
 from vitral.errors import DataError
 from vitral_vtab.arrays import ArrayImages, Hdf5Images, MatrixImages, open_hdf5
 from vitral_vtab.dataset import RawDataset, columns, joined, of_listing, plain

@@ -10,7 +10,7 @@ from tests.studies.paper.opened import digits
 from vitral.data.open import open_data
 from vitral.errors import StudyError
 from vitral.seeds import generator
-from vitral.studies.paper.data_size import DATA_SIZE
+from vitral.studies.paper.ablations import POSITION, SHAPES
 from vitral.studies.paper.experiment import (
     Experiment,
     Trial,
@@ -20,17 +20,15 @@ from vitral.studies.paper.experiment import (
     chance,
     differs,
     how_selected,
+    published,
     ranked,
     selected,
 )
 from vitral.studies.paper.experiment_plan import ExperimentPlan, StudyRecord
-from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.operations import Operations
-from vitral.studies.paper.position import POSITION
-from vitral.studies.paper.reported import published
+from vitral.studies.paper.run import EXPERIMENTS
 from vitral.studies.paper.scale import LAPTOP, SCALES, Scale, chosen
-from vitral.studies.paper.scaling import SCALING
-from vitral.studies.paper.shapes import SHAPES
+from vitral.studies.paper.scaling import DATA_SIZE, SCALING
 from vitral.training.settings.recipe import load_recipe
 
 FACTS = TrialFacts(parameters=1, tokens=5, train_images=100, operations=Operations(macs=10, images=1000))

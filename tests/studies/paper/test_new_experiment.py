@@ -9,10 +9,10 @@ from tests.studies.paper.small import SMALL
 from vitral.cli.main import main
 from vitral.events import ignore
 from vitral.report.chart import Axis
-from vitral.studies.paper import reported, scale
+from vitral.studies.paper import experiment as reported
+from vitral.studies.paper import scale
 from vitral.studies.paper.experiment import Experiment, Results, Trial, ranked
-from vitral.studies.paper.experiments import EXPERIMENTS
-from vitral.studies.paper.run import study
+from vitral.studies.paper.run import EXPERIMENTS, study
 
 POOLINGS = ("token", "gap")
 

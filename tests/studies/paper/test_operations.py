@@ -5,8 +5,7 @@ import pytest
 from vitral.errors import ModelError
 from vitral.models.catalog import variant
 from vitral.studies.paper.operations import H200, Gpu, Operations, operations_of
-from vitral.training.settings.recipe import build_recipe, load_recipe
-from vitral.training.settings.recipe_network import network_config
+from vitral.training.settings.recipe import build_recipe, load_recipe, network_config
 
 A100 = Gpu("A100", 312e12, 0.304, "900 images/s a GPU of ViT-B/16 on 8 A100 (NVIDIA/JAX-Toolbox)")
 B16 = 17_563_828_224  # multiply-accumulates of ViT-B/16 at 224 pixels

@@ -9,8 +9,8 @@ import pytest
 import vitral.evaluation
 import vitral.studies.paper
 from vitral.report.chart import Series
-from vitral.studies.paper.experiments import EXPERIMENTS
-from vitral.studies.paper.reported import FILE, published
+from vitral.studies.paper.experiment import FILE, published
+from vitral.studies.paper.run import EXPERIMENTS
 
 STUDIES = set(EXPERIMENTS)
 PRINTED_NOWHERE = {"shapes", "head"}  # figures whose values stand only in the drawing

@@ -17,8 +17,7 @@ from vitral.data import assemble
 from vitral.errors import ImageError, StudyError
 from vitral.events import ignore
 from vitral.studies.paper import experiment_plan, scale
-from vitral.studies.paper.experiments import EXPERIMENTS
-from vitral.studies.paper.run import study
+from vitral.studies.paper.run import EXPERIMENTS, study
 from vitral.studies.paper.scaling import SCALING
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cases import every_case
 from vitral.errors import StudyError
-from vitral.studies.paper.reported import published
+from vitral.studies.paper.experiment import published
 from vitral.studies.paper.scaling_law import fit_scaling_law
 
 KNOWN = (0.26, 0.35, 0.09, 0.01)  # Scaling ViT's, of fine-tuning

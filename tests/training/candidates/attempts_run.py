@@ -13,8 +13,7 @@ from vitral import distributed
 from vitral.events import Event, Progress, ignore
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates import first
-from vitral.training.candidates.choice import choose
-from vitral.training.candidates.result import RunResult
+from vitral.training.candidates.result import RunResult, choose
 from vitral.training.choose import attempts
 from vitral.training.choose import recipe as chosen_recipe
 from vitral.training.plan import ALL, ANEW, LAST, LORA, PLAN_FILE

@@ -24,15 +24,14 @@ from vitral.training import loop
 from vitral.training import run as one_run
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates import trained as made
-from vitral.training.candidates.choice import PROBE
 from vitral.training.candidates.first import HEAD
-from vitral.training.candidates.result import RunResult
+from vitral.training.candidates.result import PROBE, RunResult
 from vitral.training.candidates.trained import share_of_time
 from vitral.training.choose import attempts
 from vitral.training.clock import Pacer
 from vitral.training.loop import TrainingResult
 from vitral.training.plan import ANEW, TRAINED, read_plan
-from vitral.training.records.recipe_file import kept_remarks
+from vitral.training.records.run_folder import kept_remarks
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 pytestmark = pytest.mark.usefixtures("short")

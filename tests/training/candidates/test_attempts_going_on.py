@@ -31,14 +31,12 @@ from vitral.errors import StorageError, TrainingDiverged, TrainingError, Trainin
 from vitral.events import Event, Message, Progress, ignore
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates import trained as made
-from vitral.training.candidates.choice import PIXELS, PROBE
 from vitral.training.candidates.first import HEAD, least
-from vitral.training.candidates.result import RunResult
+from vitral.training.candidates.result import PIXELS, PROBE, RunResult
 from vitral.training.choose import attempts
 from vitral.training.plan import ALL, LORA, TRAINED, read_plan
 from vitral.training.records.checkpoints import newest_state
-from vitral.training.records.recipe_file import kept_remarks
-from vitral.training.records.run_file import stored_request
+from vitral.training.records.run_folder import kept_remarks, stored_request
 from vitral.training.resume import has_unused_time, time_left
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]

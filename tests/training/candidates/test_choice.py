@@ -6,7 +6,7 @@ from vitral.tasks.chance import Z_95
 from vitral.tasks.metrics import wilson_reach
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.training.candidates.choice import PROBE, Candidate, choose
+from vitral.training.candidates.result import PROBE, Candidate, choose
 from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, SEVERAL, TRAINED
 
 ACCURACY = SINGLE_LABEL.headline

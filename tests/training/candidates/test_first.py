@@ -12,7 +12,7 @@ import torch
 
 import vitral
 from tests.training.candidates.material import SIZE, Killed, a_start, at_message, killed_when, shades, stripes, write
-from vitral.classifier.provenance import BASELINE
+from vitral.classifier.metadata import BASELINE
 from vitral.cli.main import main
 from vitral.data.batch import Batch
 from vitral.errors import RecipeError, TrainingError
@@ -23,13 +23,11 @@ from vitral.studies.run_report import run_report
 from vitral.training import facts
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates import trained
-from vitral.training.candidates.choice import PIXELS, PROBE
-from vitral.training.candidates.result import RunResult
+from vitral.training.candidates.result import PIXELS, PROBE, RunResult
 from vitral.training.choose.network import FINE, NARROW
 from vitral.training.loop import Validate
-from vitral.training.scoring import within_time
-from vitral.training.scoring.validation import run_validation
-from vitral.training.scoring.within_time import Scoring
+from vitral.training.scoring import validation as within_time
+from vitral.training.scoring.validation import Scoring, run_validation
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.step import Step

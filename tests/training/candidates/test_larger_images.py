@@ -10,8 +10,7 @@ import vitral
 from tests.training.candidates.attempts_run import SETTINGS, attempts_of, contents, go_on, in_attempt, tune
 from tests.training.candidates.material import SIZE, Killed, a_start, killed_when, write
 from vitral.events import ignore
-from vitral.training.candidates.choice import choose
-from vitral.training.candidates.result import RunResult
+from vitral.training.candidates.result import RunResult, choose
 from vitral.training.choose import attempts
 from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA
 from vitral.training.settings.recipe import load_recipe

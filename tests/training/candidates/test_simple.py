@@ -7,8 +7,8 @@ import torch
 
 from vitral.models.model import Model
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
 from vitral.training.candidates.first import LinearModel, poor_start
+from vitral.training.candidates.result import PIXELS, PROBE, Candidate
 
 
 def judged(name: str, share: float, left_out: float | None = None, images: int = 296) -> LinearModel:

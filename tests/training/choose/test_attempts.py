@@ -9,8 +9,7 @@ import pytest
 from tests.training.choose.situations import FACTS, LAPTOP, SERVER, changed, planned
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
-from vitral.models.cost import count_parameters
-from vitral.models.families import build
+from vitral.models.families import build, count_parameters
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.choose.attempts import COST, SMALL_NETWORK, Option, choose_attempts, finer_size, frozen_blocks
 from vitral.training.clock import LEAST_UPDATES, PATIENCE_SECONDS, TRAINING_SHARE

@@ -11,7 +11,7 @@ import pytest
 from tests.training.choose.situations import FACTS, changed
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
-from vitral.models.cost import count_macs
+from vitral.models.families import count_macs
 from vitral.models.families import replace as replace_config
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.choose.network import (

@@ -10,8 +10,7 @@ from tests.training.choose.situations import LAPTOP, SERVER, WEIGHTS, changed, p
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
-from vitral.models.create import create_model
-from vitral.models.families import build
+from vitral.models.families import build, create_model
 from vitral.studies.finetune import finetune
 from vitral.training.choose.draft import draft_of
 from vitral.training.choose.recipe import choose_recipe, fitting_size, has_one_size

@@ -23,7 +23,7 @@ from vitral.training.choose.start import (
 from vitral.training.facts import Facts
 from vitral.training.request import Request
 from vitral.training.starting.published_start import is_free, starts_of
-from vitral.weights.named.row import rows
+from vitral.weights.named.table import rows
 
 SMALL = Start("small@a", "a", 79.0, "k-NN", 88, "MIT", "host", False, 22_000_000, 224, 6e9)
 BASE = replace(SMALL, name="base@a", score=82.1, megabytes=346, parameters=86_000_000, macs=23e9)

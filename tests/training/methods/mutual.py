@@ -23,8 +23,8 @@ from vitral import plugins
 from vitral.images.augment import Augmentation
 from vitral.inference.torch_predictor import evaluating
 from vitral.models.families import build
+from vitral.models.layers import BatchPart
 from vitral.models.model import Model
-from vitral.models.stochastic_depth import BatchPart
 from vitral.seeds import derive
 from vitral.tasks.task import Task
 from vitral.training.methods.method import Context, Method

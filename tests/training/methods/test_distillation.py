@@ -14,8 +14,8 @@ from vitral.errors import ModelError, RecipeError, TrainingError, WeightsError
 from vitral.events import Event, Message
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.models.families import build
-from vitral.models.stochastic_depth import BatchPart
-from vitral.objectives.distillation import hard_loss, soft_loss
+from vitral.models.layers import BatchPart
+from vitral.objectives.classification import hard_loss, soft_loss
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.methods.distillation import Distillation

@@ -17,7 +17,7 @@ from tests.training.methods.test_distillation import saved
 from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
 from vitral.data.batch import Batch
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.open import open_data
 from vitral.errors import DataError, ImageError, ModelError
 from vitral.events import Event, Message, ignore
@@ -26,9 +26,8 @@ from vitral.models.families import build
 from vitral.objectives.pseudo_labels import choose_balanced
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.methods.batches import open_further, training_batches
 from vitral.training.methods.meta_pseudo_labels import MetaPseudoLabels
-from vitral.training.methods.method import Context
+from vitral.training.methods.method import Context, open_further, training_batches
 from vitral.training.methods.noisy_student import NoisyStudent
 from vitral.training.optimization.optimizers import set_learning_rate
 from vitral.training.settings.recipe import Recipe, build_recipe

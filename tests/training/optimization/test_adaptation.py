@@ -9,8 +9,7 @@ import torch
 from tests.training.conftest import CONFIG, Run
 from vitral.errors import RecipeError
 from vitral.models.catalog import variant
-from vitral.models.create import create_model
-from vitral.models.families import build
+from vitral.models.families import build, create_model
 from vitral.models.model import ModelConfig
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
 from vitral.training.settings.sections import AdaptationSettings

@@ -11,7 +11,7 @@ from vitral.errors import RecipeError
 from vitral.machine import has_native_bf16
 from vitral.models.catalog import variant
 from vitral.models.families import build
-from vitral.training.optimization import precision
+from vitral.training.optimization import optimizers
 from vitral.training.optimization.adaptation import LowRank, adapt, settle
 from vitral.training.settings.sections import AdaptationSettings
 
@@ -113,9 +113,9 @@ def test_auto_is_bfloat16_where_the_hardware_has_it(
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: (not native) if other else native)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: (not native) if other else False)
     assert has_native_bf16(device) is native
-    assert precision.computes_in_bf16(device, "auto") is native
-    assert precision.computes_in_bf16(device, "bf16") is True
-    assert precision.computes_in_bf16(device, "fp32") is False
+    assert optimizers.computes_in_bf16(device, "auto") is native
+    assert optimizers.computes_in_bf16(device, "bf16") is True
+    assert optimizers.computes_in_bf16(device, "fp32") is False
     assert asked == ([False, False] if other else [])
 
 
@@ -127,15 +127,15 @@ def test_amx_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_autocast_makes_products_bfloat16_or_leaves_them() -> None:
     values = torch.ones(4, 4)
-    with precision.autocast(CPU, "bf16"):
+    with optimizers.autocast(CPU, "bf16"):
         assert (values @ values).dtype == torch.bfloat16
-    with precision.autocast(CPU, "fp32"):
+    with optimizers.autocast(CPU, "fp32"):
         assert (values @ values).dtype == torch.float32
 
 
 def test_runs_train_on_the_current_gpu_or_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert precision.training_device() == CPU
+    assert optimizers.training_device() == CPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    assert precision.training_device() == torch.device("cuda", 3)
+    assert optimizers.training_device() == torch.device("cuda", 3)

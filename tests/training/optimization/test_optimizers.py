@@ -18,9 +18,8 @@ from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.adafactor import Adafactor, factored_axes
-from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
-from vitral.training.optimization.lamb import Lamb
 from vitral.training.optimization.optimizers import build_optimizer, layer_depths, set_learning_rate
+from vitral.training.optimization.per_parameter import HalfMomentumAdamW, HalfMomentumSGD, Lamb
 from vitral.training.settings.sections import OptimizerSettings
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.training.conftest import CONFIG, Run
 from vitral.data.batch import Batch
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.data.loader import TrainingBatches
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import variant

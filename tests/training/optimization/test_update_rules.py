@@ -15,8 +15,6 @@ from vitral.models.catalog import variant
 from vitral.models.families import build
 from vitral.training.optimization.adafactor import Adafactor, factored_axes
 from vitral.training.optimization.averaging import Average
-from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
-from vitral.training.optimization.lamb import Lamb
 from vitral.training.optimization.muon import Muon
 from vitral.training.optimization.optimizers import (
     add_penalty,
@@ -26,6 +24,7 @@ from vitral.training.optimization.optimizers import (
     layer_depths,
     set_learning_rate,
 )
+from vitral.training.optimization.per_parameter import HalfMomentumAdamW, HalfMomentumSGD, Lamb
 from vitral.training.optimization.sharpness import perturbed, put_gradients, take_gradients
 from vitral.training.settings.sections import OptimizerSettings
 

@@ -8,7 +8,7 @@ import pytest
 def test_git_state_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess
 
-    from vitral.training.records.environment import git_state
+    from vitral.training.records.run_folder import git_state
 
     monkeypatch.chdir(tmp_path)
     assert git_state() is None

@@ -15,11 +15,10 @@ from PIL import Image
 import vitral
 from tests.evaluation.test_fewshot import features_of, few_shot_reference
 from vitral.classifier.load import load
-from vitral.data.digits import open_digits
+from vitral.data.generated import open_digits
 from vitral.errors import RecipeError, TrainingDiverged, TrainingError, TrainingInterrupted, VitralError
-from vitral.evaluation.features import extract_features
-from vitral.events import Event, Message, Progress, Scalars, ignore
-from vitral.progress import PlainLines
+from vitral.evaluation.baselines import extract_features
+from vitral.events import Event, Message, PlainLines, Progress, Scalars, ignore
 from vitral.training import facts
 from vitral.training.scoring import live
 

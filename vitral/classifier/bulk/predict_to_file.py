@@ -15,20 +15,17 @@ import torch
 
 from vitral import distributed, torchrun
 from vitral.classifier.bulk.ahead import Ready, prepare_ahead
-from vitral.classifier.bulk.parts import IMAGES, Job, Parts
-from vitral.classifier.bulk.rows import Row, check_suffix, columns, error_row, row_of, write_rows
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.fingerprint import fingerprint
+from vitral.classifier.bulk.parts import IMAGES, Job, Parts, Row, check_suffix, columns, error_row, row_of, write_rows
+from vitral.classifier.classifier import Classifier, fingerprint
 from vitral.classifier.load import as_classifier
 from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import check_named, stream_unlabelled
 from vitral.errors import ImageError, ModelError
-from vitral.events import Listener, Message, Progress
+from vitral.events import Listener, Message, Progress, show
 from vitral.files import new_file
 from vitral.inference.ranking import check_finite
 from vitral.machine import keep_freed_memory
 from vitral.outputs import check_file
-from vitral.progress import show
 from vitral.tasks.unlabelled import check_knows_classes
 
 BATCH_SIZE = 16

@@ -12,8 +12,7 @@ from jaxtyping import Int64
 
 from vitral.data.listing import Listing
 from vitral.data.names import some
-from vitral.data.published.matlab import read_matlab, whole_numbers
-from vitral.data.published.tree import Tree
+from vitral.data.published.tree import Tree, read_matlab, whole_numbers
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 

@@ -23,8 +23,7 @@ from typing import Any
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import some, split_named
 from vitral.data.published.imagenet_classes import COUNT, in_words_of, synsets
-from vitral.data.published.matlab import read_matlab, whole_numbers
-from vitral.data.published.tree import Tree, Unpacked, counted
+from vitral.data.published.tree import Tree, Unpacked, counted, read_matlab, whole_numbers
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 from vitral.paths import FoundFile

@@ -1,21 +1,50 @@
-"""The files of a published dataset, wherever they are: in a folder, in an archive, or in the authors' archives in a folder."""
+"""The files of a published dataset, wherever they are: in a folder, in an archive, or in the authors' archives in a folder.
+
+Labels that authors give out in .mat files are read here.
+"""
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import Int64
 
 from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, Member, TarImages, is_archive, open_archive, open_tars
 from vitral.data.folder import Files, ours_error
 from vitral.data.listing import Listing
 from vitral.data.stored import Entry, JoinedStores, Store, content_at
-from vitral.errors import DataError, ImageError
+from vitral.errors import DataError, ImageError, one_line
 from vitral.paths import FoundFile, is_folder, look_at, refuse_endless, walk
 
+MOST = 1 << 31  # larger than any number of an image or a class
 MOST_TEXT = 1 << 26  # bytes of a list or of a file of labels
 Key = TypeVar("Key", bound=Hashable)
 # The end of a path that an archive unpacks to, as a pattern, or what tells of a path whether it is such a one.
 Unpacked = str | Callable[[str], bool]
+
+
+def read_matlab(content: BytesIO, where: str) -> dict[str, Any]:
+    """Return the variables of a .mat file, or raise DataError if it is none, or damaged; nothing in it is run."""
+    from scipy.io import loadmat  # half a second of start-up, for these files alone
+
+    try:
+        return dict(loadmat(content, squeeze_me=True))
+    except Exception as error:  # damaged files raise many types
+        raise DataError(f"{where} cannot be read as a MATLAB file ({one_line(error)}); fetch it again.") from error
+
+
+def whole_numbers(values: object) -> Int64[np.ndarray, " numbers"] | None:
+    """Return a variable's numbers of images or classes; None where they are not all whole, positive and below 2^31."""
+    numbers = np.asarray(values)
+    if numbers.dtype.kind not in "iuf" or not numbers.size:
+        return None
+    # NaN compares as neither larger nor smaller, and would silently become some integer.
+    if not ((numbers >= 1) & (numbers < MOST) & (numbers == np.floor(numbers))).all():
+        return None
+    return numbers.ravel().astype(np.int64)
 
 
 class Tree:

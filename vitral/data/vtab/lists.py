@@ -4,14 +4,14 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
+from vitral.data.batch import evenly
 from vitral.data.folder import Files
 from vitral.data.listing import Listing, Opening
-from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, one_line
+from vitral.files import text_of
 from vitral.paths import look_at
-from vitral.reading import text_of
 
 LISTS = {"train": "train800.txt", "validation": "val200.txt", "test": "test.txt"}
 COUNTS = {"train": 800, "validation": 200}

@@ -14,7 +14,7 @@ import numpy as np
 
 from vitral.data.vtab.records import KINDS, Records
 from vitral.errors import DataError
-from vitral.reading import text_of
+from vitral.files import text_of
 
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 FILE = re.compile(

@@ -6,14 +6,14 @@ Their order is not known to be TFDS's, so that the official 800 and 200 images c
 import hashlib
 from pathlib import Path
 
+from vitral.data.batch import evenly
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import natural_key
-from vitral.data.sampling import evenly
 from vitral.data.shards import list_shards
 from vitral.data.stored import Entry
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError
-from vitral.reading import text_of
+from vitral.files import text_of
 
 TRAIN = 800  # images
 VALIDATION = 200

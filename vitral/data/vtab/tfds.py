@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 from jaxtyping import UInt8
 
+from vitral.data.batch import evenly
 from vitral.data.listing import Listing, Opening
-from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
 from vitral.data.vtab.prepared import PreparedDataset, RecordPlace, find
 from vitral.data.vtab.records import Records, parse

@@ -11,17 +11,22 @@ import numpy as np
 
 from vitral.errors import ModelError, WeightsError, one_line
 from vitral.inference.engines import EXTRAS, OPSET, Precision, onnxruntime_session, thread_count
-from vitral.inference.exported.format import DECODED_AXES, PREPARED_AXES, ExportFormat, Layers, Programs, Sample
-from vitral.inference.exported.graph import (
+from vitral.inference.exported.format import (
+    DECODED_AXES,
     IMAGES,
     LOGITS,
     PREPARED,
+    PREPARED_AXES,
     PROBABILITIES,
     Decoded,
+    ExportFormat,
     Graph,
+    Layers,
     Outputs,
     Port,
     Prepared,
+    Programs,
+    Sample,
 )
 
 if TYPE_CHECKING:

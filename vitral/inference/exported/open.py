@@ -5,13 +5,11 @@ from typing import Literal
 
 from vitral.errors import ModelError
 from vitral.inference.engines import EngineChoice, PrecisionChoice, check_installed
-from vitral.inference.exported.format import ExportFormat
-from vitral.inference.exported.graph import Graph
+from vitral.inference.exported.format import ExportFormat, Graph
 from vitral.inference.exported.onnx_format import OnnxFormat
 from vitral.inference.exported.openvino_format import OpenVinoFormat
 from vitral.inference.exported.torch_format import TorchFormat
-from vitral.layout import CARD
-from vitral.paths import is_regular
+from vitral.paths import CARD, is_regular
 
 Format = Literal["onnx", "openvino", "torch"]  # those of Vitral, for type checkers and the command line
 FORMATS: dict[str, ExportFormat] = {"onnx": OnnxFormat(), "openvino": OpenVinoFormat(), "torch": TorchFormat()}

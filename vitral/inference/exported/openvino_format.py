@@ -11,8 +11,21 @@ import numpy as np
 
 from vitral.errors import ModelError, WeightsError, one_line
 from vitral.inference.engines import EXTRAS, Precision, openvino_core, openvino_hints, precisions_of, thread_count
-from vitral.inference.exported.format import Check, ExportFormat, Layers, Programs, Sample
-from vitral.inference.exported.graph import LOGITS, PREPARED, PROBABILITIES, Decoded, Graph, Outputs, Port, Prepared
+from vitral.inference.exported.format import (
+    LOGITS,
+    PREPARED,
+    PROBABILITIES,
+    Check,
+    Decoded,
+    ExportFormat,
+    Graph,
+    Layers,
+    Outputs,
+    Port,
+    Prepared,
+    Programs,
+    Sample,
+)
 from vitral.inference.exported.onnx_format import write_onnx
 
 METADATA = "vitral"  # the entry of a model's runtime information under which ours stands

@@ -11,7 +11,7 @@ from torch import Tensor
 from vitral.errors import ModelError, VitralError, one_line
 from vitral.files import sha256
 from vitral.images.decode import Pixels
-from vitral.inference.exported.graph import Graph
+from vitral.inference.exported.format import Graph
 from vitral.inference.predictor import Predictor
 from vitral.models.model import Features, Images, Logits
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from vitral.errors import ModelError, WeightsError, one_line
 from vitral.inference.engines import Precision
-from vitral.inference.exported.format import Answer, Check, ExportFormat, Layers, Programs, Sample
-from vitral.inference.exported.graph import Decoded
+from vitral.inference.exported.format import Answer, Check, Decoded, ExportFormat, Layers, Programs, Sample
 
 PYTHON = """\
 # pip install torch numpy pillow; the same version of torch, and a processor with the same instructions

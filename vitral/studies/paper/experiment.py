@@ -1,16 +1,23 @@
-"""An experiment of the paper: a question, the arms that answer it at a given scale, and how their results are read."""
+"""An experiment of the paper: a question, the arms that answer it at a given scale, and how their results are read.
+
+What the paper reports of it, with where it stands, is read from published.toml.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
 
-from vitral.report.chart import Axis, Series
+from vitral.report.chart import Axis, Chart, Point, Published, Series
 from vitral.report.study import deviation, mean
 from vitral.studies.paper.operations import Operations
 from vitral.studies.paper.scale import Scale
 
 CHANCE = 0.05  # probability that equal arms are called different, over all comparisons of one statement
+FILE = "published.toml"
 
 
 @dataclass(frozen=True)
@@ -225,3 +232,36 @@ def at_edge(result: TrialResult, results: Results) -> str:
     """Return in words that the best of several rates is the smallest or largest of them; empty if it is not."""
     rates = [each.trial.at for each in results if isinstance(each.trial.at, float)]
     return ", at the edge of those tried" if rates and result.trial.at in (min(rates), max(rates)) else ""
+
+
+def published(name: str) -> Published:
+    """Return what the paper reports on a study's question.
+
+    Args:
+        name: The name of the study, such as "data-size".
+
+    Raises:
+        KeyError: The paper's experiments have no such name.
+    """
+    report = _content()[name]
+    return Published(report["source"], report["note"], _chart(report["chart"]) if "chart" in report else None)
+
+
+def _chart(chart: Mapping[str, Any]) -> Chart:
+    y = Axis(**chart["y"])
+    return Chart(chart["title"], Axis(**chart["x"]), y, tuple(_series(series, y) for series in chart["series"]))
+
+
+def _series(series: Mapping[str, Any], y: Axis) -> Series:
+    scale = 100 if y.percent else 1
+    points = tuple(_point(*point, scale=scale) for point in series["points"])
+    return Series(series["name"], points, series.get("drawn", "joined"))
+
+
+def _point(x: float | str, y: float, deviation: float | str = "", label: str = "", *, scale: int) -> Point:
+    return Point(x, y / scale, None if isinstance(deviation, str) else deviation / scale, label)
+
+
+@cache
+def _content() -> dict[str, Any]:
+    return tomllib.loads((resources.files(__package__) / FILE).read_text(encoding="utf-8"))

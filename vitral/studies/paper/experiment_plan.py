@@ -16,8 +16,7 @@ from vitral.data.source import DataSet
 from vitral.described import LATER
 from vitral.errors import StudyError
 from vitral.events import Listener, Message
-from vitral.models.cost import count_parameters
-from vitral.models.families import build
+from vitral.models.families import build, count_parameters
 from vitral.studies.design import Arm, Design
 from vitral.studies.paper.experiment import Experiment, Trial, TrialFacts
 from vitral.studies.paper.operations import operations_of
@@ -25,11 +24,10 @@ from vitral.studies.paper.scale import Scale
 from vitral.studies.paper.work import TRANSFER, TrialWork
 from vitral.studies.trainings import looked
 from vitral.training.facts import timed, training_speed
-from vitral.training.optimization.precision import training_device
+from vitral.training.optimization.optimizers import training_device
 from vitral.training.request import Request
 from vitral.training.settings.durations import rounded
-from vitral.training.settings.recipe import Recipe, load_recipe
-from vitral.training.settings.recipe_network import network_config
+from vitral.training.settings.recipe import Recipe, load_recipe, network_config
 from vitral.training.starting.prepare import prepare
 
 NETWORK = ("model", "depth", "width", "mlp_width", "heads")  # keys of a recipe that fine-tuning takes from pre-training

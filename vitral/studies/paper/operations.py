@@ -7,10 +7,9 @@ out.
 
 from dataclasses import dataclass
 
-from vitral.models.cost import count_macs
-from vitral.models.families import replace
+from vitral.models.families import count_macs, replace
 from vitral.models.model import ModelConfig
-from vitral.training.choose.length import fit_length
+from vitral.training.choose.layout import fit_length
 from vitral.training.facts import SAM_PASSES
 from vitral.training.settings.durations import HOUR
 from vitral.training.settings.recipe import Recipe

@@ -7,14 +7,14 @@ from markupsafe import Markup
 from vitral.advice import call
 from vitral.classifier.load import load
 from vitral.explanation.network import position_similarity
-from vitral.layout import CLASSIFIER
+from vitral.paths import CLASSIFIER
 from vitral.report.experiment_page import ExperimentPage, write_experiment, write_experiment_markdown
 from vitral.report.plots import position_plot
 from vitral.report.written import Cell, write_rows_parquet
+from vitral.studies.paper.experiment import published
 from vitral.studies.paper.paper_study import PaperStudy
-from vitral.studies.paper.reported import published
 from vitral.studies.rows import RunRow, read_rows
-from vitral.training.records.environment import environment
+from vitral.training.records.run_folder import environment
 from vitral.training.settings.durations import written
 
 ROWS = "rows.parquet"

@@ -11,7 +11,7 @@ from vitral.studies.paper.experiment import TrialResult, by_series
 from vitral.studies.paper.experiment_plan import ExperimentPlan
 from vitral.studies.paper.operations import H200
 from vitral.studies.paper.work import VALIDATION
-from vitral.studies.study_cost import StudyCost
+from vitral.studies.run_study import StudyCost
 from vitral.training.settings.durations import HOUR, rounded
 
 

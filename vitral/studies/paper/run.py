@@ -1,4 +1,4 @@
-"""A study of the paper's: one of its experiments on a user's data, at a size that a budget pays for.
+"""A study of the paper's: one of its experiments, listed by name, on a user's data, at a size that a budget pays for.
 
 OUT/
   experiment.json     the question, and how long the runs are: the same study continues in the folder, and no other
@@ -20,18 +20,19 @@ from vitral.data.part import is_part
 from vitral.data.source import DataSet
 from vitral.described import read_described, read_object
 from vitral.errors import ImageError, StorageError, StudyError, TrainingInterrupted, UnreadableImagesError, VitralError
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, show
 from vitral.files import write_file
-from vitral.layout import RUNS
 from vitral.outputs import check_folder
-from vitral.progress import show
-from vitral.studies.claims import in_turn
+from vitral.paths import RUNS
+from vitral.studies.paper.ablations import HEAD, OPTIMIZER, PATCHES, POSITION, RESOLUTION, SHAPES
 from vitral.studies.paper.experiment_plan import ExperimentPlan, StudyRecord, by_operations, paced
-from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.pages import write_pages
 from vitral.studies.paper.paper_study import PaperStudy
+from vitral.studies.paper.pretraining import SELF_SUPERVISION, STARTS
 from vitral.studies.paper.scale import SCALES, chosen
+from vitral.studies.paper.scaling import DATA_SIZE, SCALING
 from vitral.studies.paper.work import SHOTS
+from vitral.studies.rows import in_turn
 from vitral.studies.run_study import plan_study, run_study
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
 from vitral.training.settings.durations import HOUR
@@ -41,6 +42,10 @@ RECORD = "experiment.json"
 RUNS_EACH = 3
 FEWEST_RUNS = 2
 INTERRUPTED = 130  # as shells have it after Ctrl-C
+
+
+_LISTED = (DATA_SIZE, SCALING, SHAPES, PATCHES, POSITION, HEAD, OPTIMIZER, RESOLUTION, SELF_SUPERVISION, STARTS)
+EXPERIMENTS = {experiment.name: experiment for experiment in _LISTED}
 
 
 def study(

@@ -8,7 +8,7 @@ from typing import Any
 from vitral import distributed, torchrun
 from vitral.evaluation.frozen import FEW_SHOT, score_frozen
 from vitral.events import Listener
-from vitral.layout import CLASSIFIER
+from vitral.paths import CLASSIFIER
 from vitral.studies.design import Cell
 from vitral.studies.trainings import Training, carry_out, named
 from vitral.tasks.task import Figure

@@ -12,21 +12,18 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance
 from vitral.evaluation.baselines import Baselines
 from vitral.evaluation.evaluate import evaluate_source
-from vitral.evaluation.looks import TEST, note_look
+from vitral.evaluation.opening import TEST, note_look
 from vitral.events import Message
 from vitral.files import write_file
-from vitral.layout import CLASSIFIER
+from vitral.paths import CLASSIFIER
 from vitral.tasks.task import Result
-from vitral.training.candidates.choice import Choice, choose
-from vitral.training.candidates.description import choice_entry, named_scores, provenance
 from vitral.training.candidates.first import FirstClassifier
-from vitral.training.candidates.result import RunResult
+from vitral.training.candidates.result import Choice, RunResult, choice_entry, choose, named_scores, provenance
 from vitral.training.loop import TrainingResult
-from vitral.training.optimization.precision import training_device
-from vitral.training.records.run_file import update_run
+from vitral.training.optimization.optimizers import training_device
+from vitral.training.records.run_folder import update_run
 from vitral.training.scoring.diagnosis import diagnose_run, merged
-from vitral.training.scoring.validation import VALIDATION_IMAGES, scoring_workers
-from vitral.training.scoring.within_time import Scoring, to_score
+from vitral.training.scoring.validation import VALIDATION_IMAGES, Scoring, scoring_workers, to_score
 from vitral.training.session import Run
 
 

@@ -16,15 +16,15 @@ from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.metadata import Provenance
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.described import read_kept
 from vitral.errors import WeightsError
-from vitral.evaluation.baselines import Fitted
-from vitral.evaluation.features import (
+from vitral.evaluation.baselines import (
     SHARES,
     Described,
+    Fitted,
     Stopwatch,
     describe,
     fewest,
@@ -36,16 +36,15 @@ from vitral.evaluation.features import (
 from vitral.evaluation.probes import Features, LinearProbe, sharpness
 from vitral.events import Message
 from vitral.files import write_file
-from vitral.layout import CLASSIFIER
 from vitral.models.catalog import SHRUNK
 from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
+from vitral.paths import CLASSIFIER
 from vitral.tasks.task import Figure
-from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
-from vitral.training.candidates.description import asked
+from vitral.training.candidates.result import PIXELS, PROBE, Candidate, asked
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
-from vitral.training.optimization.precision import autocast, training_device
+from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.records.attempts import states
 from vitral.training.records.run_folder import FIRST, FIRST_FILE, PROBED
 from vitral.training.scoring.validation import VALIDATION_IMAGES

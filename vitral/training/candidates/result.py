@@ -1,20 +1,211 @@
-"""What a run gave."""
+"""What a run tried, which of it is delivered, and what its folder and its classifier tell of the run.
+
+Of several classifiers the best on the validation split is kept, the cheapest among equals.
+"""
 
 import dataclasses
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.metadata import BASELINE, BASELINE_IMAGES, SCORED_IMAGES, Provenance
+from vitral.data.loader import TrainingBatches
+from vitral.data.source import DataSet
 from vitral.evaluation.baselines import Baselines
+from vitral.files import write_file
+from vitral.images.drawing import contact_sheet
 from vitral.notebook import curve, table
-from vitral.tasks.task import Result
-from vitral.training.candidates.choice import Choice
-from vitral.training.candidates.description import choice_entry
+from vitral.tasks.metrics import wilson_reach
+from vitral.tasks.task import Figure, Result, classes_of
 from vitral.training.loop import TrainingResult
-from vitral.training.plan import Plan
+from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, Plan
+from vitral.training.records.data_record import Further, data_changes, keep_data
+from vitral.training.records.run_folder import environment, git_state, read_run, update_run
+from vitral.training.resume import RESUMED
 from vitral.training.scoring.diagnosis import Diagnosis, merged, too_late
 from vitral.training.session import Run
+
+# The candidates in closed form:
+PROBE = "linear probe"
+PIXELS = "linear model on pixels"
+# How a sentence names the one that is delivered, where "the" and its name would not do.
+SUBJECTS = {
+    LORA: "LoRA is",
+    LAST: "The network whose last blocks learned is",
+    ALL: "The network all of which learned is",
+    ANEW: "The network that learned as from scratch is",
+    FINER: "The network of larger images is",
+}
+DRAWN = 32  # images on the contact sheet
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A classifier that a run could deliver, and how good it is.
+
+    Attributes:
+        name: what it is called: "linear probe", "trained network".
+        figure: the task's headline figure.
+        images: that the figure is of.
+        split: which images those are: "validation", or "training" where each was left out of the fit that judged it.
+    """
+
+    name: str
+    figure: float
+    images: int
+    split: str = "validation"
+
+    def text(self, headline: Figure) -> str:
+        """Return the figure with its uncertainty, for people: half the width of a share's 95 % interval."""
+        if not headline.is_share:
+            return headline.text(self.figure)
+        return f"{headline.text(self.figure)} ± {100 * wilson_reach(self.figure, self.images):.1f}"
+
+    def reached(self, headline: Figure) -> str:
+        """Return the figure and what it is of."""
+        return f"{self.text(headline)} of {self.of()}"
+
+    def of(self) -> str:
+        """Return what the figure is of."""
+        return f"{self.images:,} {self.split} images" + (
+            ", each left out of its fit" if self.split == "training" else ""
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was tried and what of it is kept.
+
+    Attributes:
+        candidates: what was tried, the cheapest first.
+        best: The name of the one that is delivered.
+        headline: What their figures are.
+    """
+
+    candidates: tuple[Candidate, ...]
+    best: str
+    headline: Figure
+
+    @property
+    def trained(self) -> bool:
+        """Whether the one that is delivered was trained, and is not in closed form."""
+        return self.best not in (PROBE, PIXELS)
+
+    def sentence(self) -> str:
+        """Return the figures and the choice in one sentence."""
+        figures = ", ".join(f"{candidate.name} {candidate.text(self.headline)}" for candidate in self.candidates)
+        judged = self.candidates[0].of()
+        if len(self.candidates) == 1:
+            return f"Nothing but a {figures} of {judged}."
+        return f"By {judged}: {figures}. {SUBJECTS.get(self.best, f'The {self.best} is')} kept."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        candidates = [asdict(candidate) for candidate in self.candidates]
+        return {"kept": self.best, "candidates": candidates, "sentence": self.sentence()}
+
+
+def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
+    """Return the choice among candidates, the cheapest first: one that costs more is kept only where it is better."""
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        if headline.improves(candidate.figure, best.figure):
+            best = candidate
+    return Choice(tuple(candidates), best.name, headline)
+
+
+def write_description(run: Run, further: Further) -> None:
+    """Write into the run folder how the run began, and with which further data; how it began is written once."""
+    began = run.classifier.provenance
+    start = {"from": None if run.kind == "pre-train" else run.plan.start, "source": began.source}
+    if "environment" in read_run(run.folder):
+        update_run(run.folder, start)  # which may have been chosen anew, where nothing was trained before
+        return
+    update_run(
+        run.folder,
+        {
+            **asked(run),
+            "further_data": {
+                name: {"data": data.name, "fingerprint": data.fingerprint} for name, data in further.items()
+            },
+            **start,
+            "class_names": list(run.data.class_names),
+            "images": run.data.counts(),
+            "notes": list(run.data.notes),
+            "bad_images": [dataclasses.asdict(bad) for bad in run.data.bad_images],
+            "environment": environment(),
+            "git": git_state(),
+        },
+    )
+    keep_data(run.folder, run.data, further)
+
+
+def asked(run: Run) -> dict[str, Any]:
+    """Return the kind of a run and its data, as its folder and its classifiers tell them."""
+    return {"kind": run.kind, "data": run.request.required_data(), "data_fingerprint": run.data.fingerprint}
+
+
+def remarks_on(run: Run) -> tuple[str, ...]:
+    """Return why running the recipe again would not give the same weights, one line each."""
+    remarks = [f"the data changed after step {change.get('after_step')}" for change in data_changes(run.folder)]
+    if read_run(run.folder).get(RESUMED):
+        remarks.append("it was gone on with by other means (threads, versions or processor; see run.json)")
+    return tuple(remarks)
+
+
+def write_training_images(folder: Path, data: DataSet, batches: TrainingBatches, *, keep: bool) -> None:
+    """Draw images of the first batch, as augmented, with their class names.
+
+    Args:
+        folder: The run folder.
+        data: Where they are from.
+        batches: What the network learns from.
+        keep: Whether a sheet that is there stays.
+    """
+    path = folder / "images" / "training.png"
+    if keep and path.is_file():
+        return
+    batch = batches.batch(0)
+    images = list(batch.images[:DRAWN].permute(0, 2, 3, 1).numpy())
+    labels = [data.splits["train"].label(index) for index in batch.indices[:DRAWN].tolist()]
+    names = [", ".join(data.class_names[number] for number in classes_of(label)) for label in labels]
+    write_file(path, contact_sheet(images, names))
+
+
+def provenance(run: Run, training: TrainingResult, scores: Mapping[str, float], choice: Choice | None) -> Provenance:
+    """Return where a run's trained classifier comes from: start, data, recipe, length and machine, and what else was tried."""
+    began = run.classifier.provenance
+    return Provenance(
+        source=began.source,
+        training={
+            **asked(run),
+            "data_changes": data_changes(run.folder),
+            "steps": training.steps,
+            "skipped_batches": list(training.skipped),
+            "recipe": run.recipe.model_dump(mode="json"),
+            "environment": environment(),
+            **choice_entry(choice),
+        },
+        scores=scores,
+    )
+
+
+def choice_entry(choice: Choice | None) -> dict[str, Any]:
+    """Return the entry of a classifier's description for what was tried and what of it is delivered; empty without a choice."""
+    return {} if choice is None else {"choice": choice.to_json()}
+
+
+def named_scores(evaluation: Result, baselines: Baselines | None, split: str) -> dict[str, float]:
+    """Return a run's scores and those of its baselines, named by the split, with how many images each are of."""
+    scores = {f"{split}/{name}": value for name, value in evaluation.scores().items()}
+    if baselines is None or baselines.split != split:
+        return scores
+    beside = dataclasses.asdict(baselines).items()
+    figures = {f"{split}{BASELINE}{name}": value for name, value in beside if isinstance(value, float)}
+    counts = {f"{split}{SCORED_IMAGES}": evaluation.num_examples, f"{split}{BASELINE_IMAGES}": baselines.num_test}
+    return {**scores, **figures, **counts}
 
 
 @dataclass(frozen=True)

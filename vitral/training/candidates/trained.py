@@ -15,17 +15,15 @@ from vitral.data.loader import TrainingBatches
 from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingInterrupted
 from vitral.events import Message, ignore
 from vitral.files import write_file
-from vitral.layout import CLASSIFIER
 from vitral.models.model import Model
-from vitral.training.candidates.choice import Candidate, Choice, choose
+from vitral.paths import CLASSIFIER
 from vitral.training.candidates.deliver import Outcome, first_outcome
-from vitral.training.candidates.description import provenance, remarks_on
 from vitral.training.candidates.first import FirstClassifier
+from vitral.training.candidates.result import Candidate, Choice, choose, provenance, remarks_on
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
 from vitral.training.loop import TrainingResult, advice_to_resume, stopped, train
-from vitral.training.methods.batches import augmentations
-from vitral.training.methods.method import method_of
-from vitral.training.optimization.precision import training_device
+from vitral.training.methods.method import augmentations, method_of
+from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Attempt
 from vitral.training.records.attempts import (
     GIVEN_UP,
@@ -40,9 +38,8 @@ from vitral.training.records.attempts import (
     write_record,
 )
 from vitral.training.records.logs import METRICS_FILE, read_metrics
-from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.scoring.validation import run_validation
-from vitral.training.scoring.within_time import Scoring, is_too_short
+from vitral.training.records.run_folder import RECIPE_FILE
+from vitral.training.scoring.validation import Scoring, is_too_short, run_validation
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe, may_change
 from vitral.training.starting.prepare import set_rates

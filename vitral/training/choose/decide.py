@@ -7,8 +7,7 @@ from vitral.advice import argument
 from vitral.training.choose import network
 from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
 from vitral.training.choose.draft import Draft, why_no_first
-from vitral.training.choose.layout import fit_machine
-from vitral.training.choose.length import fit_length
+from vitral.training.choose.layout import fit_length, fit_machine
 from vitral.training.choose.network import ChosenNetwork
 from vitral.training.choose.recipe import choose_recipe, only_method
 from vitral.training.clock import PATIENCE_SECONDS

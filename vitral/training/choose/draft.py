@@ -8,8 +8,7 @@ from vitral.models.catalog import list_models
 from vitral.tasks.task import Task
 from vitral.training.plan import ChosenStart, Plan
 from vitral.training.request import Request
-from vitral.training.settings.recipe import Recipe, load_recipe
-from vitral.training.settings.recipe_network import ANY_CLASSES, DEFAULT_MODEL, SHAPE, network_config
+from vitral.training.settings.recipe import ANY_CLASSES, DEFAULT_MODEL, SHAPE, Recipe, load_recipe, network_config
 
 SWEPT = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
 PRETRAINING = "pretrain"  # of a pre-training that names none

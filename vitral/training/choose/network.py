@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from vitral.advice import argument, function
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
-from vitral.models.costs import COSTS
-from vitral.training.choose.length import fit_length
+from vitral.models.families import COSTS
+from vitral.training.choose.layout import fit_length
 from vitral.training.clock import SCRATCH_COMMAND_SECONDS, SCRATCH_PATIENCE_SECONDS, SCRATCH_ROOM, SCRATCH_SHARE
 from vitral.training.facts import SIZES, Facts
-from vitral.training.methods.mixing import mixes
+from vitral.training.methods.views import mixes
 from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 

@@ -10,8 +10,7 @@ from vitral.data.source import DataSet
 from vitral.errors import ModelError
 from vitral.events import Listener
 from vitral.models.model import Model, Outputs
-from vitral.objectives.balance import balance_loss
-from vitral.objectives.distillation import agreement, hard_loss, soft_loss
+from vitral.objectives.classification import agreement, balance_loss, hard_loss, soft_loss
 from vitral.tasks.task import Task
 from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised

@@ -9,8 +9,7 @@ from torch import Tensor
 from vitral.data.source import DataSet
 from vitral.events import Listener
 from vitral.models.model import Model
-from vitral.objectives.balance import balance_loss
-from vitral.objectives.distillation import agreement, soft_loss
+from vitral.objectives.classification import agreement, balance_loss, soft_loss
 from vitral.objectives.feature_distillation import FeatureStudent, patches_loss, pooled_loss
 from vitral.seeds import derive
 from vitral.tasks.task import Task

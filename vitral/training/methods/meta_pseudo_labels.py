@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 
 from vitral import distributed
 from vitral.errors import ModelError
+from vitral.models.layers import BatchPart
 from vitral.models.model import Images, Logits, Model
-from vitral.models.stochastic_depth import BatchPart
-from vitral.objectives.distillation import agreement
+from vitral.objectives.classification import agreement
 from vitral.objectives.pseudo_labels import consistency_loss, draw_labels, feedback_loss
 from vitral.seeds import generator
 from vitral.tasks.task import Targets, Task
@@ -24,8 +24,7 @@ from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised
 from vitral.training.methods.teachers import check_no_experts, check_one_class, check_one_head
 from vitral.training.methods.views import ExtraSource, Part, View
-from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm
-from vitral.training.optimization.precision import autocast
+from vitral.training.optimization.optimizers import autocast, build_optimizer, clip_by_global_norm
 from vitral.training.optimization.state import Held, held
 from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe

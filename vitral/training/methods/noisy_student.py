@@ -14,10 +14,9 @@ from vitral.errors import DataError
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
 from vitral.images.augment import Augmentation
+from vitral.models.layers import BatchPart
 from vitral.models.model import Model, Outputs
-from vitral.models.stochastic_depth import BatchPart
-from vitral.objectives.balance import balance_loss
-from vitral.objectives.distillation import agreement
+from vitral.objectives.classification import agreement, balance_loss
 from vitral.objectives.pseudo_labels import choose_balanced, soft_cross_entropy
 from vitral.tasks.task import Task
 from vitral.tasks.unlabelled import UNLABELLED
@@ -25,7 +24,7 @@ from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised
 from vitral.training.methods.teachers import Taught, check_one_class, check_one_head, columns, select_columns
 from vitral.training.methods.views import ExtraSource, Part, View
-from vitral.training.optimization.precision import training_device
+from vitral.training.optimization.optimizers import training_device
 from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
 

@@ -25,8 +25,7 @@ from vitral.models.experts import MixtureOfExperts, Rows, shared_rows
 from vitral.models.families import FAMILIES
 from vitral.models.model import Model
 from vitral.training.methods.method import Method
-from vitral.training.optimization.optimizers import clip_by_global_norm, global_norm
-from vitral.training.optimization.precision import computes_in_bf16
+from vitral.training.optimization.optimizers import clip_by_global_norm, computes_in_bf16, global_norm
 from vitral.training.settings.recipe import Recipe
 from vitral.training.settings.sections import ComputeSettings, Precision
 

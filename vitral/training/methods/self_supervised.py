@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.evaluation.features import extract_features
+from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener, Message
 from vitral.training.methods.method import Method

@@ -6,10 +6,9 @@ from typing import Any, ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitral.models.layers import BatchPart
 from vitral.models.model import Model, Outputs
-from vitral.models.stochastic_depth import BatchPart
-from vitral.objectives.balance import balance_loss
-from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
+from vitral.objectives.classification import balance_loss, sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.tasks.task import OWN_LOSS, Targets, Task
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitral.advice import argument
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.fingerprint import fingerprint
+from vitral.classifier.classifier import Classifier, fingerprint
 from vitral.classifier.load import load
 from vitral.data.names import side_by_side
 from vitral.data.source import DataSet, Source
@@ -19,14 +18,14 @@ from vitral.errors import DataError, ModelError, TrainingError
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
 from vitral.inference.torch_predictor import evaluating
+from vitral.models.layers import Maps
 from vitral.models.model import Features, Images, Logits, Model
-from vitral.models.tokens import Maps
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 from vitral.tasks.unlabelled import UNLABELLED
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Normalize
-from vitral.training.optimization.precision import training_device
+from vitral.training.optimization.optimizers import training_device
 from vitral.training.optimization.state import Held, held
 
 TEACHER = "teacher"  # the entry of a checkpoint for the teacher's fingerprint

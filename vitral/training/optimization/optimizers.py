@@ -1,5 +1,6 @@
-"""Optimizers as the papers use them, and clipping by the global norm."""
+"""Optimizers as the papers use them, clipping by the global norm, and the device and precision of a training step."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,12 +11,12 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from vitral import plugins
 from vitral.errors import PluginError
+from vitral.machine import has_native_bf16
 from vitral.models.model import HEADS, Model
 from vitral.training.optimization.adafactor import Adafactor
-from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
-from vitral.training.optimization.lamb import Lamb
 from vitral.training.optimization.muon import Muon, hidden_matrices
-from vitral.training.settings.sections import OptimizerSettings
+from vitral.training.optimization.per_parameter import HalfMomentumAdamW, HalfMomentumSGD, Lamb
+from vitral.training.settings.sections import OptimizerSettings, Precision
 
 
 def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSettings) -> Optimizer:
@@ -146,3 +147,29 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
         return torch.zeros(())
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def training_device() -> torch.device:
+    """Return the device on which runs train: torch's current GPU, or the CPU."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
+    """Return the context of a forward pass; weights stay float32, and so does everything outside of the context.
+
+    "auto" is bfloat16 where the hardware has it, and float32 elsewhere. Float16 is not offered, because the loss overflows its
+    range.
+    """
+    if computes_in_bf16(device, precision):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def autocast_here() -> contextlib.AbstractContextManager[object]:
+    """Return the context of a forward pass on the training device, in bfloat16 where the hardware has it."""
+    return autocast(training_device(), "auto")
+
+
+def computes_in_bf16(device: torch.device, precision: Precision) -> bool:
+    """Tell whether a precision means bfloat16 on a device."""
+    return precision == "bf16" or (precision == "auto" and has_native_bf16(device))

@@ -27,8 +27,16 @@ from vitral import distributed, torchrun
 from vitral.described import fits
 from vitral.errors import StorageError, TrainingError
 from vitral.events import Listener, Message
-from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, storage_errors, sync_file, write_through
-from vitral.reading import text_of
+from vitral.files import (
+    TEMPORARY_PREFIX,
+    new_folder,
+    remove_partial,
+    sha256,
+    storage_errors,
+    sync_file,
+    text_of,
+    write_through,
+)
 from vitral.training.optimization.state import Piece, Stateful, pieces
 from vitral.training.settings.sections import CheckpointSettings
 from vitral.weights.containers import write_safetensors

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from vitral.advice import argument
-from vitral.data.fingerprint import Inventory, changes, same_data, share_of
-from vitral.data.source import DataSet
+from vitral.data.source import DataSet, Inventory, changes, same_data, share_of
 from vitral.described import fits, read_object
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.training.records.run_file import read_run, update_run
-from vitral.training.records.run_folder import DATA_FILE
+from vitral.training.records.run_folder import DATA_FILE, read_run, update_run
 
 OTHERS = "it is another data set, or other images"
 NAMED = 3  # changes that a message names

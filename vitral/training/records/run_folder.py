@@ -1,22 +1,47 @@
-"""The run folder as files: which are a run's own, and when a run may begin in a folder."""
+"""The run folder as files: which are a run's own, when a run may begin in a folder, and those that say what it is.
+
+run.json holds what a run's command was given; it is the folder's first file, so that a run killed at any moment continues.
+recipe.toml holds the recipe as resolved, so that running it again gives the same weights, or says why it would not. The machine
+and the versions that a run was made with are noted.
+"""
 
 import contextlib
 import fnmatch
+import json
 import os
+import platform
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from importlib import metadata
 from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
 
 from vitral import distributed, torchrun
 from vitral.advice import argument
+from vitral.described import fits, read_described, read_object
 from vitral.errors import StorageError, TrainingError, VitralError
-from vitral.files import foreign_files, remove_partial, storage_errors
-from vitral.layout import CHECKPOINTS, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUN_FILE, RUNS
-from vitral.locks import locked
-from vitral.outputs import check_location, refuse_inputs
-from vitral.training.plan import ATTEMPTS, PLAN_FILE, SEVERAL, folder_of
-from vitral.training.records.recipe_file import RECIPE_FILE
+from vitral.files import foreign_files, remove_partial, storage_errors, write_file
+from vitral.machine import processor_name
+from vitral.outputs import check_location, locked, refuse_inputs
+from vitral.paths import CHECKPOINTS, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUN_FILE, RUNS
+from vitral.training.plan import ATTEMPTS, PLAN_FILE, SEVERAL, ChosenStart, folder_of
+from vitral.training.request import Request
+from vitral.training.settings.recipe import Recipe, first_difference, load_recipe
 
+REQUEST = "request"  # in run.json: what the command was given, with what later commands changed of it
+START = "start"  # in run.json: the start that was chosen, before there is a plan
+TRAINED = "trained_before"  # in run.json: seconds trained when a time was last given
+EARLIER = {"budget_seconds": "time"}  # fields of a request as earlier versions wrote them
+RECIPE_FILE = "recipe.toml"
+EXACT = (
+    "# Run again on the same data, from the same weights, by the same means, and without a time budget, it gives the same "
+    "weights."
+)
+NOT_EXACT = "# Run again, it does not give the same weights: "
 REPORT_FILE = "report.html"
 SWEEP = "sweep"  # where the runs lie that try a setting
 STUDY_FILE = "study.json"
@@ -56,6 +81,105 @@ FOLDERS = {
     PROBED: CLASSIFIER_FILES,
     CLASSIFIER: CLASSIFIER_FILES,
 }
+LIBRARIES = ("torch", "torchvision", "numpy", "pillow", "safetensors")
+
+
+def begin(folder: Path, request: Request) -> None:
+    """Write a request into a run folder."""
+    # The fingerprint tells readers of data that the folder is a run, and is known only when the data are read.
+    first = {"kind": request.kind, REQUEST: request.stored(), "data_fingerprint": ""}
+    write_file(folder / RUN_FILE, json.dumps(first))
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return what a run folder says of its run; empty where that is lost or damaged."""
+    return read_object(folder / RUN_FILE)
+
+
+def update_run(folder: Path, entries: dict[str, Any]) -> None:
+    """Write entries into run.json, in place of those of the same names."""
+    write_file(folder / RUN_FILE, json.dumps(read_run(folder) | entries, indent=2, default=str))
+
+
+def stored_request(folder: Path) -> Request | None:
+    """Return the request of the run in a folder; None where it is lost or damaged, or of a version up to 0.2."""
+    stored = read_run(folder).get(REQUEST)
+    if not isinstance(stored, dict):
+        return None
+    stored = {EARLIER.get(name, name): value for name, value in stored.items()}
+    hints = get_type_hints(Request)
+    names = [field.name for field in fields(Request) if field.name in stored and not field.metadata.get("execution")]
+    values = {name: stored[name] for name in names}
+    if "kind" not in values or not all(fits(hints[name], _text(value)) for name, value in values.items()):
+        return None
+    for name in ("overrides", "plugins"):
+        values[name] = tuple(values.get(name, ()))
+    try:
+        return Request(**values)
+    except VitralError:
+        return None
+
+
+def _text(value: object) -> object:
+    """Return a value with its text such as UTF-8 can hold: a path need not be."""
+    if isinstance(value, list):
+        return [_text(each) for each in value]
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+def note_start(folder: Path, chosen: ChosenStart) -> None:
+    """Write into run.json which start was chosen, so that no later command chooses another."""
+    update_run(folder, {START: asdict(chosen)})
+
+
+def stored_start(folder: Path) -> ChosenStart | None:
+    """Return the start that was chosen for the run in a folder; None where one was named, or run.json is damaged."""
+    try:
+        return read_described(ChosenStart, read_run(folder).get(START), RUN_FILE)
+    except VitralError:
+        return None
+
+
+def trained_before(folder: Path) -> float:
+    """Return the seconds that a run had trained when its time was last given: 0 where that was at its beginning."""
+    seconds = read_run(folder).get(TRAINED, 0.0)
+    return float(seconds) if fits(float, seconds) else 0.0
+
+
+def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, resume: bool) -> bool:
+    """Write a run's recipe, once it is known to be that of the run in the folder; return whether its length is another.
+
+    Raises:
+        TrainingError: the folder holds a run and `resume` is false, or the recipe is not that of the run.
+    """
+    path = folder / RECIPE_FILE
+    if not resume and path.is_file():
+        raise TrainingError(
+            f"'{folder}' already holds a run; continue it by {argument('resume', True)}, "
+            f"or choose another {argument('out')}."
+        )
+    before = load_recipe(path) if path.is_file() else recipe
+    if key := first_difference(recipe, before):
+        raise TrainingError(f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}.")
+    distributed.barrier()  # nobody reads what the main process is about to write
+    if torchrun.is_main():
+        write_recipe(folder, recipe, remarks)
+    return recipe.steps != before.steps
+
+
+def write_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = ()) -> None:
+    """Write a run's recipe, with the remarks on running it again."""
+    before = kept_remarks(folder)
+    remarks = [*before, *(remark for remark in remarks if remark not in before)]
+    heading = [NOT_EXACT + remark for remark in remarks] or [EXACT]
+    write_file(folder / RECIPE_FILE, "\n".join([*heading, "", recipe.to_toml()]))
+
+
+def kept_remarks(folder: Path) -> tuple[str, ...]:
+    """Return why the recipe in a run folder, run again, would not give the same weights; nothing where it would."""
+    path = folder / RECIPE_FILE
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return tuple(line.removeprefix(NOT_EXACT) for line in lines if line.startswith(NOT_EXACT))
 
 
 def holds_run(folder: Path) -> bool:
@@ -196,3 +320,35 @@ def make_free_folder(name: str) -> Path:
             return folder
         except FileExistsError:
             number += 1
+
+
+def environment() -> dict[str, str | int]:
+    """Return versions, processor, threads and accelerator as JSON values."""
+    facts: dict[str, str | int] = {"python": platform.python_version(), "platform": platform.platform()}
+    facts |= {library: metadata.version(library) for library in LIBRARIES}
+    facts |= {"processor": processor_name(), "cores": os.cpu_count() or 1, "threads": torch.get_num_threads()}
+    if torch.cuda.is_available():
+        facts["accelerator"] = torch.cuda.get_device_name()
+    if distributed.world() > 1:
+        facts["processes"] = distributed.world()
+    return facts
+
+
+def git_state() -> dict[str, str | bool] | None:
+    """Return commit and branch of the repository that the command was given in, and whether it has changes; None for none."""
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return {
+        "commit": commit,
+        "branch": _git("rev-parse", "--abbrev-ref", "HEAD") or "",
+        "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

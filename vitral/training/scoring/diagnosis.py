@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from vitral.advice import argument, call, function
-from vitral.classifier.provenance import RANDOM
+from vitral.classifier.metadata import RANDOM
 from vitral.evaluation.baselines import Baselines
 from vitral.tasks.chance import significantly_below
 from vitral.tasks.task import Result

@@ -13,11 +13,9 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
 from vitral.errors import RecipeError
-from vitral.evaluation.features import extract_features
-from vitral.evaluation.fewshot import Draws, score_few_shot
-from vitral.evaluation.probes import effective_rank, knn_accuracy
-from vitral.events import Listener, Message, ignore
-from vitral.progress import few_shot_name
+from vitral.evaluation.baselines import extract_features
+from vitral.evaluation.probes import Draws, effective_rank, knn_accuracy, score_few_shot
+from vitral.events import Listener, Message, few_shot_name, ignore
 from vitral.seeds import generator
 from vitral.tasks.task import Task
 from vitral.training.methods.method import method_of

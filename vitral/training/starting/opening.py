@@ -14,15 +14,14 @@ from vitral.data.open import open_data, path_in
 from vitral.data.source import DataSet
 from vitral.errors import DataError, TrainingError
 from vitral.events import Listener, Message, ignore
-from vitral.layout import RUNS
 from vitral.outputs import check_location
+from vitral.paths import RUNS
 from vitral.tasks.registry import task_named
 from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.clock import CHECKING_SHARE, Clock
 from vitral.training.facts import look
 from vitral.training.methods.method import method_of
-from vitral.training.records.run_file import begin, note_start
-from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
+from vitral.training.records.run_folder import begin, holds_run, make_free_folder, note_start, occupied
 from vitral.training.request import Request
 from vitral.training.resume import Continued, continued, stored_plan
 from vitral.training.session import Session

@@ -8,16 +8,14 @@ from vitral import distributed
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
-from vitral.classifier.provenance import Provenance
-from vitral.data.fingerprint import same_data
-from vitral.data.source import DataSet
+from vitral.classifier.metadata import Provenance
+from vitral.data.source import DataSet, same_data
 from vitral.errors import ModelError
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models
-from vitral.models.create import configure
 from vitral.models.experts import change_experts
-from vitral.models.families import build
+from vitral.models.families import build, configure
 from vitral.models.families import replace as replace_config
 from vitral.models.model import Model
 from vitral.models.upcycling import NUMBER, upcycle
@@ -27,13 +25,12 @@ from vitral.training.choose.draft import Draft
 from vitral.training.choose.network import COARSE, FINE
 from vitral.training.clock import Allowance, Schedule, schedule
 from vitral.training.facts import look, look_at_weights, measure
-from vitral.training.optimization.precision import training_device
+from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Plan
 from vitral.training.scoring.live import open_judging
 from vitral.training.session import Run, Session
-from vitral.training.settings.recipe import Recipe
-from vitral.training.settings.recipe_network import DEFAULT_MODEL, SHAPE, network_config, routing, shape_changes
-from vitral.weights.named.find import is_named, offer
+from vitral.training.settings.recipe import DEFAULT_MODEL, SHAPE, Recipe, network_config, routing, shape_changes
+from vitral.weights.named.table import is_named, offer
 
 
 def load_start(draft: Draft, listener: Listener) -> Classifier | None:

@@ -11,11 +11,11 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.data.source import DataSet
 from vitral.errors import ModelError, VitralError, WeightsError
-from vitral.evaluation.features import sample
+from vitral.evaluation.baselines import sample
 from vitral.evaluation.start_probes import Images, probe_start
 from vitral.events import Event, Listener, Message, Progress
 from vitral.models.catalog import variant
-from vitral.models.costs import COSTS
+from vitral.models.families import COSTS
 from vitral.models.families import replace as replace_config
 from vitral.training.choose import start as starts
 from vitral.training.choose.draft import Draft
@@ -24,14 +24,12 @@ from vitral.training.choose.recipe import fitting_size, image_size
 from vitral.training.choose.start import Start
 from vitral.training.clock import DOWNLOAD_SHARE, PACE_SECONDS, Clock
 from vitral.training.facts import Facts
-from vitral.training.optimization.precision import autocast, training_device
+from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.plan import ChosenStart
 from vitral.training.settings.durations import rounded
 from vitral.weights.named.fetch import kept
-from vitral.weights.named.find import find
-from vitral.weights.named.reach import answering, host, may_fetch, without_network
-from vitral.weights.named.row import PublishedWeights as Row
-from vitral.weights.named.row import rows
+from vitral.weights.named.table import PublishedWeights as Row
+from vitral.weights.named.table import answering, find, host, may_fetch, rows, without_network
 
 # A start, with the weights as they were loaded for it; None where they are yet to be loaded, or are random.
 Found = tuple[ChosenStart, Classifier | None]

@@ -30,10 +30,9 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from vitral.errors import WeightsError, one_line
 from vitral.events import Listener, Message
-from vitral.layout import cache
+from vitral.paths import cache
 from vitral.weights.download import Order, Refused, download
-from vitral.weights.named.reach import host, may_fetch, switched_off
-from vitral.weights.named.row import PublishedWeights
+from vitral.weights.named.table import PublishedWeights, host, may_fetch, switched_off
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
 
 COMMIT = re.compile(r"[0-9a-f]{40}")

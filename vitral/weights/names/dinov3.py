@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from vitral.models.rotary import DINOV3_BASE
+from vitral.models.position import DINOV3_BASE
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, headless, keyless, our_names, reading
 from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, renamed, zeros

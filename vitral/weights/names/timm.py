@@ -7,9 +7,8 @@ from typing import Any
 
 from vitral.errors import VitralError
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from vitral.models.families import family
+from vitral.models.families import family, variant_name
 from vitral.models.model import ModelConfig
-from vitral.models.naming import variant_name
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Stored, Usage
 

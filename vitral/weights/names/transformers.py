@@ -6,7 +6,7 @@ from typing import Any
 
 from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.kernels import Gelu
+from vitral.models.layers import Gelu
 from vitral.models.vit_config import ViTConfig
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL

@@ -5,7 +5,7 @@ from typing import Any
 
 from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.experts import ExpertsConfig
-from vitral.models.stem import StemConfig
+from vitral.models.resnet import StemConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, Usage, cannot_hold, reading
 from vitral.weights.layouts import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vitral.models.blocks import LAYER_NORM_EPS
-from vitral.models.kernels import Gelu
-from vitral.models.stem import StemConfig
+from vitral.models.layers import Gelu
+from vitral.models.resnet import StemConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, having, our_names, reading
 from vitral.weights.layouts import FOLDED_TOKEN, Renames, Rule, renamed

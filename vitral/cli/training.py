@@ -1,18 +1,26 @@
-"""The options of the training commands: one request, which the command line flattens."""
+"""What the training commands share: their options, which are one request, and at the end the report and the scores."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from vitral.cli.command_line import COMMANDS, command_of, next_commands
+from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.options import Count, Positive, Settings, Start
+from vitral.cli.process import began
 from vitral.cli.wording import flag
 from vitral.errors import StudyError
+from vitral.events import Listener, Message
+from vitral.report.page import write_report
+from vitral.studies.run_report import run_report
 from vitral.torchrun import is_main
+from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
+from vitral.training.scoring.diagnosis import merged
 
 Hidden = Parameter(parse=False)
 
@@ -148,3 +156,57 @@ def say_moved(flag: str, command: str) -> None:
     """Say on standard error that a flag of 'vitral finetune' has become a command."""
     if is_main():
         sys.stderr.write(f"{flag} has become the command 'vitral {command}'; the flag works for this release.\n")
+
+
+def train_and_report(train: Callable[..., RunResult], request: Request, *, json: bool) -> None:
+    """Carry out a training command: train, write the report, and print the result.
+
+    Args:
+        train: `finetune_request` or `run_request`.
+        request: What the command was given.
+        json: Whether to print JSON for programs.
+    """
+    with ConsoleListener() as listener:
+        result = train(request, started=began(), listener=listener)
+        if not is_main():
+            return  # the main process of the job prints it for all
+        report = write_run_report(result, listener=listener)
+    announce(result, report, json=json)
+
+
+def write_run_report(result: RunResult, *, listener: Listener) -> Path:
+    """Write the run's HTML report into its folder and return its path."""
+    target = result.run.folder / "report.html"
+    listener(Message("Drawing the report …"))
+    write_report(run_report(result.at_its_end(), speech=COMMANDS), target)  # late already, if it is, and says so
+    return target
+
+
+def result_json(result: RunResult, report: Path) -> dict[str, Any]:
+    """Return a run's result as JSON values, with the commands that would help."""
+    diagnosis = [
+        {
+            "problem": finding.problem,
+            "reason": finding.reason,
+            "command": "" if finding.remedy is None else command_of(finding.remedy),
+            "failed": finding.failed,
+        }
+        for finding in result.diagnosis
+    ]
+    return {**result.to_json(), "diagnosis": diagnosis, "report": str(report)}
+
+
+def announce(result: RunResult, report: Path, *, json: bool) -> None:
+    """Print the problems, the scores, and the commands that one would want next; or all of it as JSON."""
+    result = result.at_its_end()
+    if json:
+        print_json(result_json(result, report))
+        return
+    for finding in merged(result.diagnosis):
+        print_lines(f"{'Failed' if finding.failed else 'Note'}: {finding.problem}", f"  {finding.reason}")
+    print_lines(
+        result.evaluation.announcement(result.split),
+        f"Classifier  {result.classifier_folder}",
+        f"Report      {report}",
+        *next_commands(result),
+    )
