@@ -28,9 +28,9 @@ BASELINES = {
     "pixel_neighbour": "nearest neighbour on bare pixels",
     "pixel_linear": "linear model on bare pixels",
 }
-LEAST = 0.05  # temperatures: beyond these two, the images are too few to find one
-MOST = 20.0
-KEY = "plugins"
+COLDEST = 0.05  # temperatures: beyond these two, the images are too few to find one
+HOTTEST = 20.0
+PLUGINS_KEY = "plugins"
 # Entries of the metadata, each of which is JSON.
 CLASSES = "class_names"
 PREPROCESSING = "preprocessing"
@@ -132,8 +132,8 @@ class Calibration(Kept):
     image_size: tuple[int, int] | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and LEAST <= self.temperature <= MOST):
-            raise VitralError(f"A temperature is between {LEAST:g} and {MOST:g}, not {self.temperature}.")
+        if not (math.isfinite(self.temperature) and COLDEST <= self.temperature <= HOTTEST):
+            raise VitralError(f"A temperature is between {COLDEST:g} and {HOTTEST:g}, not {self.temperature}.")
         for share in (self.threshold, self.wanted):
             if share is not None and not 0 <= share <= 1:
                 raise VitralError(f"A threshold and a wanted accuracy are between 0 and 1, not {share}.")
@@ -167,7 +167,7 @@ def required_plugins(network: str, task: str) -> dict[str, Any]:
         for kind, name in parts
         if (plugin := plugins.origin(kind, name)) is not None
     ]
-    return {KEY: needed} if needed else {}
+    return {PLUGINS_KEY: needed} if needed else {}
 
 
 def check_plugins(description: Mapping[str, Any], path: Path) -> None:
@@ -176,7 +176,7 @@ def check_plugins(description: Mapping[str, Any], path: Path) -> None:
     Raises:
         PluginError: the first that is missing, by its file's name.
     """
-    listed = description.get(KEY, ())
+    listed = description.get(PLUGINS_KEY, ())
     for need in listed if isinstance(listed, list) else ():
         kind, name, file = (need.get(key) if isinstance(need, Mapping) else None for key in ("kind", "name", "file"))
         if kind in plugins.KINDS and name not in plugins.registered(kind):
@@ -213,8 +213,8 @@ def read_metadata(graph: Graph) -> FileMetadata:
             f"'{graph.path}' does not take decoded images, as Vitral's files do; export the classifier again."
         )
     with naming_damage(graph):
-        needed = json.loads(entries.get(KEY, "[]"))
-    check_plugins({KEY: needed}, graph.path)
+        needed = json.loads(entries.get(PLUGINS_KEY, "[]"))
+    check_plugins({PLUGINS_KEY: needed}, graph.path)
     with naming_damage(graph):
         return FileMetadata(
             read_class_names(json.loads(entries[CLASSES])),

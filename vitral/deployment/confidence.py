@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from vitral.classifier.metadata import LEAST, MOST
+from vitral.classifier.metadata import COLDEST, HOTTEST
 
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # that a table shows
 
@@ -52,11 +52,11 @@ def fit_temperature(logits: Logits, labels: Labels) -> float | None:
         expected = (np.exp(log_probabilities(logits, 1 / inverse)) * logits).sum(axis=1)
         return float((expected - own).mean())
 
-    if slope(1 / MOST) >= 0:
-        return MOST
-    if slope(1 / LEAST) <= 0:
-        return LEAST
-    return 1 / float(brentq(slope, 1 / MOST, 1 / LEAST, xtol=1e-12, rtol=1e-12))
+    if slope(1 / HOTTEST) >= 0:
+        return HOTTEST
+    if slope(1 / COLDEST) <= 0:
+        return COLDEST
+    return 1 / float(brentq(slope, 1 / HOTTEST, 1 / COLDEST, xtol=1e-12, rtol=1e-12))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from vitral.data.stored import Entry, JoinedStores, Store, content_at
 from vitral.errors import DataError, ImageError, one_line
 from vitral.paths import FoundFile, is_folder, look_at, refuse_endless, walk
 
-MOST = 1 << 31  # larger than any number of an image or a class
+ABOVE_ALL_NUMBERS = 1 << 31  # of images and classes
 MOST_TEXT = 1 << 26  # bytes of a list or of a file of labels
 Key = TypeVar("Key", bound=Hashable)
 # The end of a path that an archive unpacks to, as a pattern, or what tells of a path whether it is such a one.
@@ -42,7 +42,7 @@ def whole_numbers(values: object) -> Int64[np.ndarray, " numbers"] | None:
     if numbers.dtype.kind not in "iuf" or not numbers.size:
         return None
     # NaN compares as neither larger nor smaller, and would silently become some integer.
-    if not ((numbers >= 1) & (numbers < MOST) & (numbers == np.floor(numbers))).all():
+    if not ((numbers >= 1) & (numbers < ABOVE_ALL_NUMBERS) & (numbers == np.floor(numbers))).all():
         return None
     return numbers.ravel().astype(np.int64)
 

@@ -29,17 +29,17 @@ from vitral.studies.paper.scale import Scale, Shape, StudyNetwork
 from vitral.training.settings.recipe import ROTARY
 
 HEADS = {"token": "class token", "gap": "average", "map": "attention pooling (MAP)"}
-NAMES = {"adam": "Adam", "sgd": "SGD", "muon": "Muon"}
+OPTIMIZER_NAMES = {"adam": "Adam", "sgd": "SGD", "muon": "Muon"}
 # What goes with each in the recipes of the papers: BiT's coupled decay of SGD, and Muon's as in our own recipes.
-SETTINGS = {
+OPTIMIZER_SETTINGS = {
     "adam": (),
     "sgd": ("optimizer.momentum=0.9", "optimizer.weight_decay=1e-4"),
     "muon": ("optimizer.momentum=0.95", "optimizer.weight_decay=0.02", "optimizer.ns_steps=3"),
 }
 APART = "patches side by side"
 OVERLAPPING = "patches that overlap by half"
-KINDS = {"learned": "1-D", "learned-2d": "2-D"}
-PLACES = {"input": "at the input", "layers": "every layer", "layers-shared": "every layer, shared"}
+POSITION_KINDS = {"learned": "1-D", "learned-2d": "2-D"}
+POSITION_PLACES = {"input": "at the input", "layers": "every layer", "layers-shared": "every layer, shared"}
 # At the input alone, as in Table 8.
 NONE = "none"
 RELATIVE = "relative"
@@ -85,15 +85,15 @@ def _optimizer_trials(scale: Scale) -> Sequence[Trial]:
     return tuple(
         _trial(network, optimizer, rate)
         for network in (scale.resnets[0], scale.vits[-1])
-        for optimizer in NAMES
+        for optimizer in OPTIMIZER_NAMES
         for rate in scale.rates[optimizer]
     )
 
 
 def _trial(network: StudyNetwork, optimizer: str, rate: float) -> Trial:
-    series = f"{network.label}, {NAMES[optimizer]}"
+    series = f"{network.label}, {OPTIMIZER_NAMES[optimizer]}"
     named = "adamw" if optimizer == "adam" else optimizer
-    changes = (f"optimizer.name={named}", f"optimizer.lr={rate:g}", *SETTINGS[optimizer])
+    changes = (f"optimizer.name={named}", f"optimizer.lr={rate:g}", *OPTIMIZER_SETTINGS[optimizer])
     return Trial(
         f"{network.name}-{optimizer}-{rate:g}", series, f"{series}, rate {rate:g}", rate, (*network.changes, *changes)
     )
@@ -161,13 +161,13 @@ PATCHES = Experiment(
 
 def _position_trials(scale: Scale) -> Sequence[Trial]:
     network = scale.vits[-1].changes
-    first = PLACES["input"]
+    first = POSITION_PLACES["input"]
     return (
         Trial(NONE, first, "no position embedding", NONE, (*network, "position=none")),
         *(
             Trial(f"{kind}-{at}", where, f"{name} {where}", name, (*network, f"position={kind}", f"position_at={at}"))
-            for at, where in PLACES.items()
-            for kind, name in KINDS.items()
+            for at, where in POSITION_PLACES.items()
+            for kind, name in POSITION_KINDS.items()
         ),
         Trial(RELATIVE, first, RELATIVE, RELATIVE, (*network, "position=relative")),
         Trial(FIXED, first, "fixed 2-D", "fixed 2-D", (*network, f"position={FIXED}")),
