@@ -30,8 +30,8 @@ from vitral.data.loader import TrainingBatches
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
 from vitral.training.candidates.deliver import finish, first_outcome
-from vitral.training.candidates.first import FirstClassifier, first_classifier, images_judged
-from vitral.training.candidates.result import RunResult, write_description, write_training_images
+from vitral.training.candidates.first import FirstClassifier, first_before, first_classifier
+from vitral.training.candidates.result import Candidate, RunResult, write_description, write_training_images
 from vitral.training.candidates.trained import try_attempts
 from vitral.training.choose.attempts import first_to_pay
 from vitral.training.choose.draft import ADAPTED, SCRATCH
@@ -89,7 +89,8 @@ def carry_out(session: Session) -> RunResult:
     """Plan a session as one run, or read its plan; make the first classifier and each attempt; score and diagnose the best."""
     whole = prepare(session)
     _announce(whole)
-    run, scoring = within_time(whole, images_judged(whole))
+    before = first_before(whole)
+    run, scoring = within_time(whole, before.images if before is not None and before.split == "validation" else None)
     continues = run.request.resume and bool(distributed.broadcast(states(run.folder, run.plan)))
     _check_possible(run, scoring, continues=continues)
     names, skip, preprocessing = run.data.class_names, run.request.skip_bad_images, run.classifier.preprocessing
@@ -106,7 +107,7 @@ def carry_out(session: Session) -> RunResult:
         listener=run.listener,
     )
     _write_down(whole, run, batches, further)
-    first, why_alone = _try_first(run, scoring, continues=continues)
+    first, why_alone = _try_first(run, scoring, before, continues=continues)
     if first is not None and why_alone:
         run.listener(Message(why_alone))
         return finish(first_outcome(run, first), scoring, None)
@@ -137,7 +138,9 @@ def _write_down(whole: Run, run: Run, batches: TrainingBatches, further: Further
         write_training_images(folder, run.data, batches, keep=run.request.resume)
 
 
-def _try_first(run: Run, scoring: Scoring, *, continues: bool) -> tuple[FirstClassifier | None, str]:
+def _try_first(
+    run: Run, scoring: Scoring, before: Candidate | None, *, continues: bool
+) -> tuple[FirstClassifier | None, str]:
     """Return the first classifier, and why nothing is trained after it; empty where the run goes on with training.
 
     Where the time is over before there is anything, a small one is made all the same: late is better than nothing.
@@ -151,12 +154,12 @@ def _try_first(run: Run, scoring: Scoring, *, continues: bool) -> tuple[FirstCla
         seconds = left - ENDING_SECONDS * machine_slowness() if alone else FIRST_SHARE * left
         after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
     validating, listener = scoring.validating, run.listener
-    first = first_classifier(run, validating, seconds=seconds, after=after)
+    first = first_classifier(run, validating, before, seconds=seconds, after=after)
     if first is None and (alone or is_too_short(run, scoring)):
         given = argument("time", written(run.clock.seconds or 0.0))
         late = "a linear model of what a few seconds allow is made all the same"
         listener(Message(f"{given} leaves no time for anything; {late}.", warning=True))
-        first = first_classifier(run, validating, seconds=LATE_SECONDS, after=0, late=True)
+        first = first_classifier(run, validating, before, seconds=LATE_SECONDS, after=0, late=True)
     if first is None:
         listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
         return None, ""

@@ -147,18 +147,18 @@ def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, networ
 
 
 def first_classifier(
-    run: Run, validating: Source | None, *, seconds: float, after: int, late: bool = False
+    run: Run, validating: Source | None, before: Candidate | None, *, seconds: float, after: int, late: bool = False
 ) -> FirstClassifier | None:
     """Return a run's first classifier, which is in its folder then; None where there is no time for one.
 
     Args:
         run: The run.
         validating: the images to judge it by; None for the training images, each left out of the fit that judges it.
+        before: the one that the run had before it was stopped, which stays; see `first_before`.
         seconds: that it may take.
         after: images that are yet to be put through it in that time, for scores and report.
         late: whether it is fitted on the pixels of the fewest images where there is no time for more.
     """
-    before = distributed.broadcast(_before(run)) if run.request.resume else None
     if before is not None:
         first = _in_folder(run, before)
     else:
@@ -343,18 +343,16 @@ def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: flo
         save(run.classifier_of(linear.model, provenance), folder)
 
 
-def images_judged(run: Run) -> int | None:
-    """Return by how many validation images the first classifier of a run that continues was judged; None if not known."""
-    before = None if run.why_no_first else _before(run)
-    return before.images if before is not None and before.split == "validation" else None
-
-
-def _before(run: Run) -> Candidate | None:
+def first_before(run: Run) -> Candidate | None:
     """Return the first classifier that a run had before it was stopped; None where there is none, or a damaged one.
 
     Neither does one count that is of other data, as they were before they changed, nor one that was made in a hurry, where
     nothing has been trained yet and there is more time now.
     """
+    return distributed.broadcast(_read(run)) if run.request.resume and not run.why_no_first else None
+
+
+def _read(run: Run) -> Candidate | None:
     try:
         made = read(run.folder / FIRST).provenance.training
     except (OSError, ValueError, RecursionError, WeightsError):
