@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import imagehash
 import numpy as np
 from PIL import Image
 
@@ -202,6 +201,8 @@ def label_names(data: DataSet, split: str, index: int) -> tuple[str, ...]:
 
 
 def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage:
+    import imagehash  # which whoever only shows a check's findings does without
+
     source = data.splits[split]
     name = source.describe(index)
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vitral.cli.commands import PLUGIN
 from vitral.cli.wording import flag
-from vitral.studies.run_report import Speech
+from vitral.studies.speech import Speech
 from vitral.training.candidates.result import RunResult
 from vitral.training.records.run_folder import RECIPE_FILE, kept_remarks, stored_request
 from vitral.training.request import FUNCTIONS, Request

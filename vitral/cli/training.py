@@ -15,8 +15,6 @@ from vitral.cli.process import began
 from vitral.cli.wording import flag
 from vitral.errors import StudyError
 from vitral.events import Listener, Message
-from vitral.report.page import write_report
-from vitral.studies.run_report import run_report
 from vitral.torchrun import is_main
 from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
@@ -176,6 +174,9 @@ def train_and_report(train: Callable[..., RunResult], request: Request, *, json:
 
 def write_run_report(result: RunResult, *, listener: Listener) -> Path:
     """Write the run's HTML report into its folder and return its path."""
+    from vitral.report.page import write_report  # drawing takes a second to import, and a plan draws nothing
+    from vitral.studies.run_report import run_report
+
     target = result.run.folder / "report.html"
     listener(Message("Drawing the report …"))
     write_report(run_report(result.at_its_end(), speech=COMMANDS), target)  # late already, if it is, and says so

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from vitral.errors import DataError, one_line
 from vitral.paths import is_regular, refuse_endless
 
@@ -131,6 +129,8 @@ def find(root: str, pattern: str) -> tuple[list[str], str]:
     Raises:
         DataError: the root cannot be reached.
     """
+    import fsspec  # which nothing else here needs, and a prediction of plain files does without
+
     with address_errors(root):
         filesystem, path = fsspec.url_to_fs(root)
         path = path.rstrip("/")
@@ -140,6 +140,8 @@ def find(root: str, pattern: str) -> tuple[list[str], str]:
 
 def open_address(address: str) -> Any:  # noqa: ANN401  # fsspec's own file
     """Return the file at an address, open for reading."""
+    import fsspec  # as above
+
     return fsspec.open(address, "rb", block_size=BLOCK).open()
 
 

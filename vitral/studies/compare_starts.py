@@ -36,7 +36,7 @@ from vitral.outputs import check_file
 from vitral.paths import CLASSIFIER, WEIGHTS, is_folder, is_regular, look_at
 from vitral.report.start_table import JSON_FILE, MARKS, PIXELS, TABLE_FILE, StartRow, StartTable
 from vitral.report.written import write_result
-from vitral.studies.run_report import PYTHON, Speech
+from vitral.studies.speech import PYTHON, Speech
 from vitral.training.optimization.optimizers import autocast_here, training_device
 from vitral.training.request import Request, request_of
 from vitral.training.settings.durations import rounded

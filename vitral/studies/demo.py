@@ -22,8 +22,9 @@ from vitral.report.results import Curve, CurveGroup, RunReport
 from vitral.report.study import Study, StudyArm
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.rows import in_turn, read_rows
-from vitral.studies.run_report import PYTHON, Speech, run_report, training_images
+from vitral.studies.run_report import run_report, training_images
 from vitral.studies.run_study import run_study
+from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.trainings import Training, carry_out
 from vitral.tasks.single_label import SingleLabel
 from vitral.training.records.logs import read_metrics

@@ -1,7 +1,6 @@
-"""From a finished run to what its report shows, in words of Python or of a front end."""
+"""From a finished run to what its report shows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -17,12 +16,12 @@ from vitral.images.decode import Pixels
 from vitral.images.drawing import thumbnail
 from vitral.models.families import count_macs, count_parameters, describe
 from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
+from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Result, classes_of
 from vitral.training.candidates.result import RunResult
 from vitral.training.loop import TrainingResult
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.run_folder import environment
-from vitral.training.request import Request
 from vitral.training.scoring.diagnosis import merged
 
 MISTAKES = 8
@@ -31,17 +30,6 @@ SEARCHED = 64  # images among which examples classified right are looked for
 DISTANCE_IMAGES = 64  # the paper averaged over 128
 FEW = 8  # with a time budget
 DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is chosen: plots and page take it
-
-
-@dataclass(frozen=True)
-class Speech:
-    """The calls or commands that make a run, and that made a finished one or run its recipe again."""
-
-    ask: Callable[[Request], str]
-    again: Callable[[RunResult], str]
-
-
-PYTHON = Speech(ask=Request.call, again=lambda result: result.run.command.call())
 
 
 def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
