@@ -6,6 +6,7 @@ is not data.
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +33,12 @@ MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classif
 # A run that lost its run.json is recognised by its recipe and either of the files beside it.
 RECIPE = "recipe.toml"
 BESIDE_RECIPE = ("metrics.jsonl", "checkpoints")
+# What systems put beside a user's files, in lower case: thumbnails, snapshots, recycle bins, and what a check of a disk finds.
+OF_SYSTEMS = {
+    *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@sharebin", "@tmp"),
+    *("$recycle.bin", "recycler", "system volume information", "thumbs.db", "ehthumbs.db", "desktop.ini"),
+    *("lost+found", "lost.dir", "network trash folder", "temporary items"),
+}
 
 
 def cache(kind: str) -> Path:
@@ -57,6 +64,7 @@ class Walk:
         again: The links to a folder that was already visited.
         ours: The folders that Vitral wrote, which were not visited.
         closed: The folders that cannot be read.
+        systems: The folders of systems, such as recycle bins, which were not visited.
     """
 
     files: list[FoundFile] = field(default_factory=list)
@@ -65,6 +73,7 @@ class Walk:
     again: list[str] = field(default_factory=list)
     ours: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
+    systems: list[str] = field(default_factory=list)
 
 
 def look_at(path: str | Path) -> os.stat_result | None:
@@ -168,11 +177,14 @@ def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], link
         seen.add((status.st_dev, status.st_ino))
         try:
             with os.scandir(path) as every:
-                visible = [entry for entry in every if not is_hidden(entry.name)]
+                listed = sorted(every, key=lambda entry: entry.name)
+            found.systems += [
+                _below(folder, entry.name) for entry in listed if is_of_system(entry.name) and entry.is_dir()
+            ]
         except OSError:
             found.closed.append(folder)
             continue
-        entries = sorted(visible, key=lambda entry: entry.name)
+        entries = [entry for entry in listed if not is_hidden(entry.name)]
         if is_ours({entry.name for entry in entries}, partial(_holds, path)):
             found.ours.append(folder)
             continue
@@ -182,14 +194,23 @@ def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], link
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a name is not the user's own: a hidden file or folder, or one that macOS left in an archive."""
-    return name.startswith((".", "__MACOSX"))
+    """Tell whether a name is not the user's own: hidden, left in an archive by macOS, or a system's."""
+    return name.startswith((".", "__MACOSX")) or is_of_system(name)
+
+
+def is_of_system(name: str) -> bool:
+    """Tell whether a system gave a file or folder its name, though it is not hidden: "@eaDir", "$RECYCLE.BIN"."""
+    return name.lower() in OF_SYSTEMS or re.fullmatch(r"found\.\d{3}", name, re.IGNORECASE) is not None
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
 
 
 def _sort_out(entries: list["os.DirEntry[str]"], folder: str, found: Walk, links: list[str]) -> Iterator[str]:
     """Record files and links, and yield the real folders."""
     for entry in entries:
-        name = f"{folder}/{entry.name}" if folder else entry.name
+        name = _below(folder, entry.name)
         try:
             status = entry.stat()
         except OSError:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import every_case
 from vitral.data.classes import READINGS, Reading
 from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import open_data
@@ -25,15 +26,19 @@ def make(tmp_path: Path) -> Make:
     """Write the given number of images into each folder below photos/."""
 
     def write(counts: dict[str, int], root: str = "photos") -> Path:
-        rng = np.random.default_rng(len(counts))
-        for name, count in counts.items():
-            folder = tmp_path / root / name
-            folder.mkdir(parents=True, exist_ok=True)
-            for number in range(count):
-                Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
-        return tmp_path / root
+        return write_images(tmp_path / root, counts)
 
     return write
+
+
+def write_images(root: Path, counts: dict[str, int]) -> Path:
+    rng = np.random.default_rng(len(counts))
+    for name, count in counts.items():
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+    return root
 
 
 def count(data: DataSet) -> int:
@@ -151,6 +156,28 @@ def test_an_archive_of_nothing_but_runs_has_no_images_to_predict(tmp_path: Path)
     archive = shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "all")
     with pytest.raises(ImageError, match="all.zip' holds no images"):
         list_unlabelled(archive)
+
+
+@every_case(
+    "system",
+    [
+        *("@eaDir/IMG_1.jpg", "#recycle/cats", "#snapshot/GMT-1/photos/cats", "@Recycle", "@Recently-Snapshot/x"),
+        *("$RECYCLE.BIN/S-1-5-21", "System Volume Information", "lost+found", "LOST.DIR", "FOUND.000"),
+    ],
+)
+@every_case("parent", ["", "a/"])
+def test_what_a_system_left_is_not_data_and_is_named(tmp_path: Path, system: str, parent: str) -> None:
+    root, hidden = tmp_path / "photos", (".@__thumb", ".Trash-1000/files", ".thumbnails", "__MACOSX/a")
+    write_images(root, {"a": 6, "b": 6, parent + system: 3, **dict.fromkeys(hidden, 2)})
+    (root / "a" / "Thumbs.db").write_bytes(b"no image")
+    (root / "a" / "._1.png").write_bytes(b"no image")
+    for data in (open_data(root), open_data(shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "photos"))):
+        assert data.class_names == ("a", "b")
+        assert count(data) == 12
+        assert (parent + system).rsplit("/", system.count("/"))[0] in notes(data)
+        assert "2 folders" not in notes(data)
+        assert "not named like images" not in notes(data)
+    assert len(list_unlabelled(str(root))) == 12
 
 
 def test_a_users_files_of_the_same_names_are_data_in_an_archive(make: Make) -> None:

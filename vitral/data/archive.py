@@ -23,12 +23,12 @@ from typing import BinaryIO
 import numpy as np
 
 from vitral.data.classes import Arranged, Folder
-from vitral.data.folder import list_classes, note_ours, ours_error
+from vitral.data.folder import list_classes, note_ours, note_systems, ours_error
 from vitral.data.listing import Listing, Opening
 from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_hidden, is_ours
+from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_hidden, is_of_system, is_ours
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -125,6 +125,8 @@ def list_archive(path: Path, how: Opening) -> Listing:
     def notes(arranged: Arranged) -> Iterator[str]:
         if ours:
             yield note_ours(path, ["/".join(folder) for folder in ours])
+        if systems := {"/".join(folder) for name in parts if (folder := _system(name)) is not None}:
+            yield note_systems(path, sorted(systems))
         if others := arranged.outside + len(files) - len(images):
             yield f"{others} files in '{path}' are not images in class folders and were left out."
 
@@ -236,6 +238,12 @@ def _is_image(parts: tuple[str, ...]) -> bool:
 
 def _hidden(parts: tuple[str, ...]) -> bool:
     return any(is_hidden(part) and part not in (".", "..") for part in parts)
+
+
+def _system(parts: Folder) -> Folder | None:
+    """Return the folder of a system's that a file is in; None of any other file."""
+    depth = next((depth for depth, part in enumerate(parts[:-1], 1) if is_of_system(part)), None)
+    return None if depth is None else parts[:depth]
 
 
 def _zip_members(path: Path) -> list[Member]:

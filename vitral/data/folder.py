@@ -143,6 +143,11 @@ def note_ours(path: Path, folders: Sequence[str]) -> str:
     return f"{_folders(folders)} in '{path}' written by Vitral itself, skipped: {some(folders)}."
 
 
+def note_systems(path: Path, folders: Sequence[str]) -> str:
+    """Return the note on folders in a folder or archive that a system made, which are not read."""
+    return f"{_folders(folders)} of a system (thumbnails, a recycle bin) in '{path}', not read: {some(folders)}."
+
+
 def _is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
@@ -161,6 +166,8 @@ def _notes(folder: Path, walked: Walk, empty: list[str], others: int, outside: i
         notes.append(f"{_folders(empty)} in '{folder}' without images, not taken as classes: {some(empty)}.")
     if walked.ours:
         notes.append(note_ours(folder, walked.ours))
+    if walked.systems:
+        notes.append(note_systems(folder, walked.systems))
     if walked.again:
         notes.append(
             f"{len(walked.again)} links in '{folder}' to folders that were already read, skipped: {some(walked.again)}."
