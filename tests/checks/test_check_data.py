@@ -49,6 +49,51 @@ def test_a_clean_dataset_has_nothing_to_fix(folder: Path) -> None:
     assert 0.3 < found.mean[0] < 0.7
 
 
+def test_images_of_several_classes_are_counted_as_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["image,labels,split"]
+    for number in range(31):
+        photo(number, 40).save(tmp_path / f"{number}.png")
+        labels = "" if number % 10 == 0 else "sea|sky" if number == 1 else "sky"
+        rows.append(f"{number}.png,{labels},{'val' if number >= 20 else 'train'}")
+    table = tmp_path / "photos.csv"
+    table.write_text("\n".join(rows) + "\n")
+    found = check_data(table)
+    assert found.images == {"train": 20, "validation": 11}
+    assert found.unlabelled == {"train": 2, "validation": 2}
+    assert found.counts["train"] == {"sea": 1, "sky": 18}
+    assert "31 images" in repr(found)
+    page = write_check_page(found, [], tmp_path / "page.html", near=NEAR)
+    assert page is None
+    assert "<b>31</b><span>images" in (tmp_path / "page.html").read_text()
+    main(["check", str(table)])
+    printed = capsys.readouterr().out
+    assert "31 images" in printed
+    assert ["2", "2"] in [line.split()[-2:] for line in printed.splitlines() if "no class" in line]
+    assert "1 (sea) to 18 (sky)" in printed
+    main(["check", str(table), "--json"])
+    values = json.loads(capsys.readouterr().out)
+    assert (values["imbalance"], values["imbalance_of"]) == (18.0, "train")
+    assert values["images"] == {"train": 20, "validation": 11}
+
+
+def test_the_imbalance_is_of_the_training_images_and_said(folder: Path, tmp_path: Path) -> None:
+    (folder / "test").mkdir()
+    for name, count in (("cat", 5), ("dog", 1)):
+        (folder / "test" / name).mkdir()
+        for number in range(count):
+            photo(7000 + number + 10 * count).save(folder / "test" / name / f"{number}.png")
+    found = check_data(folder)
+    assert found.imbalance == 1.0
+    assert found.unequal() is None
+    for number in range(60):
+        photo(5000 + number, 40).save(folder / "train" / "dog" / f"more-{number}.png")
+    found = check_data(folder)
+    assert found.imbalance == 66 / 6
+    sentence = found.unequal()
+    assert sentence is not None
+    assert all(fact in sentence for fact in ("6 (cat)", "66 (dog)", "training", "1 : 11.0"))
+
+
 def test_what_is_wrong_is_found(folder: Path) -> None:
     train, val = folder / "train", folder / "val"
     shutil.copy(train / "cat" / "0.png", val / "dog" / "leak.png")  # across splits, with another class

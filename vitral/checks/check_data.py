@@ -131,6 +131,8 @@ def check_data(
         fingerprint=dataset.fingerprint,
         class_names=dataset.class_names,
         counts=_counts(dataset, inspected),
+        images=_images(dataset, inspected),
+        unlabelled=_images(dataset, [image for image in inspected if not image.classes]),
         bad=(*dataset.bad_images, *bad),
         suspicious=tuple(itertools.chain.from_iterable(oddities(image, median_side) for image in inspected)),
         duplicates=tuple(groups),
@@ -213,6 +215,11 @@ def _counts(data: DataSet, inspected: Sequence[InspectedImage]) -> dict[str, dic
         for name in image.classes:
             counts[image.split][name] += 1
     return counts
+
+
+def _images(data: DataSet, inspected: Iterable[InspectedImage]) -> dict[str, int]:
+    found = Counter(image.split for image in inspected)
+    return {split: found[split] for split in data.splits}
 
 
 def _spread(values: Sequence[int]) -> tuple[int, int, int]:

@@ -10,12 +10,14 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from vitral.data.names import ALL
 from vitral.data.source import BadImage, DataSet
 from vitral.errors import ImageError
 from vitral.images.decode import FORMATS, Pixels
@@ -27,6 +29,7 @@ SIDES = "on several sides of the split that Vitral made: scores would be too goo
 TINY = 32  # pixels of the shorter side
 LONG = 4.0  # ratio of the sides
 FLAT = 2.0  # standard deviation of the values
+UNEQUAL = 10.0  # ratio of the largest class to the smallest from which a line says it
 SAMPLED = 4096  # pixels of an image that its mean and standard deviation are taken of, about
 
 
@@ -84,7 +87,9 @@ class DataCheck:
     Attributes:
         fingerprint: The fingerprint of its names, sizes, classes and splits.
         class_names: The names of the classes, in order.
-        counts: Images by split and class.
+        counts: Readable images by split and class; one of several classes counts in each.
+        images: Readable images by split.
+        unlabelled: Those of them without any class.
         bad: Images that cannot be read.
         suspicious: Images that can be read but look like mistakes.
         duplicates: The groups of duplicates: those across splits first, then those with contradictory classes.
@@ -105,6 +110,8 @@ class DataCheck:
     fingerprint: str
     class_names: tuple[str, ...]
     counts: Mapping[str, Mapping[str, int]]
+    images: Mapping[str, int]
+    unlabelled: Mapping[str, int]
     bad: tuple[BadImage, ...]
     suspicious: tuple[Finding, ...]
     duplicates: tuple[Duplicates, ...]
@@ -122,15 +129,51 @@ class DataCheck:
 
     def __repr__(self) -> str:
         """Return what there is and what should be fixed in two lines."""
-        images = sum(sum(classes.values()) for classes in self.counts.values())
         found = "; ".join(self.problems()) or "nothing to fix"
-        return f"DataCheck: {self.name}, {images:,} images, {len(self.class_names)} classes\n{found}"
+        return f"DataCheck: {self.name}, {self.total:,} images, {len(self.class_names)} classes\n{found}"
+
+    @property
+    def total(self) -> int:
+        """The number of readable images."""
+        return sum(self.images.values())
 
     @property
     def imbalance(self) -> float:
-        """How often the largest class has the images of the smallest, in the training split."""
-        counts = [count for count in next(iter(self.counts.values())).values() if count]
+        """How many times the images of the smallest class the largest has, classes without an image aside.
+
+        They are the training images; where there is no training split, those of all splits.
+        """
+        counts = self._sizes().values()
         return max(counts) / min(counts) if counts else 1.0
+
+    @property
+    def imbalance_of(self) -> str:
+        """The split that `imbalance` is of, or "all" for the splits together."""
+        return "train" if "train" in self.counts else ALL
+
+    def class_sizes(self) -> str | None:
+        """Return how many images the smallest and the largest class have, for people; None of fewer than two classes."""
+        sizes = self._sizes()
+        if len(sizes) < 2:
+            return None
+        (least, fewest), (most, largest) = min(sizes.items(), key=itemgetter(1)), max(sizes.items(), key=itemgetter(1))
+        where = "of the training images" if self.imbalance_of == "train" else "of all splits"
+        return f"{fewest:,} ({least}) to {largest:,} ({most}) {where}, 1 : {self.imbalance:.1f}"
+
+    def unequal(self) -> str | None:
+        """Return a sentence on classes of very unequal size; None where they are not."""
+        if self.imbalance < UNEQUAL:
+            return None
+        return (
+            f"The classes are unequal, {self.class_sizes()}: accuracy says little about the small ones, so look at the scores "
+            "of each class."
+        )
+
+    def _sizes(self) -> dict[str, int]:
+        """Return how many of the images that `imbalance` is of each class has, without classes that have none."""
+        splits = ["train"] if "train" in self.counts else list(self.counts)
+        sizes = {name: sum(self.counts[split].get(name, 0) for split in splits) for name in self.class_names}
+        return {name: count for name, count in sizes.items() if count}
 
     @property
     def leaks(self) -> int:
@@ -168,7 +211,8 @@ class DataCheck:
         """Return everything but the images as JSON values."""
         values = dataclasses.asdict(dataclasses.replace(self, sheet=b"", thumbnails={}))
         del values["sheet"], values["thumbnails"]
-        return {**values, "imbalance": self.imbalance, "leaks": self.leaks, "problems": self.problems()}
+        balance = {"imbalance": self.imbalance, "imbalance_of": self.imbalance_of}
+        return {**values, **balance, "leaks": self.leaks, "problems": self.problems()}
 
 
 @dataclass(frozen=True)

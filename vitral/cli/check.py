@@ -17,6 +17,7 @@ from vitral.report.pages import write_check_page
 
 RESUME = "resume"
 SHOWN = 10
+NO_CLASS = "(no class)"
 
 
 def check(
@@ -66,7 +67,9 @@ def check(
 def facts(found: DataCheck) -> list[tuple[str, str]]:
     """Return sizes, formats and statistics as pairs of name and value."""
     mean, std = (", ".join(f"{value:.3f}" for value in values) for values in (found.mean, found.std))
+    sizes = found.class_sizes()
     return [
+        *([] if sizes is None else [("Images of a class", sizes)]),
         ("Widths", f"{found.widths[0]} to {found.widths[2]} pixels, the middle one {found.widths[1]}"),
         ("Heights", f"{found.heights[0]} to {found.heights[2]} pixels, the middle one {found.heights[1]}"),
         ("Formats", ", ".join(f"{kind} {count:,}" for kind, count in found.formats.items())),
@@ -79,10 +82,13 @@ def facts(found: DataCheck) -> list[tuple[str, str]]:
 def show(found: DataCheck, report: Path | None) -> None:
     """Print a data check."""
     splits = list(found.counts)
-    total = sum(sum(counts.values()) for counts in found.counts.values())
-    print_lines(f"{found.name}: {total:,} images, {len(found.class_names)} classes", *found.notes)
+    print_lines(f"{found.name}: {found.total:,} images, {len(found.class_names)} classes", *found.notes)
     rows = [[name, *(f"{found.counts[split][name]:,}" for split in splits)] for name in found.class_names]
+    if any(found.unlabelled.values()):
+        rows.append([NO_CLASS, *(f"{found.unlabelled[split]:,}" for split in splits)])
     print_table(["class", *splits], rows)
+    if (unequal := found.unequal()) is not None:
+        print_lines(unequal)
     print_lines(*(f"{name}: {value}" for name, value in facts(found)))
     _print_first(
         f"{group.kind} duplicates{' across splits' if group.leaks else ''}: {', '.join(group.names)}"

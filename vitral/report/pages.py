@@ -65,7 +65,7 @@ def write_check_page(
         check=check,
         facts=facts,
         problems=check.problems(),
-        total=sum(count for counts in check.counts.values() for count in counts.values()),
+        total=check.total,
         sheet=inline(check.sheet, largest=LARGEST_SHEET) if check.sheet else None,
         most=MOST_LISTED,
         most_of_group=MOST_OF_GROUP,
