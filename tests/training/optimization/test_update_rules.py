@@ -231,7 +231,7 @@ def test_only_a_smaller_rate_makes_a_backbone() -> None:
     assert {name for name, group in groups.items() if not group["backbone"]} == {"head.weight", "head.bias"}
 
 
-def test_frozen_parameters_are_in_no_group_and_what_is_beside_the_network_is_not_decayed() -> None:
+def test_frozen_parameters_are_in_no_group_and_what_is_beside_the_network_learns_as_the_head() -> None:
     model = build(CONFIG, seed=0)
     model.requires_grad_(False)
     model.head.requires_grad_(True)
@@ -241,13 +241,14 @@ def test_frozen_parameters_are_in_no_group_and_what_is_beside_the_network_is_not
         def __init__(self) -> None:
             super().__init__()
             self.network = build(CONFIG, seed=0)
-            self.mask = nn.Parameter(torch.zeros(3))
+            self.mask = nn.Parameter(torch.zeros(1, 1, 3))
 
     around = Around()
-    settings = OptimizerSettings(weight_decay=0.1, decay_on="all", layer_decay=0.5, backbone_lr=0.5)
-    optimizer = build_optimizer(around, around.network, settings)
-    (group,) = (group for group in optimizer.param_groups if any(p is around.mask for p in group["params"]))
-    assert (group["weight_decay"], group["scale"], group["backbone"]) == (0.0, 1.0, False)
+    for decay_on, decay in (("kernels", 0.0), ("kernels-and-tokens", 0.1), ("all", 0.1)):
+        settings = OptimizerSettings(weight_decay=0.1, decay_on=decay_on, layer_decay=0.5, backbone_lr=0.5)  # type: ignore[arg-type]
+        optimizer = build_optimizer(around, around.network, settings)
+        (group,) = (group for group in optimizer.param_groups if any(p is around.mask for p in group["params"]))
+        assert (group["weight_decay"], group["scale"], group["backbone"]) == (decay, 1.0, False)
 
 
 @pytest.mark.parametrize(("name", "in_loss"), [("sgd", True), ("adamw", False)])

@@ -16,16 +16,19 @@ from vitral.models.model import HEADS, Model
 from vitral.training.optimization.adafactor import Adafactor
 from vitral.training.optimization.muon import Muon, hidden_matrices
 from vitral.training.optimization.per_parameter import HalfMomentumAdamW, HalfMomentumSGD, Lamb
-from vitral.training.settings.sections import OptimizerSettings, Precision
+from vitral.training.settings.sections import DecayOn, OptimizerSettings, Precision
+
+TOKENS = ("token", "mask", "registers", "probe")  # endings of the names of parameters that are tokens
 
 
 def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSettings) -> Optimizer:
     """Return the optimizer of a recipe over the parameters that learn.
 
-    Weight decay spares the parameters of `network.no_weight_decay()`, unless it is on all. "adam" and "adamw" are the same,
-    because flax's Adam of 2020, which the paper used, already decoupled weight decay from the gradient and scaled it by the
-    learning rate. The decay of "sgd", 0 in the paper, is added to the gradient; with SAM it is a part of the loss, see
-    `add_penalty`. Each parameter group has a `scale`, its share of the learning rate, and a flag `backbone`.
+    `undecayed` says what weight decay spares. "adam" and "adamw" are the same, because flax's Adam of 2020, which the paper
+    used, already decoupled weight decay from the gradient and scaled it by the learning rate. The decay of "sgd", 0 in the
+    paper, is added to the gradient; with SAM it is a part of the loss, see `add_penalty`. Each parameter group has a `scale`,
+    its share of the learning rate, and a flag `backbone`. What a method trains outside the network, such as a decoder or a
+    projector, learns at the head's rate and decays like the body.
 
     Args:
         model: The module that is trained: the network, or a module around it.
@@ -69,24 +72,44 @@ def _checked(optimizer: object, name: str) -> Optimizer:
 
 def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> Iterator[dict[str, Any]]:
     names = {parameter: name for name, parameter in network.named_parameters()}
-    spared = network.no_weight_decay() if settings.decay_on == "kernels" else set()
+    spared = undecayed(model, network, settings.decay_on)
     depths = layer_depths(network)
     top = max(depths.values(), default=0)
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
-        name = names.get(parameter, "")  # parameters besides the network, such as a mask, are not decayed
+        name = names.get(parameter, "")  # parameters outside the network, such as a decoder's, have none
         decay = settings.weight_decay
         if name.startswith(HEADS) and settings.head_weight_decay is not None:
             decay = settings.head_weight_decay
         scale = settings.layer_decay ** (top - depths.get(name, top))
         backbone = settings.backbone_lr < 1 and bool(name) and not name.startswith(HEADS)
-        groups.setdefault((0.0 if name in spared or not name else decay, scale, backbone), []).append(parameter)
+        groups.setdefault((0.0 if parameter in spared else decay, scale, backbone), []).append(parameter)
     in_loss = settings.name == "sgd" and settings.sam_rho is not None
     for (decay, scale, backbone), parameters in groups.items():
         shared = {"params": parameters, "scale": scale, "backbone": backbone}
         yield {**shared, "weight_decay": 0.0 if in_loss else decay, "penalty": decay if in_loss else 0.0}
+
+
+def undecayed(model: nn.Module, network: Model, decay_on: DecayOn) -> set[nn.Parameter]:
+    """Return the parameters of a module that weight decay spares.
+
+    "kernels" decays matrices and convolutions: of the network all but `no_weight_decay`, of what the module has besides it all
+    but biases, norms and tokens, as the authors of MAE, ImageNet-21K-P and the Vision Transformer do. "kernels-and-tokens"
+    decays tokens, too, of the network and outside of it: so does timm's `add_weight_decay`, to which MAE's pre-training gives
+    no list of what to skip. "all" spares nothing.
+    """
+    if decay_on == "all":
+        return set()
+    listed, inside = network.no_weight_decay(), {parameter: name for name, parameter in network.named_parameters()}
+    spared = set()
+    for name, parameter in model.named_parameters():
+        token = parameter.ndim > 1 and name.endswith(TOKENS)
+        spares = inside[parameter] in listed if parameter in inside else token or parameter.ndim <= 1
+        if spares and not (token and decay_on == "kernels-and-tokens"):
+            spared.add(parameter)
+    return spared
 
 
 def layer_depths(network: Model) -> dict[str, int]:

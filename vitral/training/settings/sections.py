@@ -30,6 +30,7 @@ STEP_FACTOR = 0.1  # BiT-HyperRule's
 Precision = Literal["auto", "bf16", "fp32"]
 Decay = Literal["cosine", "linear", "constant", "rsqrt", "steps"]
 CurveFrom = Literal["warmup", "start"]
+DecayOn = Literal["kernels", "kernels-and-tokens", "all"]
 OPTIMIZERS = ("adam", "adamw", "sgd", "lamb", "adafactor", "muon")
 
 
@@ -83,8 +84,9 @@ class OptimizerSettings(Section):
         lr: The learning rate at the peak.
         sweep: The learning rates that a sweep tries, ascending; empty for four rates around `lr`.
         weight_decay: The weight decay, decoupled and multiplied by the learning rate; SGD adds it to the gradient.
-        decay_on: The parameters with weight decay: "kernels" (matrices and convolutions: no biases, norms, tokens or position
-            tables) or "all" parameters of the network, as in the V-MoE paper, SAM and T2T-ViT's transfer.
+        decay_on: The parameters with weight decay, of the network and of what a method trains besides it: "kernels" (matrices
+            and convolutions: no biases, norms, tokens or position tables), "kernels-and-tokens", as in MAE's pre-training, or
+            "all", as in the V-MoE paper, SAM, LeJEPA and T2T-ViT's transfer.
         head_weight_decay: The head's weight decay; None for `weight_decay`.
         betas: The decays of the moments in Adam, LAMB, Adafactor and Muon's AdamW.
         eps: The number added to the root of the second moment in Adam, LAMB and Muon's AdamW.
@@ -113,7 +115,7 @@ class OptimizerSettings(Section):
     lr: float = Field(default=1e-3, gt=0)
     sweep: tuple[Annotated[float, Field(gt=0)], ...] = ()
     weight_decay: float = Field(default=0.0, ge=0)
-    decay_on: Literal["kernels", "all"] = "kernels"
+    decay_on: DecayOn = "kernels"
     head_weight_decay: float | None = Field(default=None, ge=0)
     betas: tuple[Rate, Rate] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
