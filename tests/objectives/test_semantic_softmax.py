@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -128,13 +129,16 @@ def test_shares_are_taken_as_they_are_and_class_numbers_as_whole_ones() -> None:
     assert torch.equal(class_shares(torch.tensor([0, 1]), 3), torch.tensor([[1.0, 0, 0], [0, 1, 0]]))
 
 
-def test_how_sure_a_teacher_is_says_a_twentieth_of_the_labels_together() -> None:
-    level = Level(range(60), [0], 1.0)
-    theirs = torch.full((1, 60), -20.0)
-    theirs[0, :4] = torch.tensor([3.0, 2.0, 1.0, 0.0])
-    ours = torch.zeros(1, 60)
-    told = theirs[0].softmax(dim=0)
-    expected = float(told[:3].sum()) * float((told - 1 / 60).square().sum())
+@pytest.mark.parametrize(("labels", "surest"), [(2, 1), (20, 1), (21, 2), (30, 2), (40, 2), (60, 3), (61, 4), (99, 5)])
+def test_how_sure_a_teacher_is_says_a_twentieth_of_the_labels_rounded_up(labels: int, surest: int) -> None:
+    generator = torch.Generator().manual_seed(labels)
+    level = Level(range(labels), [0], 1.0)
+    ours, theirs = (torch.randn(5, labels, generator=generator) for _ in range(2))
+    own, told = ours.softmax(dim=1), theirs.softmax(dim=1)
+    # calculate_KD_loss of the original, whose sum over the images is a mean here.
+    assert surest == int(np.ceil(labels / 20))
+    sure = told.sort(dim=1, descending=True).values[:, :surest].sum(dim=1)
+    expected = float(((own - told) ** 2 * sure[:, None]).sum()) / 5
     assert float(semantic_distillation(level, ours, theirs)) == pytest.approx(expected, rel=1e-5)
 
 

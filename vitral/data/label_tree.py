@@ -21,10 +21,12 @@ class Levels:
         nodes: The names of each level's labels, the top level first; levels of one label are left out, as in the original.
         places: For each class, in its order, and each of these levels the index there of the class itself or of the label
             above it; None below the class.
+        left_out: The number of labels of the deepest level, if that was left out.
     """
 
     nodes: tuple[tuple[str, ...], ...]
     places: tuple[tuple[int | None, ...], ...]
+    left_out: int = 0
 
 
 def read_tree(path: str | Path) -> dict[str, str | None]:
@@ -54,11 +56,14 @@ def read_tree(path: str | Path) -> dict[str, str | None]:
     return above
 
 
-def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: str) -> Levels:
+def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: str, *, deepest: bool = True) -> Levels:
     """Return the levels of a tree that some classes have a part in, from the label above each label.
 
+    Unless `deepest`, the deepest level is left out, as in semantics.py of ImageNet-21K-P's code.
+
     Raises:
-        DataError: a class is not in the tree, labels stand above each other, or there is no level with two labels.
+        DataError: a class is not in the tree, labels stand above each other, there is no level with two labels, or every class
+            stands on the level that is left out.
     """
     known = {*above, *(label for label in above.values() if label is not None)}
     if unknown := [name for name in class_names if name not in known]:
@@ -72,10 +77,16 @@ def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: s
     for chain in chains:
         for depth, node in enumerate(chain):
             by_depth[depth].setdefault(node)
-    depths = [depth for depth, nodes in enumerate(by_depth) if len(nodes) > 1]
+    left_out = 0 if deepest else len(by_depth[-1])
+    if left_out == len(class_names):
+        raise DataError(f"All classes stand on the deepest level of the label tree '{title}'; it cannot be left out.")
+    depths = [depth for depth, nodes in enumerate(by_depth[: None if deepest else -1]) if len(nodes) > 1]
     if not depths:
         raise DataError(f"The label tree '{title}' has no level that tells two of the classes apart.")
-    if single := [name for name, chain in zip(class_names, chains, strict=True) if len(by_depth[len(chain) - 1]) == 1]:
+    own = {name: len(chain) - 1 for name, chain in zip(class_names, chains, strict=True)}
+    if single := [
+        name for name, depth in own.items() if len(by_depth[depth]) == 1 and (deepest or depth < max(own.values()))
+    ]:
         raise DataError(
             f"The label tree '{title}' has the class '{single[0]}' alone on its level, so that nothing tells it from others; "
             "put labels beside it, or a label below it in its place."
@@ -87,6 +98,7 @@ def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: s
             tuple(place[row][chain[depth]] if depth < len(chain) else None for row, depth in enumerate(depths))
             for chain in chains
         ),
+        left_out,
     )
 
 

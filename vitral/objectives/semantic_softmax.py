@@ -1,10 +1,11 @@
 """Semantic softmax: a softmax of its own on each level of a tree of labels (ImageNet-21K-P, arXiv 2104.10972).
 
 After src_files/semantic/ of its code. A class has one logit, which takes part in the softmax of its own level alone. The
-target of a level is the class itself, or the label above it there; levels below the class have none. Unverified: the weight of
-the distillation beside the labels.
+target of a level is the class itself, or the label above it there; levels below the class have none. The released code does not
+say the weight of the distillation beside the labels; its function is called nowhere there.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from vitral.models.layers import BatchPart, init_linear, seeded
 from vitral.models.model import Images, Logits, Model
 
-SURE_SHARE = 0.05  # of a level's labels: their probability is how sure a teacher is
+SURE_PART = 20  # the number of parts of a level's labels, the surest of which says how sure a teacher is
 
 
 class SemanticHead(nn.Module):
@@ -99,9 +100,10 @@ def class_shares(targets: Tensor, classes: int) -> Float[Tensor, "batch classes"
 def semantic_distillation(level: Level, student: Logits, teacher: Logits) -> Float[Tensor, ""]:
     """Return a level's squared difference of the probabilities, weighted by how sure the teacher is, the mean over the batch.
 
-    How sure it is says the joint probability of its most probable twentieth of the level's labels.
+    How sure it is says the joint probability of its most probable twentieth of the level's labels, their number rounded up
+    (estimate_teacher_confidence of semantics.py).
     """
     ours, theirs = level.logits(student).softmax(dim=1), level.logits(teacher).softmax(dim=1)
-    count = max(1, int(SURE_SHARE * theirs.shape[1]))
+    count = math.ceil(theirs.shape[1] / SURE_PART)
     sure = theirs.topk(count, dim=1).values.sum(dim=1)
     return (sure * (ours - theirs).square().sum(dim=1)).mean()

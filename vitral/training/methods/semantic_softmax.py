@@ -1,6 +1,6 @@
 """Semantic softmax: learn the labels on every level of a tree, each with a softmax of its own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitral.data.label_tree import levels, read_tree
 from vitral.errors import ModelError
+from vitral.events import Message
 from vitral.models.model import Model
 from vitral.objectives.semantic_softmax import Level, SemanticHead, class_shares, level_weights, semantic_distillation
 from vitral.seeds import derive
@@ -28,6 +29,7 @@ class SemanticSoftmaxSettings(MethodSettings):
     Attributes:
         tree: A text file with a line for each label: the label, a tab, and its parent; or only the label.
         heaviest: The largest weight of a level.
+        deepest: Whether the tree's deepest level is learned, too; the released code leaves it out.
         teacher: A classifier of the same classes; its answers are learned at every level, too. None for labels only.
         distillation: The weight of the teacher's answers.
     """
@@ -35,8 +37,20 @@ class SemanticSoftmaxSettings(MethodSettings):
     name: Literal["semantic-softmax"] = "semantic-softmax"
     tree: str
     heaviest: float = Field(default=20.0, ge=1)
+    deepest: bool = True
     teacher: str | None = None
     distillation: float = Field(default=1.0, gt=0)
+
+
+def _said(counts: Sequence[int], left_out: int) -> str:
+    learned = (
+        f"The tree has a softmax of its own on each of {len(counts)} levels, of {', '.join(map(str, counts))} labels"
+    )
+    if left_out:
+        return (
+            f"{learned}. Its deepest level is left out: the {left_out} classes there learn only the labels above them."
+        )
+    return f"{learned}. The deepest is learned, too; method.deepest=false leaves it out, as the authors' code does."
 
 
 class SemanticSoftmax(Taught, Supervised):
@@ -63,10 +77,12 @@ class SemanticSoftmax(Taught, Supervised):
         names = self.context.class_names
         if not names:
             raise ModelError("A tree of labels needs the names of the classes.")
-        tree = levels(read_tree(self.settings.tree), names, self.settings.tree)
+        tree = levels(read_tree(self.settings.tree), names, self.settings.tree, deepest=self.settings.deepest)
         others = [node for nodes in tree.nodes for node in nodes if node not in set(names)]
         column = {name: index for index, name in enumerate((*names, *others))}
-        weights = level_weights([len(nodes) for nodes in tree.nodes], self.settings.heaviest)
+        counts = [len(nodes) for nodes in tree.nodes]
+        weights = level_weights([*counts, tree.left_out] if tree.left_out else counts, self.settings.heaviest)
+        self.context.listener(Message(_said(counts, tree.left_out)))
         self.module = SemanticHead(network, len(others), seed=derive(recipe.seed, "semantic softmax"))
         device = next(network.parameters()).device
         self.levels = [
