@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -265,8 +266,8 @@ class _Trainer:
             self.state = replace(self.state, step=step + 1)
             self.log.write(step + 1, {"skipped": float(skipped.index(step) + 1)})
             return
-        rate, backbone_rate = self.rate(step), self.rate(step, share=self.optimizer.backbone_lr)
-        outcome = self.step(batch, step, rate, backbone_rate)
+        rate, backbone_rate = self.rates(step)
+        outcome = self.step(batch, step, rate, backbone_rate, partial(self.rates, step))
         self.trained_seconds += time.perf_counter() - started
         if outcome.finite:
             self.state = replace(self.state, step=step + 1)
@@ -300,13 +301,20 @@ class _Trainer:
         self.log.cut(loaded.state.log_bytes, self.saved_step)
         self.listener(Message(f"The weights were damaged, so training returned to '{loaded.path.name}'.", warning=True))
 
-    def rate(self, step: int, *, share: float = 1.0) -> float:
-        """Return the learning rate of update `step` on the curve with a peak at a share of the recipe's rate."""
+    def rates(self, step: int, wait: int = 0) -> tuple[float, float]:
+        """Return the learning rates of head and backbone at update `step`, for what begins `wait` updates later."""
+        return self.rate(step, wait=wait), self.rate(step, share=self.optimizer.backbone_lr, wait=wait)
+
+    def rate(self, step: int, *, share: float = 1.0, wait: int = 0) -> float:
+        """Return the learning rate of update `step` on the curve with a peak at a share of the recipe's rate.
+
+        What begins `wait` updates later has a whole curve of its own over the rest of the run, and no rate until then.
+        """
         total, position = self.state.total_steps, float(step)
         if self.state.bend_step:  # the recipe's whole schedule, at another speed
             total = self.recipe.steps or 0
             position = self.gone(step) * total
-        return self.schedule.rate(position, self.optimizer.lr * share, total)
+        return 0.0 if position < wait else self.schedule.rate(position - wait, self.optimizer.lr * share, total - wait)
 
     def report(self, outcome: StepResult, rate: float) -> None:
         """Report the last update to log and listener; its figures are fetched only if they are written or shown."""

@@ -23,7 +23,7 @@ from vitral.training.methods.method import Method
 from vitral.training.methods.parallel import Engine
 from vitral.training.methods.views import BatchPreparation, Normalize
 from vitral.training.optimization.averaging import Average
-from vitral.training.optimization.optimizers import autocast, set_learning_rate
+from vitral.training.optimization.optimizers import After, autocast, set_learning_rate
 from vitral.training.optimization.sharpness import Figures, Statistics, radius, sharp_gradients, weighted
 from vitral.training.optimization.state import OptimizerState, Stateful, Weights
 from vitral.training.settings.recipe import Recipe
@@ -79,15 +79,21 @@ class Step:
         # Dropout draws for each element, so every process needs draws of its own. Stochastic depth draws for the whole batch.
         self.own_draws = bool(rates.dropout or rates.attention_dropout or experts or method.draws_by_image)
 
-    def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> StepResult:
-        """Learn from a batch at a learning rate; a loss or gradient that is not finite changes nothing."""
+    def __call__(
+        self, batch: Batch, step: int, rate: float, backbone_rate: float, after: After | None = None
+    ) -> StepResult:
+        """Learn from a batch at a learning rate; a loss or gradient that is not finite changes nothing.
+
+        `after` gives the rates of what begins later; None for these rates from there on.
+        """
+        after = after or (lambda wait: (0.0, 0.0) if step < wait else (rate, backbone_rate))
         statistics = self.statistics.copy()  # a batch norm learns in the forward pass already
         figures = self.learn(batch, step, statistics, rate)
         norm = self.engine.clip(self.settings.clip_norm)
         outcome = over_all_processes(figures, norm)
         if outcome.finite:
             for optimizer in self.optimizers:
-                set_learning_rate(optimizer, rate, backbone_rate)
+                set_learning_rate(optimizer, rate, backbone_rate, after)
                 optimizer.step()
             if self.average is not None:
                 self.average.update(step)

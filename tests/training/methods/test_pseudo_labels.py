@@ -1,6 +1,7 @@
 """Noisy Student and Meta Pseudo Labels on the digits: who learns from what, and when."""
 
 import dataclasses
+import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -141,6 +142,53 @@ def test_the_student_waits_while_the_teacher_learns() -> None:
     assert int(method.updates) == 4
 
 
+def rates(folder: Path, monkeypatch: pytest.MonkeyPatch, recipe: dict[str, Any]) -> list[tuple[float, float]]:
+    """Return the learning rates of student and teacher at each update of a run."""
+    found: list[tuple[float, float]] = []
+    after_step = MetaPseudoLabels.after_step
+
+    def noted(self: MetaPseudoLabels, step: int) -> None:
+        pair = (self.student_optimizer, self.teacher_optimizer)
+        found.append(tuple(optimizer.param_groups[0]["lr"] for optimizer in pair))  # type: ignore[arg-type]
+        after_step(self, step)
+
+    monkeypatch.setattr(MetaPseudoLabels, "after_step", noted)
+    method = {"name": "meta-pseudo-labels", "unlabelled": "digits", "ratio": 1.0, "student_wait": 12, "magnitude": 5.0}
+    Run(folder).train(method=method, averaging={"decay": None}, optimizer={"lr": 0.01}, **recipe)
+    return found
+
+
+def curve(step: float, total: float, warmup: int = 5) -> float:
+    """The rate of `get_learning_rate` of the released code with "cosine"; its warm-up is one update ahead of ours."""
+    if step < 0:
+        return 0.0
+    if step < warmup:
+        return 0.01 * step / warmup
+    return 0.01 * 0.5 * (1 + math.cos(math.pi * (step - warmup) / (total - warmup)))
+
+
+def test_after_its_wait_the_student_warms_up_and_falls_over_the_rest_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = rates(tmp_path / "run", monkeypatch, {})
+    assert len(found) == 30
+    for step, (student, teacher) in enumerate(found):
+        assert student == pytest.approx(curve(step - 12, 30 - 12), abs=1e-12), step
+        assert teacher == pytest.approx(curve(step, 30), abs=1e-12), step
+    assert max(student for student, _ in found) == pytest.approx(0.01)
+
+
+def test_a_shorter_run_shortens_the_students_wait_and_its_curve_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = rates(tmp_path / "run", monkeypatch, {"schedule": {"warmup_steps": 5, "bends": [[6, 18]]}})
+    assert len(found) == 18
+    for step, (student, teacher) in enumerate(found):
+        position = step if step <= 6 else 30 * (6 / 30 + (1 - 6 / 30) * (step - 6) / (18 - 6))
+        assert student == pytest.approx(curve(position - 12, 30 - 12), abs=1e-12), step
+        assert teacher == pytest.approx(curve(position, 30), abs=1e-12), step
+
+
 def with_labels(batch: Batch, labels: torch.Tensor) -> Batch:
     return dataclasses.replace(batch, labels=labels)
 
@@ -229,6 +277,8 @@ def test_what_meta_pseudo_labels_refuse() -> None:
         MetaPseudoLabels(network, sharp, SINGLE_LABEL, CONTEXT)
     with pytest.raises(ModelError, match="one class each"):
         MetaPseudoLabels(network, meta(), MULTI_LABEL, CONTEXT)
+    with pytest.raises(ModelError, match=r"waits for 3,000 updates, and the run has 10.*method\.student_wait"):
+        MetaPseudoLabels(network, meta(student_wait=3000), SINGLE_LABEL, CONTEXT)
 
 
 def test_the_student_is_delivered(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ class MetaPseudoLabelsSettings(MethodSettings):
         unlabelled: The images without labels, such as "unlabelled:FOLDER"; labels that they have are not read.
         ratio: The number of unlabelled images for each labelled image.
         magnitude: The magnitude of the RandAugment of their strong view.
-        student_wait: The number of updates before the student learns.
+        student_wait: The number of updates before the student learns; then its learning rate begins with the recipe's warm-up,
+            and the curve spans the rest of the run.
         teacher_rate: The teacher's learning rate, as a multiple of the student's.
         uda_weight: The weight of the teacher's consistency between the weak and the strong view (UDA), after `uda_steps`.
         uda_temperature: The divisor of the weak view's logits.
@@ -108,7 +109,8 @@ class MetaPseudoLabels(Supervised):
     labelled images, which is a run of its own.
 
     Raises:
-        ModelError: An image may have several classes, the network has two heads, or the recipe uses SAM.
+        ModelError: An image may have several classes, the network has two heads, the recipe uses SAM, or the student would wait
+            until the end.
     """
 
     Settings: ClassVar[type[MethodSettings]] = MetaPseudoLabelsSettings
@@ -124,6 +126,11 @@ class MetaPseudoLabels(Supervised):
         if recipe.optimizer.sam_rho is not None:
             raise ModelError(
                 "Meta Pseudo Labels has an update of its own, into which SAM does not fit; leave sam_rho out."
+            )
+        if recipe.steps is not None and recipe.steps <= self.settings.student_wait:
+            raise ModelError(
+                f"The student waits for {self.settings.student_wait:,} updates, and the run has {recipe.steps:,}, so that it "
+                "would learn nothing; set method.student_wait below that, or make the run longer."
             )
         self.student, self.teacher = network, copy.deepcopy(network)
         self.module = StudentAndTeacher(self.student, self.teacher)
@@ -148,7 +155,8 @@ class MetaPseudoLabels(Supervised):
         settings, student, teacher = self.recipe.optimizer, self.student, self.teacher
         self.student_optimizer = build_optimizer(student, student, settings)
         self.teacher_optimizer = build_optimizer(teacher, teacher, settings)
-        self._scales = [group["scale"] for group in self.student_optimizer.param_groups]
+        for group in self.student_optimizer.param_groups:
+            group["wait"] = self.settings.student_wait
         for group in self.teacher_optimizer.param_groups:
             group["scale"] *= self.settings.teacher_rate
         return [self.student_optimizer, self.teacher_optimizer]
@@ -159,8 +167,8 @@ class MetaPseudoLabels(Supervised):
 
     @property
     def waits(self) -> bool:
-        """Whether the student still waits."""
-        return int(self.updates) < self.settings.student_wait
+        """Whether the student's last update had no learning rate, so that it did not move."""
+        return not any(group["lr"] for group in self.student_optimizer.param_groups)
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the student's loss of the labels that the teacher draws; the teacher learns in `after_step`."""
@@ -186,8 +194,6 @@ class MetaPseudoLabels(Supervised):
                 self._own_loss(labelled, plain, varied, part.targets),
             )
         )
-        for group, scale in zip(self.student_optimizer.param_groups, self._scales, strict=True):
-            group["scale"] = 0.0 if self.waits else scale  # without a rate nothing moves, not even by weight decay
         figures = {
             "accuracy": self.accuracy(own, part.targets),
             "teacher_accuracy": self.accuracy(labelled, part.targets),

@@ -104,7 +104,8 @@ class Method(Stateful):
         """Return the optimizers; a parameter of `module` is in at most one of them.
 
         This is called once, after the module was distributed over the processes. An average or a teacher that follows the
-        parameters is made here, too. A group's learning rate follows the recipe's curve, times the group's "scale".
+        parameters is made here, too. A group's learning rate follows the recipe's curve, times the group's "scale"; a group
+        with a "wait" begins so many updates later, with a curve of its own over the rest of the run.
         """
         return [build_optimizer(self.module, self.network, self.recipe.optimizer)]
 

@@ -1,7 +1,7 @@
 """Optimizers as the papers use them, clipping by the global norm, and the device and precision of a training step."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from vitral.training.optimization.muon import Muon, hidden_matrices
 from vitral.training.optimization.per_parameter import HalfMomentumAdamW, HalfMomentumSGD, Lamb
 from vitral.training.settings.sections import DecayOn, OptimizerSettings, Precision
 
+After = Callable[[int], tuple[float, float]]  # from a number of updates to wait to the rates of head and backbone
 TOKENS = ("token", "mask", "registers", "probe")  # endings of the names of parameters that are tokens
 
 
@@ -130,10 +131,14 @@ def layer_depths(network: Model) -> dict[str, int]:
     return depths
 
 
-def set_learning_rate(optimizer: Optimizer, rate: float, backbone_rate: float) -> None:
-    """Set the learning rate of all groups, times each group's scale; the backbone's groups have a rate of their own."""
+def set_learning_rate(optimizer: Optimizer, rate: float, backbone_rate: float, after: After | None = None) -> None:
+    """Set the learning rate of all groups, times each group's scale; the backbone's groups have a rate of their own.
+
+    A group may begin later, by "wait" updates; then `after` gives its two rates.
+    """
     for group in optimizer.param_groups:
-        group["lr"] = (backbone_rate if group.get("backbone", False) else rate) * group.get("scale", 1.0)
+        rates = after(group["wait"]) if after and group.get("wait") else (rate, backbone_rate)
+        group["lr"] = rates[group.get("backbone", False)] * group.get("scale", 1.0)
 
 
 @torch.no_grad()
