@@ -158,6 +158,8 @@ class DataCheck:
             return None
         (least, fewest), (most, largest) = min(sizes.items(), key=itemgetter(1)), max(sizes.items(), key=itemgetter(1))
         where = "of the training images" if self.imbalance_of == "train" else "of all splits"
+        if fewest == largest:
+            return f"{fewest:,} each {where}"
         return f"{fewest:,} ({least}) to {largest:,} ({most}) {where}, 1 : {self.imbalance:.1f}"
 
     def unequal(self) -> str | None:

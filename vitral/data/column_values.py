@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from vitral.data.open import tables_in
+from vitral.data.chosen import choosing
+from vitral.data.open import columns_in, tables_in
 from vitral.data.source import Source
 from vitral.data.tables import column_of
 from vitral.errors import DataError
@@ -28,12 +29,11 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     if not tables:
         return _folders(data, names, by)
     cells: dict[str, str] = {}
-    for table in tables:
-        for name, value in column_of(table, by):
-            if cells.setdefault(name, value) != value:
-                raise DataError(
-                    f"'{name}' has two values in the column '{by}' of '{data}'; give each row its own name."
-                )
+    with choosing(columns_in(data)):
+        pairs = [pair for table in tables for pair in column_of(table, by)]
+    for name, value in pairs:
+        if cells.setdefault(name, value) != value:
+            raise DataError(f"'{name}' has two values in the column '{by}' of '{data}'; give each row its own name.")
     if missing := [name for name in names if name not in cells]:
         raise DataError(f"The column '{by}' of '{data}' says nothing of {len(missing)} images, such as '{missing[0]}'.")
     return tuple(cells[name] or NOTHING for name in names)

@@ -9,11 +9,11 @@ from typing import Any
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
-from vitral.data.columns import CLASSES, IMAGES, UNREAD
+from vitral.data.columns import UNREAD, declared_names, find_columns
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, find, split_named
 from vitral.data.stored import Entry, JoinedStores, Store
-from vitral.data.tables import class_names, content_of, list_tables, split_of_file
+from vitral.data.tables import LISTS, class_names, content_of, list_tables, split_of_file
 from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
 
@@ -134,11 +134,11 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
     several = False
     first = 0
     for split, rows in splits.items():
-        column, classes = _columns(title, rows.features, labelled=labelled)
-        feature = None if classes is None else rows.features[classes]
-        several = several or isinstance(feature, datasets.Sequence | datasets.List | datasets.LargeList | list)
-        inner = getattr(feature, "feature", feature)
-        declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else declared
+        schema = rows.features.arrow_schema
+        columns = find_columns(title, schema.names, labelled=labelled, schema=schema)
+        column, classes = columns.image, columns.classes
+        several = several or (classes is not None and isinstance(schema.field(classes).type, LISTS))
+        declared = declared_names(schema, classes) or declared
         undecoded = rows.cast_column(column, datasets.Image(decode=False))
         stores.append((HubImages(title, undecoded, column), len(rows)))
         listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
@@ -161,16 +161,3 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         task=task_of(several=several),
         notes=notes,
     )
-
-
-def _columns(title: str, features: Mapping[str, Any], *, labelled: bool) -> tuple[str, str | None]:
-    import datasets
-
-    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
-    images += [name for name in features if name.lower() in IMAGES]
-    classes = [name for name in features if name.lower() in CLASSES]
-    classes += [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    if not images or (labelled and not classes):
-        what = "images" if not images else "classes"
-        raise DataError(f"'{title}' has no column of {what} (its columns: {', '.join(features)}).")
-    return images[0], classes[0] if labelled else None

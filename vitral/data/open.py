@@ -1,24 +1,25 @@
 """Opening a dataset by name, path or address: one function for every kind of source."""
 
-import functools
 import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from vitral import plugins
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import assemble
+from vitral.data.chosen import NOTES, read_choice
 from vitral.data.classes import Reading, check_reading, outermost
 from vitral.data.folder import list_folder
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import find, is_address
+from vitral.data.names import find, is_address, some
 from vitral.data.part import cut
-from vitral.data.prefixes import PREFIXES, PUBLISHED, prefix_of, refuse_unnamed
+from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.tables import SUFFIXES, list_files, list_tables, split_of_file, table_files
@@ -30,7 +31,7 @@ from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
 
 BUILT_IN: dict[str, Callable[[], DataSet]] = {
     "digits": open_digits,
-    **{preset: functools.partial(open_generated, preset) for preset in PRESETS},
+    **{preset: partial(open_generated, preset) for preset in PRESETS},
     BLANK: open_blank,
 }
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -66,6 +67,7 @@ def open_data(
     | a share of any other's training images | part:10%:photos/, part:0.1:photos/, part:1/16:photos/ (`vitral.data.part`) |
     | the classes of more than 500 images of any other | frequent:500:photos/ (`vitral.data.frequent`) |
     | any images, whose labels are not read | unlabelled:FOLDER, or unlabelled: and any other (`vitral.data.unlabelled`) |
+    | chosen columns of any other, or files of shards | columns:image=photo,label=species:photos.parquet |
     | a plugin's | NAME, or NAME:TEXT |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 
@@ -116,7 +118,8 @@ def _open_named(name: str, how: Opening) -> DataSet:
 def _list_selectable(spec: str, how: Opening) -> Listing:
     """Return the images of data of which a prefix selects some."""
     if not is_selectable(spec):
-        selecting = " or ".join(f"'{prefix.name}:'" for prefix in PREFIXES if prefix.select is not None)
+        *others, last = (f"'{prefix.name}:'" for prefix in PREFIXES if prefix.select is not None)
+        selecting = f"{', '.join(others)} or {last}"
         raise DataError(f"'{_short(spec)}' is opened as it is; name it without {selecting} before it.")
     return list_data(spec, how)
 
@@ -124,6 +127,8 @@ def _list_selectable(spec: str, how: Opening) -> Listing:
 def is_selectable(spec: str) -> bool:
     """Tell whether a prefix such as "unlabelled:" may stand before a name of data: its images can be listed one by one."""
     prefix = prefix_of(spec)
+    if prefix is not None and prefix.selectable:
+        return is_selectable(prefix.divide(spec)[1])
     return not is_built_in(spec) and (prefix is None or prefix.images is not None)
 
 
@@ -192,10 +197,21 @@ def list_data(spec: str, how: Opening) -> Listing:
     if not spec.strip():
         raise DataError("Name the data: a folder, a file, an address, or a built-in dataset such as digits.")
     prefix = prefix_of(spec)
-    if prefix is not None and prefix.images is not None:
-        return prefix.images(spec, how)
     if prefix is not None and prefix.select is not None:
         return prefix.select(spec, how, _list_selectable)
+    notes: list[str] = []
+    token = NOTES.set(notes)
+    try:
+        listing = _list_alone(spec, how, prefix)
+    finally:
+        NOTES.reset(token)
+    return replace(listing, notes=(*listing.notes, *notes)) if notes else listing
+
+
+def _list_alone(spec: str, how: Opening, prefix: Prefix | None) -> Listing:
+    """Return the images of a dataset whose name holds no other."""
+    if prefix is not None and prefix.images is not None:
+        return prefix.images(spec, how)
     if RANGE.search(spec):
         return list_shards(spec, _expand(spec), how.listener, labelled=how.labelled)
     if is_address(spec):
@@ -223,6 +239,8 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     shards = shard_files(folder, walked)
     if shards and (is_shard(shards[0]) or not how.labelled):
         return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
+    if not any(file.path.lower().endswith(EXTENSIONS) for file in walked.files):
+        _refuse_archives(folder, [file.path for file in walked.files if is_archive(Path(file.path))], how)
     listing = list_folder(folder, walked, how=how)
     tables = [path for paths in table_files(folder, walked).values() for path in paths]
     if not tables:
@@ -230,6 +248,25 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     others = f" and {len(tables) - 1} more tables are" if len(tables) > 1 else " is"
     read = f"'{tables[0]}'{others} not read: folders name the classes; to take the labels of a table name it instead."
     return replace(listing, notes=(*listing.notes, read))
+
+
+def _refuse_archives(folder: Path, archives: Sequence[str], how: Opening) -> None:
+    """Refuse a folder that holds no images outside archives, which are not its shards; do nothing where it holds none.
+
+    Raises:
+        DataError: it is, which names the archives and says why they are not shards.
+    """
+    if not archives:
+        return
+    why = ""
+    if shards := sorted(str(folder / name) for name in archives if name.lower().endswith(".tar")):
+        try:
+            list_shards(str(folder), shards, how.listener)
+        except DataError as error:
+            why = f" They are no shards: {error}"
+    raise DataError(
+        f"'{folder}' holds archives and no images: {some(archives)}; unpack them there, or name one of them.{why}"
+    )
 
 
 def tables_in(spec: str) -> list[str]:
@@ -245,6 +282,15 @@ def tables_in(spec: str) -> list[str]:
         return []
     read = (table for tables in _tables_alone(path, walk(path)).values() for table in tables)
     return [table for table in read if table.lower().endswith(SUFFIXES)]
+
+
+def columns_in(spec: str) -> dict[str, str]:
+    """Return the columns that a name of data chooses, "image", "label" or both; see `read_choice`."""
+    while (prefix := prefix_of(spec)) is not None and prefix.around:
+        if prefix.selectable:
+            return read_choice(spec)[0]
+        spec = prefix.divide(spec)[1]
+    return {}
 
 
 def _tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitral.data.chosen import list_chosen
 from vitral.data.frequent import list_frequent
 from vitral.data.hub import list_hub, list_stream
 from vitral.data.listing import Listing, Opening
@@ -74,7 +75,7 @@ def _rest(spec: str) -> Parts:
 
 
 def _second_rest(spec: str) -> Parts:
-    """Divide a name in which a number stands between the prefix and another name: "part:10%:", "photos/"."""
+    """Divide a name in which a number or another word stands between the prefix and another name: "part:10%:", "photos/"."""
     prefix, colon, rest = spec.partition(":")
     before, path, after = _rest(rest)
     return f"{prefix}{colon}{before}", path, after
@@ -107,6 +108,7 @@ class Prefix:
         select: Lists some images of other data, which its last argument lists.
         open: Opens a name where listed images are not all there is to it; its last argument opens other data.
         divide: Divides a name into what stands before the path or the name inside, that path or name, and what follows.
+        selectable: Whether what it selects are all images of the other data, so that other prefixes may select some of them.
         around: Whether the prefix stands before another name of data.
         known_alone: Whether the prefix without a colon is recognised, so that a message can say what is missing.
     """
@@ -116,6 +118,7 @@ class Prefix:
     select: Callable[[str, Opening, Callable[[str, Opening], Listing]], Listing] | None = None
     open: Callable[[str, Opening, Callable[[str, Opening], DataSet]], DataSet] | None = None
     divide: Callable[[str], Parts] = _rest
+    selectable: bool = False
     around: bool = False
     known_alone: bool = False
 
@@ -128,6 +131,7 @@ PREFIXES = (
     Prefix(name="part", open=open_part, divide=_second_rest, around=True),
     Prefix(name="unlabelled", select=list_without_labels, around=True),
     Prefix(name="frequent", select=list_frequent, divide=_second_rest, around=True),
+    Prefix(name="columns", select=list_chosen, divide=_second_rest, selectable=True, around=True),
     Prefix(name="vtab", open=_open_vtab, divide=_divide_vtab),
     Prefix(name="hf", images=list_hub, divide=_whole),
     Prefix(name="hf-stream", images=list_stream, divide=_whole),

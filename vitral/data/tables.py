@@ -5,7 +5,6 @@
 
 import contextlib
 import functools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitral.data.columns import UNREAD, Columns, check_column, find_columns, in_order, split_of_row
+from vitral.data.columns import UNREAD, Columns, check_column, declared_names, find_columns, in_order, split_of_row
 from vitral.data.listing import Listing
 from vitral.data.names import ALL, common_folder, is_address, open_anywhere, split_named
 from vitral.data.stored import Entry, Strings
@@ -122,8 +121,8 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     for split, paths in files.items():
         for path in paths:
             with _parquet(path) as table:
-                columns = find_columns(path, table.schema_arrow.names, labelled=labelled)
-                declared_here = _declared_names(table.schema_arrow, columns.classes)
+                columns = find_columns(path, table.schema_arrow.names, labelled=labelled, schema=table.schema_arrow)
+                declared_here = declared_names(table.schema_arrow, columns.classes)
                 declared = declared or declared_here
                 if columns.classes is not None:
                     several = several or isinstance(table.schema_arrow.field(columns.classes).type, LISTS)
@@ -168,8 +167,8 @@ def column_of(path: str, column: str) -> list[tuple[str, str]]:
     with _parquet(path) as table:
         names = table.schema_arrow.names
         check_column(path, column, names)
-        columns = find_columns(path, names)
-        declared = _declared_names(table.schema_arrow, columns.classes)
+        columns = find_columns(path, names, schema=table.schema_arrow)
+        declared = declared_names(table.schema_arrow, columns.classes)
         for group in range(table.num_row_groups):
             rows = _group_rows(table, group, columns, path, declared)
             values = table.read_row_group(group, columns=[column]).column(0).to_pylist()
@@ -241,16 +240,6 @@ def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tup
             raise DataError(f"'{where}' has the class number {value}, but declares only {len(declared)} names.")
         return (declared[value],)
     return (str(value),)
-
-
-def _declared_names(schema: pa.Schema, column: str | None) -> tuple[str, ...] | None:
-    """Return the class names that Hugging Face's datasets wrote into a schema, or None."""
-    try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][column]
-        names = features.get("names") or features.get("feature", {}).get("names")
-        return tuple(str(name) for name in names) if names else None
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
-        return None
 
 
 def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
