@@ -4,6 +4,7 @@ The class names are the sub-folders of the training split in natural order (2 be
 and every later use, is matched to them by name. In nested folders, `vitral.data.classes` decides which one is the class.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,8 @@ from vitral.data.stored import Entry, Store, Strings
 from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, walk
+
+MASKS = re.compile("mask|seg|annot|label|gt|truth|trimap|matte", re.IGNORECASE)  # part of every name of a mask
 
 
 class Files:
@@ -81,6 +84,7 @@ def list_classes(
         notes: Returns further notes on the data.
         folders: All folders, with images or without.
     """
+    images, parts, folders, masks = without_masks(store, images, parts, folders)
     arranged = arrange(parts, folders=folders, reading=how.classes, wanted=how.class_names)
     entries = {
         split: [images[index]._replace(classes=(name,)) for index, name in members]
@@ -92,8 +96,30 @@ def list_classes(
         store=store,
         entries=entries or {ALL: []},
         reading=arranged.reading,
-        notes=(*arranged.notes, *notes(arranged)),
+        notes=(*arranged.notes, *masks, *notes(arranged)),
         outside=arranged.outside,
+    )
+
+
+def without_masks(
+    store: Store, images: Sequence[Entry], parts: Sequence[Folder], folders: Iterable[Folder] = ()
+) -> tuple[Sequence[Entry], Sequence[Folder], Iterable[Folder], list[str]]:
+    """Return images and parts without masks of photos, the folders that hold not only such, and a note on what is left out."""
+    kinds = {path[-1].rpartition(".")[2].lower() for path in parts}
+    if len(kinds) < 2 and not any(MASKS.search("/".join(path)) for path in parts):
+        return images, parts, folders, []
+    from vitral.data.masks import find_masks, note_masks  # which most folders do without
+
+    if not (masks := find_masks(store, images, parts)):
+        return images, parts, folders, []
+    kept = [index for index in range(len(images)) if index not in masks]
+    holding = {parts[index][:depth] for index in kept for depth in range(len(parts[index]))}
+    emptied = {parts[index][:depth] for index in masks for depth in range(len(parts[index]))} - holding
+    return (
+        [images[index] for index in kept],
+        [parts[index] for index in kept],
+        [folder for folder in folders if folder not in emptied],
+        [note_masks(images, masks)],
     )
 
 

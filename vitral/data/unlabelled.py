@@ -7,10 +7,10 @@ of data with splits are left out, because images that are scored later must not 
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from vitral.data.archive import archive_images, is_archive
-from vitral.data.folder import list_images
+from vitral.data.folder import list_images, without_masks
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL
 from vitral.data.stored import Entry
@@ -53,12 +53,16 @@ def list_without_labels(spec: str, how: Opening, list_labelled: List) -> Listing
 def _scattered(path: Path) -> Listing | None:
     """Return the image files of a folder or an archive, whatever their arrangement; None for what is neither."""
     if is_folder(path):
-        return list_images(path)
-    if not (is_archive(path) and is_regular(path)):
+        listing = list_images(path)
+    elif is_archive(path) and is_regular(path):
+        store, indices = archive_images(path)
+        every = [Entry(index, store.name(index), (), 0) for index in indices]
+        listing = Listing(title=str(path), name=path.name.split(".")[0] or path.name, store=store, entries={ALL: every})
+    else:
         return None
-    store, indices = archive_images(path)
-    entries = [Entry(index, store.name(index), (), 0) for index in indices]
-    return Listing(title=str(path), name=path.name.split(".")[0] or path.name, store=store, entries={ALL: entries})
+    entries = listing.entries[ALL]
+    images, _, _, notes = without_masks(listing.store, entries, [PurePosixPath(entry.name).parts for entry in entries])
+    return replace(listing, entries={ALL: list(images)}, notes=(*listing.notes, *notes))
 
 
 def _without_labels(listing: Listing, spec: str) -> Listing:

@@ -1,0 +1,145 @@
+"""Masks beside photos: images of few colours under the name of a photo, as sets for segmentation are published.
+
+| the mask of cats/1.jpg | is |
+|---|---|
+| in another format | cats/1.png |
+| named so | cats/1_mask.png, cats/1_segmentation.png, cats/mask_1.png |
+| in a folder named so | masks/cats/1.png, cats/masks/1.png, ground_truth/cats/1_mask.png, masks/1.png |
+
+A name alone decides nothing: a mask has few colours where its photo has many.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from vitral.data.batch import evenly
+from vitral.data.names import natural_key
+from vitral.data.stored import Entry, Store
+from vitral.errors import ImageError
+from vitral.images.decode import Pixels, read_image
+
+Folder = tuple[str, ...]
+Pair = tuple[int, int]  # the positions of what may be a mask, and of its photo
+WORD = r"(?:masks?|segm?|segmentations?|annotations?|labels?|gt|ground[ _-]?truths?|trimaps?|mattes?)"
+LAST = re.compile(rf"(.+?)[ _.-]+{WORD}(?:[ _.-]?\d+)?", re.IGNORECASE)
+FIRST = re.compile(rf"{WORD}[ _.-]+(.+)", re.IGNORECASE)
+FOLDER = re.compile(rf"(?:.*[ _.-])?(?:{WORD}|Segmentation(?:Class|Object))(?:[ _.-].*)?", re.IGNORECASE)
+LOOKED_AT = 32  # pairs that are alike, by which all of them are judged where they agree
+MOST_PIXELS = 1 << 16  # of an image that are looked at, about
+FEW = 32  # colours of a mask
+COARSE = 5  # bits of a value that are dropped, with what softened edges and compression change
+MAIN = 8  # coarse colours
+COVERED = 0.98  # share of a mask that is of its main coarse colours
+RATIO = 4  # colours of a photo over those of its mask, at least
+
+
+def find_masks(store: Store, images: Sequence[Entry], parts: Sequence[Folder]) -> dict[int, int]:
+    """Return the position of each mask among images, and that of its photo.
+
+    Args:
+        store: The images.
+        images: An entry for each image.
+        parts: The parts of each image's path.
+    """
+    found: dict[int, int] = {}
+    for pairs in _pairs(parts).values():
+        looked_at = evenly(pairs, LOOKED_AT)
+        judged = {pair: _is_mask(store, images, pair) for pair in looked_at}
+        if len(set(judged.values())) > 1:
+            judged |= {pair: _is_mask(store, images, pair) for pair in pairs if pair not in judged}
+        found |= dict(pair for pair in pairs if judged.get(pair, judged[looked_at[0]]))
+    return found
+
+
+def note_masks(images: Sequence[Entry], masks: dict[int, int]) -> str:
+    """Return the note on masks that are left out."""
+    mask, photo = min(masks.items(), key=lambda pair: natural_key(images[pair[0]].name))
+    return (
+        f"{len(masks):,} masks of photos left out, such as '{images[mask].name}' of '{images[photo].name}': images of few "
+        "colours, named like a photo."
+    )
+
+
+def _pairs(parts: Sequence[Folder]) -> dict[tuple[str, ...], list[Pair]]:
+    """Return what may be masks, with their photos, by what makes them pairs: formats, or the mask's folder."""
+    names = _Names(parts)
+    pairs: dict[tuple[str, ...], list[Pair]] = {}
+    for mask, path in enumerate(parts):
+        kind = PurePosixPath(path[-1]).suffix.lower()
+        for photo in names.same(path[:-1], names.stems[mask]):
+            if (other := PurePosixPath(parts[photo][-1]).suffix.lower()) != kind:
+                pairs.setdefault((kind, other), []).append((mask, photo))
+                break
+        else:
+            photo = next((photo for photo in names.photos(path[:-1], names.stems[mask]) if photo != mask), mask)
+            if photo != mask:
+                pairs.setdefault(path[:-1], []).append((mask, photo))
+    return pairs
+
+
+class _Names:
+    """Images by their folders and by their stems, which are their names without a suffix."""
+
+    def __init__(self, parts: Sequence[Folder]) -> None:
+        self.stems = [PurePosixPath(path[-1]).stem for path in parts]
+        self._same: dict[tuple[Folder, str], list[int]] = {}
+        self._anywhere: dict[str, list[int]] = {}
+        self._beside: dict[tuple[Folder, Folder, str], list[int]] = {}
+        folders = {path[:-1] for path in parts}
+        self._common = len(os.path.commonprefix([*folders]))  # the folders that all are in tell nothing
+        masks = {folder: self._speaking(folder) for folder in folders}
+        depths = {depth for found in masks.values() for depth in found}
+        for index, (path, stem) in enumerate(zip(parts, self.stems, strict=True)):
+            folder = path[:-1]
+            self._same.setdefault((folder, stem), []).append(index)
+            if depths and not masks[folder]:
+                self._anywhere.setdefault(stem, []).append(index)
+                for depth in depths:
+                    self._beside.setdefault((folder[:depth], folder[depth + 1 :], stem), []).append(index)
+
+    def same(self, folder: Folder, stem: str) -> Sequence[int]:
+        """Return the images of that name in a folder."""
+        return self._same.get((folder, stem), ())
+
+    def photos(self, folder: Folder, stem: str) -> Iterator[int]:
+        """Give the images that may be the photo of a mask, by the words in its name and folders, the likeliest first."""
+        match = LAST.fullmatch(stem) or FIRST.fullmatch(stem)
+        stems = (match[1], stem) if match else (stem,)
+        if match:
+            yield from self.same(folder, match[1])
+        for depth, name in itertools.product(self._speaking(folder), stems):
+            yield from self.same(folder[:depth] + folder[depth + 1 :], name)
+            yield from self._beside.get((folder[:depth], folder[depth + 1 :], name), ())
+            if len(alone := self._anywhere.get(name, ())) == 1:
+                yield from alone
+
+    def _speaking(self, folder: Folder) -> list[int]:
+        """Return the depths of the folders that speak of masks."""
+        return [depth for depth, part in enumerate(folder) if depth >= self._common and FOLDER.fullmatch(part)]
+
+
+def _is_mask(store: Store, images: Sequence[Entry], pair: Pair) -> bool:
+    """Tell whether the first of two images is a mask of the second; not where one of them cannot be read."""
+    try:
+        mask, photo = (read_image(store.read(images[index].store_index)) for index in pair)
+    except (ImageError, OSError):
+        return False
+    few, many = _colours(mask), _colours(photo)
+    return (len(few) <= FEW or _covered(mask) >= COVERED) and RATIO * len(few) <= len(many)
+
+
+def _colours(pixels: Pixels, bits: int = 0) -> Sequence[int]:
+    """Return how many of some pixels have each colour, of which some bits are dropped, the most frequent colours first."""
+    values = pixels.reshape(-1, 3)[:: max(1, pixels.size // 3 // MOST_PIXELS)].astype(np.uint32) >> bits
+    _, counts = np.unique(values @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32), return_counts=True)
+    return sorted(counts.tolist(), reverse=True)
+
+
+def _covered(pixels: Pixels) -> float:
+    counts = _colours(pixels, COARSE)
+    return sum(counts[:MAIN]) / sum(counts)
