@@ -32,7 +32,9 @@ MAX_SCANNED = 1_000_000_000
 WHITE = (255, 255, 255)
 JPEG_MAGIC = b"\xff\xd8\xff"
 EXIF_MAGIC = b"Exif\x00\x00"
+XMP_MAGIC = b"http://ns.adobe.com/xap/1.0/\x00"
 # JPEG markers.
+APP1 = 0xE1  # of metadata: EXIF, XMP
 SCAN = 0xDA
 END = 0xD9
 FILL = 0xFF
@@ -40,7 +42,7 @@ SEQUENTIAL = (0xC0, 0xC1)  # of frames that are not progressive
 STUFFING = (0x00, 0x01, FILL, *range(0xD0, 0xD8))  # may follow a 0xFF within a scan without beginning a segment
 ORIENTATION = 0x0112  # the EXIF tag
 # The array operation that each EXIF orientation requires; 1 requires none.
-UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+UPRIGHT: dict[object, Callable[[np.ndarray], np.ndarray]] = {
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],
     4: lambda pixels: pixels[::-1],
@@ -57,9 +59,9 @@ ENLARGED = 1.5  # the least factor of enlargement that counts
 def read_image(source: Encoded, *, max_pixels: int = MAX_PIXELS, shrink: Shrink | None = None) -> Pixels:
     """Read an image as RGB, the right way up.
 
-    The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. EXIF rotation is applied, the first
-    frame of an animation is used, transparency is composited over white, 16-bit values are scaled to 8 bits, and grey
-    becomes three equal channels. Colour profiles are not applied, as in the reference pipelines.
+    The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. The orientation that EXIF states is
+    applied, or else that of XMP; the first frame of an animation is used, transparency is composited over white, 16-bit values
+    are scaled to 8 bits, and grey becomes three equal channels. Colour profiles are not applied, as in the reference pipelines.
 
     Args:
         source: A path, the encoded bytes, or an open binary file.
@@ -112,18 +114,18 @@ def _read_plain_jpeg(source: Encoded, max_pixels: int, shrink: Shrink | None) ->
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
         if colours != "YCbCr" or height * width > max_pixels or _scanned(data, height * width) > MAX_SCANNED:
             return None
-        orientation = _orientation(data)
+        turn = UPRIGHT.get(orientation := _orientation(data))
         upright = (width, height) if orientation in SIDEWAYS else (height, width)
         factor = 1 if shrink is None else shrink(*upright)
         if factor == 1:
-            pixels = simplejpeg.decode_jpeg(data)
+            decoded = simplejpeg.decode_jpeg(data)
         else:
-            pixels = simplejpeg.decode_jpeg(
+            decoded = simplejpeg.decode_jpeg(
                 data, min_height=-(-height // factor), min_width=-(-width // factor), min_factor=factor
             )
     except (OSError, ValueError, MemoryError):
         return None
-    return np.ascontiguousarray(UPRIGHT[orientation](pixels)) if orientation in UPRIGHT else pixels
+    return decoded if turn is None else np.ascontiguousarray(turn(decoded))
 
 
 def _jpeg_bytes(source: Encoded) -> bytes | None:
@@ -136,12 +138,24 @@ def _jpeg_bytes(source: Encoded) -> bytes | None:
         return start + file.read() if start == JPEG_MAGIC else None
 
 
-def _orientation(data: bytes) -> int:
-    if data.find(EXIF_MAGIC, 0, 1 << 16) < 0:
+def _orientation(data: bytes) -> object:
+    """Return what Pillow finds stated as a JPEG's orientation, which may be anything; 1 where nothing is."""
+    exif, xmp = b"", b""
+    for marker, start in _segments(data):
+        if marker == SCAN:
+            break
+        if marker == APP1 and data.startswith((EXIF_MAGIC, XMP_MAGIC), start):
+            content = data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]
+            if content.startswith(XMP_MAGIC):
+                xmp = content[len(XMP_MAGIC) :]
+            else:  # what is too long for one segment goes on in the next
+                exif += content[len(EXIF_MAGIC) :] if exif else content
+    if not exif and not xmp:
         return 1
     try:
-        with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
-            return int(image.getexif().get(ORIENTATION, 1))
+        stating = Image.Image()
+        stating.info = {name: stated for name, stated in (("exif", exif), ("xmp", xmp)) if stated}
+        return stating.getexif().get(ORIENTATION, 1)
     except Exception:  # the pixels may be intact although the metadata is damaged
         return 1
 
