@@ -17,6 +17,7 @@ from typing import NamedTuple
 from vitral.errors import VitralError
 
 RUNS = Path("runs")  # the parent of run folders if no folder is given
+LIMIT = "VITRAL_MAX_PIXELS"  # in the environment: the pixels above which an image is refused
 # In a run's folder.
 CLASSIFIER = "classifier"  # the trained classifier
 RUN_FILE = "run.json"  # the request, the start, the data and the machine

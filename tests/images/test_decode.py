@@ -228,8 +228,58 @@ def test_folders_pipes_and_missing_files_are_refused_at_once(tmp_path: Path) -> 
 
 def test_the_pixel_limit_is_the_callers(tmp_path: Path) -> None:
     data = encode(Image.fromarray(COLOUR), "PNG")
-    with pytest.raises(ImageError, match="32x48 pixels, more than the limit of 1,000"):
+    with pytest.raises(ImageError, match=r"32x48 pixels, more than the limit of 1,000.*max_pixels=1536"):
         read_image(data, max_pixels=1000)
+    assert read_image(data, max_pixels=1536).shape == (48, 32, 3)
+
+
+PHOTO = np.asarray(Image.fromarray(COLOUR).resize((301, 201), Image.Resampling.BICUBIC))
+
+
+@every_case("mode", ("RGB", "L", "CMYK"))
+@every_case("progressive", (False, True))
+@every_case("orientation", (1, 6))
+def test_a_jpeg_beyond_the_limit_is_read_at_half_its_sides(mode: str, progressive: bool, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = Image.fromarray(PHOTO).convert(mode)
+    data = encode(image, "JPEG", quality=95, progressive=progressive, exif=exif)
+    upright = np.rot90(PHOTO, -1) if orientation == 6 else PHOTO
+    half = image.resize((151, 101), Image.Resampling.BOX).convert("RGB")
+    sides: list[tuple[int, int]] = []
+
+    def shrink(height: int, width: int) -> int:
+        sides.append((height, width))
+        return 1
+
+    pixels = read_image(data, max_pixels=55_000 if progressive else 301 * 201 // 4 + 1, shrink=shrink)
+    right = np.rot90(np.asarray(half), -1) if orientation == 6 else np.asarray(half)
+    assert pixels.shape == right.shape
+    assert np.abs(pixels.astype(int) - right).mean() <= 3
+    assert sides == [upright.shape[:2]]
+    assert read_image(data, max_pixels=301 * 201).shape == upright.shape
+    with pytest.raises(ImageError, match=r"301x201 pixels, more than the limit of 15,000"):
+        read_image(data, max_pixels=15_000)
+
+
+def test_a_photo_of_61_megapixels_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "61.jpg"
+    Image.new("RGB", (9504, 6336), (90, 120, 150)).save(path, quality=50)
+    assert read_image(path).shape == (3168, 4752, 3)
+    assert read_image(path, shrink=lambda height, width: 8).shape == (792, 1188, 3)
+
+
+def test_the_environment_sets_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(Image.fromarray(COLOUR), "PNG")
+    monkeypatch.setenv("VITRAL_MAX_PIXELS", "1000")
+    with pytest.raises(ImageError, match="more than the limit of 1,000"):
+        read_image(data)
+    monkeypatch.setenv("VITRAL_MAX_PIXELS", "1536")
+    assert read_image(data).shape == (48, 32, 3)
+    for wrong in ("0", "-5", "1e6", "many", "५"):
+        monkeypatch.setenv("VITRAL_MAX_PIXELS", wrong)
+        with pytest.raises(ImageError, match="VITRAL_MAX_PIXELS"):
+            read_image(data)
 
 
 def scan_bomb(side: int, copies: int) -> bytes:

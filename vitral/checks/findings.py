@@ -251,20 +251,27 @@ def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage
 
     source = data.splits[split]
     name = source.describe(index)
+    sides: list[tuple[int, int]] = []
+
+    def whole(height: int, width: int) -> int:  # of a JPEG, which is read smaller where it is very large
+        sides.append((height, width))
+        return 1
+
     try:
         encoded = source.encoded(index)
-        pixels = source.image(index)
+        pixels = source.image(index, whole)
     except ImageError as error:
         return BadImage(name, str(error).rstrip("."))
     content = encoded.read_bytes() if isinstance(encoded, Path) else encoded
+    height, width = sides[0] if sides else pixels.shape[:2]
     mean, square = _moments(pixels)
     return InspectedImage(
         split=split,
         index=index,
         name=name,
         classes=label_names(data, split, index),
-        height=pixels.shape[0],
-        width=pixels.shape[1],
+        height=height,
+        width=width,
         size=pixels.nbytes if content is None else len(content),
         format="pixels" if content is None else _format(content),
         digest=hashlib.sha256(pixels.tobytes()).hexdigest(),

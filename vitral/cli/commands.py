@@ -217,6 +217,7 @@ COMMANDS = {
 }
 
 PLUGIN = "--plugin"
+MAX_PIXELS = "--max-pixels"
 
 EPILOGUE = """Examples:
   vitral demo                      the whole pipeline on real data, in minutes
@@ -225,5 +226,6 @@ EPILOGUE = """Examples:
   vitral predict photo.jpg         what is in it, by the newest classifier
 
 'vitral COMMAND --help' shows a command's flags and examples. With any command, --plugin FILE.py adds networks, methods, data
-sources, augmentations or optimizers of your own (docs/plugins.md).
+sources, augmentations or optimizers of your own (docs/plugins.md), and --max-pixels N reads images of up to N pixels (50
+million; a JPEG of up to four times as many is read at half its height and width).
 """

@@ -11,9 +11,10 @@ from rich.console import Console
 from vitral import __version__
 from vitral.advice import in_words, printable
 from vitral.cli import process
-from vitral.cli.commands import COMMANDS, EPILOGUE, PLUGIN
+from vitral.cli.commands import COMMANDS, EPILOGUE, MAX_PIXELS, PLUGIN
 from vitral.cli.wording import WORDS
 from vitral.errors import PluginError, TrainingInterrupted, VitralError
+from vitral.paths import LIMIT
 
 
 def _shown_default(value: object) -> str | None:
@@ -53,8 +54,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_empty(tokens)
-        with _job(tokens):
-            tokens = _load_plugins(tokens)
+        with _job(tokens), _environment():
+            tokens = _of_any_command(tokens)
             run, arguments_given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
             process.restore()  # the imports are done
             run(*arguments_given.args, **arguments_given.kwargs)
@@ -90,21 +91,38 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
             raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out.")
 
 
-def _load_plugins(tokens: Sequence[str]) -> list[str]:
-    """Load the files that --plugin names, whatever the command, and return the other tokens."""
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    """Leave the environment as it was before the command."""
+    before = os.environ.get(LIMIT)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(LIMIT, None)
+        else:
+            os.environ[LIMIT] = before
+
+
+def _of_any_command(tokens: Sequence[str]) -> list[str]:
+    """Load the files that --plugin names, set the limit of --max-pixels, and return the other tokens."""
     others, rest = [], iter(tokens)
     for token in rest:
         flag, sign, value = token.partition("=")
         if token == "--":
             others += [token, *rest]
-        elif flag != PLUGIN:
+        elif flag not in (PLUGIN, MAX_PIXELS):
             others.append(token)
-        elif file := value if sign else next(rest, ""):
+        elif not (given := value if sign else next(rest, "")):
+            raise CycloptsError(msg=f"{flag} needs a {'file' if flag == PLUGIN else 'number of pixels'}.")
+        elif flag == MAX_PIXELS:
+            if not (given.isascii() and given.isdigit() and int(given)):
+                raise CycloptsError(msg=f"{flag} is a whole number of pixels, not '{given}'.")
+            os.environ[LIMIT] = given  # which the command's further processes see, too
+        else:
             from vitral.plugins import load_plugin  # imports torch, which takes a while
 
-            load_plugin(file)
-        else:
-            raise CycloptsError(msg=f"{PLUGIN} needs a file.")
+            load_plugin(given)
     return others
 
 

@@ -16,7 +16,9 @@ import simplejpeg
 from jaxtyping import UInt8
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from vitral.advice import argument
 from vitral.errors import ImageError, one_line
+from vitral.paths import LIMIT
 
 Pixels = UInt8[np.ndarray, "height width 3"]
 Encoded = str | Path | bytes | BinaryIO  # a path, the bytes, or an open file
@@ -26,9 +28,10 @@ Shrink = Callable[[int, int], int]
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 50_000_000
-# Pixels times scans of a JPEG. Every scan costs time for its whole part of the image, whatever it holds. The limit is about a
-# second's work; a progressive photo has about 10 scans.
-MAX_SCANNED = 1_000_000_000
+HALVED = 4  # times the limit up to which a JPEG is read, at half its height and width
+# Scans of a JPEG at the limit of pixels. Every scan costs time for its whole part of the image, whatever it holds. It is about
+# a second's work; a progressive photo has about 10 scans.
+MAX_SCANS = 20
 WHITE = (255, 255, 255)
 JPEG_MAGIC = b"\xff\xd8\xff"
 EXIF_MAGIC = b"Exif\x00\x00"
@@ -46,17 +49,17 @@ UPRIGHT: dict[object, Callable[[np.ndarray], np.ndarray]] = {
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],
     4: lambda pixels: pixels[::-1],
-    5: lambda pixels: pixels.transpose(1, 0, 2),
-    6: lambda pixels: pixels.transpose(1, 0, 2)[:, ::-1],
-    7: lambda pixels: pixels.transpose(1, 0, 2)[::-1, ::-1],
-    8: lambda pixels: pixels.transpose(1, 0, 2)[::-1],
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: pixels.swapaxes(0, 1)[:, ::-1],
+    7: lambda pixels: pixels.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda pixels: pixels.swapaxes(0, 1)[::-1],
 }
 SIDEWAYS = (5, 6, 7, 8)
 LOST = 0.005  # share of the brightness' variance that may be lost in shrinking and enlarging again
 ENLARGED = 1.5  # the least factor of enlargement that counts
 
 
-def read_image(source: Encoded, *, max_pixels: int = MAX_PIXELS, shrink: Shrink | None = None) -> Pixels:
+def read_image(source: Encoded, *, max_pixels: int | None = None, shrink: Shrink | None = None) -> Pixels:
     """Read an image as RGB, the right way up.
 
     The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. The orientation that EXIF states is
@@ -65,7 +68,8 @@ def read_image(source: Encoded, *, max_pixels: int = MAX_PIXELS, shrink: Shrink 
 
     Args:
         source: A path, the encoded bytes, or an open binary file.
-        max_pixels: The limit above which an image is refused before it takes memory.
+        max_pixels: The limit above which an image is refused before it takes memory; a JPEG of up to four times as many
+            pixels is read at half its height and width. None for 50 million, or what VITRAL_MAX_PIXELS in the environment says.
         shrink: A function that gets height and width before a JPEG is decoded and returns the factor by which the
             decoder shrinks the image. This saves most of the work and changes pixels slightly. Other formats, and
             unusual JPEGs, ignore it.
@@ -74,17 +78,25 @@ def read_image(source: Encoded, *, max_pixels: int = MAX_PIXELS, shrink: Shrink 
         ImageError: The source cannot be read as an image; the message names it and says why.
     """
     name = _name(source)
+    max_pixels = pixel_limit() if max_pixels is None else max_pixels
     if (pixels := _read_plain_jpeg(source, max_pixels, shrink)) is not None:
         return pixels
+    if max_pixels > MAX_PIXELS:
+        Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit, which is lower than what was allowed
     try:
         with warnings.catch_warnings():
             # Pillow warns of damaged metadata, which does not matter, and of large images, which are refused below.
             warnings.simplefilter("ignore")
             with Image.open(_open(source, name), formats=FORMATS) as image:
-                _check_size(image, name, max_pixels)
-                _check_scans(image, name)
+                _check_scans(image, name, max_pixels)
+                width, height = image.size
+                _fit(image, name, max_pixels)
                 image.load()
-                return to_rgb(image)
+                pixels = to_rgb(image)
+                if shrink is not None and image.size != (width, height):  # what it returns, 2 here, is settled
+                    lies = pixels.shape[:2] != image.size[::-1]
+                    shrink(*((width, height) if lies else (height, width)))
+                return pixels
     except ImageError:
         raise
     except UnidentifiedImageError as error:
@@ -95,7 +107,7 @@ def read_image(source: Encoded, *, max_pixels: int = MAX_PIXELS, shrink: Shrink 
         what = "no permission; allow reading it" if isinstance(error, PermissionError) else error.strerror
         raise ImageError(f"{name} cannot be read: {what}.") from error
     except (Image.DecompressionBombError, MemoryError) as error:
-        raise ImageError(f"{name} is too large to decode.") from error
+        raise ImageError(f"{name} is too large to decode; make it smaller.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise _damaged(name, error) from error
 
@@ -112,11 +124,12 @@ def _read_plain_jpeg(source: Encoded, max_pixels: int, shrink: Shrink | None) ->
         if data is None:
             return None
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-        if colours != "YCbCr" or height * width > max_pixels or _scanned(data, height * width) > MAX_SCANNED:
+        pixels, limit = height * width, HALVED * max_pixels
+        if colours != "YCbCr" or pixels > limit or _scanned(data, pixels) > MAX_SCANS * max_pixels:
             return None
         turn = UPRIGHT.get(orientation := _orientation(data))
         upright = (width, height) if orientation in SIDEWAYS else (height, width)
-        factor = 1 if shrink is None else shrink(*upright)
+        factor = max(1 if shrink is None else shrink(*upright), 1 if pixels <= max_pixels else 2)
         if factor == 1:
             decoded = simplejpeg.decode_jpeg(data)
         else:
@@ -126,6 +139,20 @@ def _read_plain_jpeg(source: Encoded, max_pixels: int, shrink: Shrink | None) ->
     except (OSError, ValueError, MemoryError):
         return None
     return decoded if turn is None else np.ascontiguousarray(turn(decoded))
+
+
+def pixel_limit() -> int:
+    """Return the pixels above which an image is refused.
+
+    Raises:
+        ImageError: The environment states no such number.
+    """
+    stated = os.environ.get(LIMIT, "")
+    if not stated:
+        return MAX_PIXELS
+    if not (stated.isascii() and stated.isdigit() and int(stated) > 0):
+        raise ImageError(f"{LIMIT} is '{stated[:20]}'; it must be a number of pixels, such as {MAX_PIXELS}.")
+    return int(stated)
 
 
 def _jpeg_bytes(source: Encoded) -> bytes | None:
@@ -201,25 +228,40 @@ def _refuse_empty(size: int, name: str) -> None:
         raise ImageError(f"{name} is empty (0 bytes); replace or remove it.")
 
 
-def _check_size(image: Image.Image, name: str, max_pixels: int) -> None:
+def _fit(image: ImageFile.ImageFile, name: str, max_pixels: int) -> None:
+    """Refuse an image of no pixels, or of too many; let a JPEG of not much too many be decoded at half its sides."""
     width, height = image.size
     if min(width, height) < 1:
         raise ImageError(f"{name} has no pixels ({width}x{height}); replace or remove it.")
-    if width * height > max_pixels:
-        raise ImageError(f"{name} has {width}x{height} pixels, more than the limit of {max_pixels:,}; make it smaller.")
+    if max_pixels < width * height <= HALVED * max_pixels and image.format in ("JPEG", "MPO"):
+        image.draft(image.mode, (max(1, width // 2), max(1, height // 2)))
+    elif width * height > max_pixels:
+        raise ImageError(
+            f"{name} has {width}x{height} pixels, more than the limit of {max_pixels:,}; make it smaller, or raise the limit "
+            f"by {argument('max_pixels', width * height)} ({LIMIT} in the environment)."
+        )
 
 
-def _check_scans(image: ImageFile.ImageFile, name: str) -> None:
-    """Refuse a JPEG with so many scans that a small file would take long to decode."""
-    if image.format not in ("JPEG", "MPO") or image.fp is None:
-        return
+def _content(image: ImageFile.ImageFile) -> bytes:
+    """Return the file of an image that is not decoded yet."""
+    assert image.fp is not None
     position = image.fp.tell()
     image.fp.seek(0)
     data = image.fp.read()
     image.fp.seek(position)
-    if _scanned(data, image.width * image.height) > MAX_SCANNED:
+    return data
+
+
+def _check_scans(image: ImageFile.ImageFile, name: str, max_pixels: int) -> None:
+    """Refuse a JPEG with so many scans that a small file would take long to decode."""
+    pixels = image.width * image.height
+    if image.format not in ("JPEG", "MPO") or image.fp is None or pixels > HALVED * max_pixels:
+        return
+    data = _content(image)
+    if _scanned(data, pixels) > MAX_SCANS * max_pixels:
         raise ImageError(
-            f"{name} has {count_scans(data):,} scans, far more than an image needs; save it again or remove it."
+            f"{name} has {count_scans(data):,} scans of {image.width}x{image.height} pixels, which take far too long to "
+            "decode; save it again or remove it."
         )
 
 
