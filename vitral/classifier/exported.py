@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float32
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from vitral.classifier.metadata import (
 from vitral.errors import WeightsError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
+from vitral.images.depth import at_depth
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.inference.exported.format import FORMAT, PRECISION, Graph
@@ -54,7 +56,7 @@ class InFile(Preprocessing):
         """Return an image as the network's input."""
         if any(getattr(self, name) != value for name, value in vars(self.settings).items()):
             return super().__call__(image)
-        return self.predictor.prepare(image)
+        return self.predictor.prepare(np.asarray(at_depth(image, self.bits)))
 
 
 def described(classifier: Classifier) -> dict[str, str]:

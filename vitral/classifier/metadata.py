@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 from vitral import plugins
 from vitral.described import LATER, Kept, fits
 from vitral.errors import PluginError, VitralError, WeightsError
+from vitral.images.depth import read_bits
 from vitral.inference.exported.format import IMAGES, Graph
 from vitral.tasks.chance import Standing, significantly_below
 
@@ -193,11 +194,13 @@ class FileMetadata:
         class_names: The class names, in order.
         provenance: Where the classifier came from.
         calibration: The temperature and threshold of its probabilities; None for the network's own.
+        bits: The bits that 16-bit images use, as its preprocessing has it.
     """
 
     class_names: list[str]
     provenance: Provenance
     calibration: Calibration | None
+    bits: int | None = None
 
 
 def read_metadata(graph: Graph) -> FileMetadata:
@@ -220,6 +223,7 @@ def read_metadata(graph: Graph) -> FileMetadata:
             read_class_names(json.loads(entries[CLASSES])),
             read_provenance(json.loads(entries[PROVENANCE])),
             Calibration.from_json(json.loads(entries.get(CALIBRATION, "null"))),
+            read_bits(json.loads(entries.get(PREPROCESSING, "{}"))),
         )
 
 

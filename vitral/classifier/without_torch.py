@@ -13,6 +13,7 @@ from vitral.data.image_files import LazyImage, plain_images
 from vitral.errors import ImageError, ModelError, WeightsError, one_line
 from vitral.events import Listener, Message, Progress
 from vitral.images.decode import Pixels
+from vitral.images.depth import at_depth
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.inference.exported.format import Graph
 from vitral.inference.exported.open import exported_in, is_exported, open_graph, own_files
@@ -67,7 +68,7 @@ class ExportedFile:
 
     def _probabilities(self, pixels: Pixels) -> Float32[np.ndarray, " classes"]:
         try:
-            found = self.graph.whole(pixels[None])
+            found = self.graph.whole(np.asarray(at_depth(pixels, self.metadata.bits))[None])
         except Exception as error:  # a runtime raises anything
             raise ModelError(f"{self.graph.engine} cannot compute '{self.graph.path}': {one_line(error)}") from error
         classes = len(self.metadata.class_names)

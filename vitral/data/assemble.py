@@ -31,9 +31,11 @@ from vitral.described import is_text
 from vitral.errors import DataError, ImageError, UnreadableImagesError, did_you_mean
 from vitral.events import Progress
 from vitral.images.augment import Augmentation
+from vitral.images.depth import FULL
 from vitral.machine import in_threads
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
+SURVEYED = 200  # 16-bit images that are looked at for the bits that they use at most, evenly spaced
 CHECKED = 50_000  # images that are decoded before training at most, evenly spaced
 CHECKED_AFAR = 64  # the same for images that are read over a network
 
@@ -54,7 +56,9 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     notes += unread
     entries = _in_the_classifiers_words(entries, listing, how.class_names)
     names = _class_names(listing, entries, how.class_names, notes, unread)
-    contents = hash_contents(listing.store, entries, remote=listing.remote)
+    deep: list[int] = []
+    contents = hash_contents(listing.store, entries, deep, remote=listing.remote)
+    bits = _bits(listing.store, deep, notes)
     fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
     others = how.trained_on is not None and not set(map(whole, how.trained_on)) & set(fingerprints)
     held_out = listing.held_out if how.hold_out or "test" not in entries else 0.0
@@ -72,6 +76,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
                 [entry.store_index for entry in images],
                 [listing.task.label([numbers[name] for name in entry.classes]) for entry in images],
                 _shards(listing, split, entries, images),
+                bits,
             )
             for split, images in splits.items()
         },
@@ -84,7 +89,31 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         reading=listing.reading,
         shared_out=_made(entries, splits),
         outside=listing.outside,
+        bits=bits,
     )
+
+
+def _bits(store: Store, deep: Sequence[int], notes: list[str]) -> int | None:
+    """Return how many bits the values of 16-bit images use, as far as some of them show; note it where it is not all.
+
+    It is one number for all, because the same value is to be the same grey in every image.
+    """
+    shown = evenly(deep, SURVEYED)
+    source = StoredImages(store, shown, [0] * len(shown))
+
+    def used(index: int) -> int:
+        try:
+            return getattr(source.image(index), "bits", 0)
+        except ImageError:  # reported elsewhere
+            return 0
+
+    bits = max(in_threads(used, range(len(shown))), default=0) or None
+    if bits is not None and bits < FULL:
+        notes.append(
+            f"The values of the 16-bit images use {bits} bits, so white is {(1 << bits) - 1:,}, not 65,535; the classifier "
+            "keeps that."
+        )
+    return bits
 
 
 def _part(images: list[Entry], base: str, share: Fraction, notes: list[str]) -> list[Entry]:

@@ -19,6 +19,7 @@ from vitral.data.stored import Entry, Store
 from vitral.errors import DataError, VitralError
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels, Shrink
+from vitral.images.depth import is_deep
 from vitral.machine import in_threads
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -114,6 +115,7 @@ class DataSet:
         shared_out: The splits that were made here, from images without splits or from the training images.
         endless_epoch: The number of images that count as an epoch of an endless training split.
         outside: The number of images in no class, which were left out.
+        bits: The bits that the values of 16-bit images use; None where there are none.
     """
 
     name: str
@@ -129,6 +131,7 @@ class DataSet:
     reading: str | None = None
     shared_out: tuple[str, ...] = ()
     outside: int = 0
+    bits: int | None = None
 
     @property
     def multi_label(self) -> bool:
@@ -170,16 +173,19 @@ class DataSet:
         return self.endless_epoch or len(self.splits["train"])
 
 
-def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, str]:
+def hash_contents(store: Store, splits: Splits, deep: list[int], *, remote: bool) -> dict[int, str]:
     """Return hashes of the images' bytes by store index; each process of a job reads its share.
 
-    Of very many images only a part is read, and of remote ones none: there, names and sizes must do.
+    Of very many images only a part is read, and of remote ones none: there, names and sizes must do. The store indices of those
+    that have 16 bits a value are added to `deep`.
     """
     every = [] if remote else [image.store_index for images in splits.values() for image in images]
     every = evenly(every, HASHED)
     share = every[distributed.rank() :: distributed.world()]
-    digests = dict(zip(share, in_threads(lambda index: _hash(store, index), share), strict=True))
-    return {index: digest for part in distributed.gather(digests) for index, digest in part.items()}
+    looked = dict(zip(share, in_threads(lambda index: _hash(store, index), share), strict=True))
+    every_look = {index: look for part in distributed.gather(looked) for index, look in part.items()}
+    deep += sorted(index for index, (_, is_deep) in every_look.items() if is_deep)
+    return {index: digest for index, (digest, _) in every_look.items()}
 
 
 def fingerprint(splits: Splits, contents: Mapping[int, str]) -> str:
@@ -250,14 +256,17 @@ def _together(lines: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _hash(store: Store, index: int) -> str:
-    """Return a hash of an image's bytes; an empty one where they cannot be read, which is reported elsewhere."""
+def _hash(store: Store, index: int) -> tuple[str, bool]:
+    """Return a hash of an image's bytes, and whether it has 16 bits a value.
+
+    The hash is empty where they cannot be read, which is reported elsewhere.
+    """
     try:
         content = store.read(index)
         if isinstance(content, Path):
             if not stat.S_ISREG(content.stat().st_mode):
-                return ""
+                return "", False
             content = content.read_bytes()
     except (VitralError, OSError):
-        return ""
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+        return "", False
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest(), is_deep(content)

@@ -165,12 +165,21 @@ def _close(files: dict[tuple[int, int], dict[str, Any]]) -> None:
 
 
 class StoredImages:
-    """A split: images of a store by their indices there, in order, each with its label; see `Source`."""
+    """A split: images of a store by their indices there, in order, each with its label; see `Source`.
+
+    Attributes:
+        bits: The bits that 16-bit images use, as for `read_image`.
+    """
 
     endless = False
 
     def __init__(
-        self, store: Store, indices: Sequence[int], labels: Sequence[Label], shards: tuple[int, ...] = ()
+        self,
+        store: Store,
+        indices: Sequence[int],
+        labels: Sequence[Label],
+        shards: tuple[int, ...] = (),
+        bits: int | None = None,
     ) -> None:
         self._store = store
         self._indices = np.array(indices, dtype=np.int64)
@@ -178,7 +187,7 @@ class StoredImages:
         self._several = any(isinstance(label, tuple) for label in labels)
         self._labels = np.array([label for several in lists for label in several], dtype=np.int64)
         self._ends = np.cumsum([len(several) for several in lists], dtype=np.int64)
-        self.shards = shards
+        self.shards, self.bits = shards, bits
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -194,7 +203,7 @@ class StoredImages:
     def decoded(self, index: int, content: bytes | Path, shrink: Shrink | None = None) -> Pixels:
         """Return as RGB pixels what `encoded` gave, or raise ImageError that names the image."""
         try:
-            return read_image(content, shrink=shrink)
+            return read_image(content, shrink=shrink, bits=self.bits)
         except ImageError as error:
             if isinstance(content, bytes):
                 raise named(error, self.describe(index)) from error

@@ -70,6 +70,7 @@ def readme(classifier: Classifier, kind: ExportFormat, metadata: Mapping[str, st
         "",
         "Photographs have to be turned upright by their EXIF orientation first, as the Python below does.",
         "",
+        *_deep(classifier.preprocessing.bits),
         *(line for sample in kind.samples for line in _block(sample)),
         "## What the file says of itself",
         "",
@@ -82,6 +83,16 @@ def readme(classifier: Classifier, kind: ExportFormat, metadata: Mapping[str, st
         "",
     ]
     return printable("\n".join(lines), lines=True)
+
+
+def _deep(bits: int | None) -> list[str]:
+    """Return what is to be done with 16-bit images, where it was trained on such."""
+    if bits is None:
+        return []
+    return [
+        f"Values of 16-bit images have to be made 8 bits first: times 255, divided by {(1 << bits) - 1}, at most 255.",
+        "",
+    ]
 
 
 def _block(sample: Sample) -> list[str]:

@@ -13,11 +13,12 @@ from typing import BinaryIO
 
 import numpy as np
 import simplejpeg
-from jaxtyping import UInt8
+from jaxtyping import UInt8, UInt16
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vitral.advice import argument
 from vitral.errors import ImageError, one_line
+from vitral.images.depth import FULL, DeepPixels, colours_of, depth_of
 from vitral.paths import LIMIT
 
 Pixels = UInt8[np.ndarray, "height width 3"]
@@ -59,7 +60,9 @@ LOST = 0.005  # share of the brightness' variance that may be lost in shrinking 
 ENLARGED = 1.5  # the least factor of enlargement that counts
 
 
-def read_image(source: Encoded, *, max_pixels: int | None = None, shrink: Shrink | None = None) -> Pixels:
+def read_image(
+    source: Encoded, *, max_pixels: int | None = None, shrink: Shrink | None = None, bits: int | None = None
+) -> Pixels:
     """Read an image as RGB, the right way up.
 
     The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. The orientation that EXIF states is
@@ -73,6 +76,8 @@ def read_image(source: Encoded, *, max_pixels: int | None = None, shrink: Shrink
         shrink: A function that gets height and width before a JPEG is decoded and returns the factor by which the
             decoder shrinks the image. This saves most of the work and changes pixels slightly. Other formats, and
             unusual JPEGs, ignore it.
+        bits: The bits that 16-bit values use, the greatest of which is white; None for the least of 8, 10, 12, 14 and 16 that
+            holds the image's own.
 
     Raises:
         ImageError: The source cannot be read as an image; the message names it and says why.
@@ -91,8 +96,9 @@ def read_image(source: Encoded, *, max_pixels: int | None = None, shrink: Shrink
                 _check_scans(image, name, max_pixels)
                 width, height = image.size
                 _fit(image, name, max_pixels)
+                colours = _deep_colours(image)
                 image.load()
-                pixels = to_rgb(image)
+                pixels = to_rgb(image, bits) if colours is None else _from_deep_colours(image, colours, bits)
                 if shrink is not None and image.size != (width, height):  # what it returns, 2 here, is settled
                     lies = pixels.shape[:2] != image.size[::-1]
                     shrink(*((width, height) if lies else (height, width)))
@@ -187,11 +193,13 @@ def _orientation(data: bytes) -> object:
         return 1
 
 
-def to_rgb(image: Image.Image) -> Pixels:
-    """Return a PIL image of any mode as RGB pixels, EXIF rotation applied and transparency over white."""
+def to_rgb(image: Image.Image, bits: int | None = None) -> Pixels:
+    """Return a PIL image of any mode as RGB pixels, upright and with transparency over white; `bits` as for `read_image`."""
     image = _upright(image)
-    if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I", "F"):
-        image = _from_deep_grey(image)
+    if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I"):
+        return DeepPixels.of(np.clip(np.asarray(image), 0, 65535).astype(np.uint16), bits)
+    if image.mode == "F":
+        image = Image.fromarray(np.clip(np.asarray(image), 0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         with_alpha = image.convert("RGBA")
         image = Image.new("RGB", image.size, WHITE)
@@ -265,6 +273,29 @@ def _check_scans(image: ImageFile.ImageFile, name: str, max_pixels: int) -> None
         )
 
 
+def _deep_colours(image: ImageFile.ImageFile) -> UInt16[np.ndarray, "height width 3"] | None:
+    """Return the colours of a 16-bit PNG that has more than grey, before it is decoded; None for any other image."""
+    if image.format != "PNG" or image.mode not in ("RGB", "RGBA", "LA") or "transparency" in image.info:
+        return None
+    return colours_of(_content(image)) if image.tile and str(image.tile[0].args).endswith(";16B") else None
+
+
+def _from_deep_colours(
+    image: ImageFile.ImageFile, colours: UInt16[np.ndarray, "height width 3"], bits: int | None
+) -> Pixels:
+    """Return the pixels of a decoded 16-bit PNG, upright; those that use all bits are cut to 8 as Pillow does."""
+    if (bits or depth_of(colours)) == FULL:
+        return to_rgb(image)
+    try:
+        turn = UPRIGHT.get(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # the pixels are intact although the metadata is damaged
+        turn = None
+    alpha = np.asarray(image.getchannel("A")) if "A" in image.getbands() else None
+    if turn is not None:
+        colours, alpha = turn(colours), None if alpha is None else turn(alpha)
+    return DeepPixels.of(colours, bits, alpha)
+
+
 def _scanned(data: bytes, pixels: int) -> int:
     """Return a JPEG's scans times pixels."""
     return pixels if _in_one_scan(data) else count_scans(data) * pixels
@@ -305,15 +336,6 @@ def _upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except Exception:  # the pixels are intact although the metadata is damaged
         return image
-
-
-def _from_deep_grey(image: Image.Image) -> Image.Image:
-    """Scale 16-bit grey to 8 bits; Pillow's own conversion clips at 255."""
-    values = np.asarray(image)
-    if image.mode == "F":
-        return Image.fromarray(np.clip(values, 0, 255).astype(np.uint8))
-    deep = image.mode.startswith("I;16") or values.max(initial=0) > 255
-    return Image.fromarray((np.clip(values, 0, 65535) // 257 if deep else np.clip(values, 0, 255)).astype(np.uint8))
 
 
 def _damaged(name: str, error: Exception) -> ImageError:

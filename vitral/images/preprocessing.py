@@ -16,6 +16,7 @@ from torch.nn import functional
 from vitral.described import LATER, read_described
 from vitral.errors import VitralError
 from vitral.images.decode import Pixels
+from vitral.images.depth import DEPTHS, at_depth, read_bits
 
 Resize = Literal["squash", "crop"]
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
@@ -51,6 +52,8 @@ class Preprocessing:
         resampler: "float32" resizes without rounding, as the original does. "pillow" resizes in 8 bits, as the pipelines of
             timm and torchvision do. "torch" resizes in 8 bits on tensors, as transformers does, and is fastest. The last two
             resize before they crop, and shrink with antialiasing.
+        bits: The bits that 16-bit images use, as those that it was trained on do; None where there were none, so that images
+            stay as they were read.
     """
 
     image_size: tuple[int, int] = (224, 224)
@@ -62,6 +65,7 @@ class Preprocessing:
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     # Earlier versions did not write this field; they mean its default.
     resampler: Resampler = dataclasses.field(default="float32", metadata=LATER)
+    bits: int | None = dataclasses.field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse impossible settings."""
@@ -71,6 +75,10 @@ class Preprocessing:
         for value, kind in choices:
             if value not in get_args(kind):
                 raise VitralError(f"Preprocessing does not know '{value}'; it knows {', '.join(get_args(kind))}.")
+        if self.bits is not None and self.bits not in DEPTHS:
+            raise VitralError(
+                f"Preprocessing knows 16-bit images of {', '.join(map(str, DEPTHS))} bits, not {self.bits}."
+            )
         if not 0 < self.crop_fraction <= 1 or len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
             raise VitralError(
                 "Preprocessing needs a crop fraction above 0 and up to 1, and std above 0 for 3 channels."
@@ -95,6 +103,7 @@ class Preprocessing:
     def fit(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return an image at the model's input size, values 0 to 255, not yet normalised."""
         height, width = self.image_size
+        image = at_depth(image, self.bits)
         if self.resampler != "float32":
             return self._fit_in_8_bits(image)
         pixels = torch.from_numpy(np.ascontiguousarray(self.view(image))).permute(2, 0, 1)[None].float()
@@ -169,7 +178,7 @@ class Preprocessing:
         Raises:
             VitralError: A field is unknown, missing or impossible.
         """
-        return read_described(cls, values, "Preprocessing")
+        return dataclasses.replace(read_described(cls, values, "Preprocessing"), bits=read_bits(values))
 
 
 def _interpolate(pixels: Tensor, size: tuple[int, int], interpolation: Interpolation, *, antialias: bool) -> Tensor:

@@ -170,7 +170,8 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
     if session.request.kind == "fine-tune":
         adapt_network(start, data, recipe)
     model = start.model
-    preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(model.image_size))
+    sized = replace(start.preprocessing.with_size(model.image_size), bits=data.bits)
+    preprocessing = recipe.preprocessing.over(sized)
     classifier = Classifier(
         model, preprocessing, data.class_names, provenance=Provenance(source=source), task=data.task
     )
