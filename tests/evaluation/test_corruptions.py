@@ -9,7 +9,7 @@ from tests.evaluation.test_compare import shade_classifier, write_shades
 from vitral.data.generated import open_digits
 from vitral.data.subset import Redrawn
 from vitral.errors import DataError
-from vitral.evaluation.corruptions import Corruption, Robustness, robustness
+from vitral.evaluation.corruptions import ALEXNET, Corruption, Robustness, robustness
 from vitral.events import ignore
 from vitral.images.corruptions import CORRUPTIONS
 from vitral.images.preprocessing import Preprocessing
@@ -52,6 +52,31 @@ def test_the_mean_is_over_all_corruptions_and_severities(tmp_path: Path, tiny_co
     assert means == sorted(means)
     assert found.tables()[0].rows[0][0] == next(iter(found.means()))
     assert robustness(classifier, folder, listener=ignore) == found
+
+
+# The errors of AlexNet as google-research/augmix lists them, imagenet.py, in the corruptions' usual order.
+LISTED = (
+    *(0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816),
+    *(0.826572, 0.819324, 0.564592, 0.853204, 0.646056, 0.717840, 0.606500),
+)
+
+
+def test_the_mean_corruption_error_of_alexnet_is_one() -> None:
+    assert tuple(ALEXNET[name] for name in CORRUPTIONS) == LISTED
+    alexnet = Robustness(
+        "ImageNet-C", "validation", 50_000, 0.565, {name: (1 - ALEXNET[name],) * 5 for name in CORRUPTIONS}
+    )
+    assert alexnet.mce == pytest.approx(1.0, abs=1e-12)
+    assert alexnet.to_json()["mce"] == alexnet.mce
+
+
+def test_the_mean_corruption_error_is_the_papers_formula() -> None:
+    rng = np.random.default_rng(0)
+    accuracies = {name: tuple(rng.uniform(0, 1, 5).tolist()) for name in CORRUPTIONS}
+    errors = [sum(1 - accuracy for accuracy in row) / (5 * ALEXNET[name]) for name, row in accuracies.items()]
+    found = Robustness("photos", "test", 100, 0.9, accuracies)
+    assert found.mce == pytest.approx(sum(errors) / 15, abs=1e-12)
+    assert f"{found.mce:.1%}" in " ".join(found.lines())
 
 
 def test_few_images_are_spread_over_the_split(tmp_path: Path, tiny_config: ViTConfig) -> None:

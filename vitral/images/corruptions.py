@@ -1,10 +1,11 @@
 """The fifteen corruptions of ImageNet-C at five severities (Hendrycks and Dietterich, arXiv 1903.12261), on any image.
 
-Written from the published definitions. Three things differ: the streaks of motion blur and snow are a straight kernel (the
-authors use ImageMagick's), frost is a generated crust (the authors use photos of ice), and elastic shifts scale with the
-image's shorter side. The strengths, for images of 224 pixels, are those of the authors' program as we know it. Nothing was
-compared with their images, so compare accuracies here with each other and not with published ones. Blurs, blocks and streaks
-keep their size in pixels, so a larger image suffers less.
+Written from the published definitions; the strengths, for images of 224 pixels, are those of the authors' program
+(hendrycks/robustness, ImageNet-C/create_c/make_imagenet_c.py). Three things differ: the streaks of motion blur and snow are a
+straight kernel (the authors use ImageMagick's), frost is a generated crust (the authors use photos of ice), and elastic shifts
+scale with the image's shorter side. Noise and places are drawn anew and the authors' images are JPEGs, so compare accuracies
+here with each other and not with published ones. Blurs, blocks and streaks keep their size in pixels, so a larger image suffers
+less.
 """
 
 import math
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 import cv2
 import numpy as np
 from jaxtyping import Float32
+from PIL import Image as Pillow
 
 from vitral.images.decode import Pixels
 
@@ -22,6 +24,9 @@ Kernel = Float32[np.ndarray, "side side"]
 Corruption = Callable[[Image, int, np.random.Generator], Image]
 
 SEVERITIES = (1, 2, 3, 4, 5)
+SIDE = 224  # pixels of the authors' images
+ROUNDING = 1e-3  # levels by which a float32 may stand below a whole number of them
+ELASTIC_SIDE = 244  # by which the authors' program multiplies the lengths of elastic shifts of images of 224 pixels
 
 
 def corrupt(image: Pixels, name: str, severity: int, rng: np.random.Generator) -> Pixels:
@@ -67,13 +72,13 @@ def _glass_blur(image: Image, level: int, rng: np.random.Generator) -> Image:
         shifts = (
             rng.integers(-reach, reach, (height, width)) * width + rng.integers(-reach, reach, (height, width))
         ).tolist()
-        # Neighbours change places in sequence from the lower right, so a pixel may move several times.
+        # Each pixel in turn, from the lower right, becomes a copy of a neighbour, which may be a copy already. The authors
+        # write an exchange, but of views of one array, of which the second only copies the first back.
         for row in range(height - reach, reach, -1):
             for pixel in range(row * width + width - reach, row * width + reach, -1):
-                other = pixel + shifts[row][pixel - row * width]
-                origin[pixel], origin[other] = origin[other], origin[pixel]
-    blurred = _gaussian(image, sigma).reshape(-1, 3)[origin].reshape(image.shape)
-    return _gaussian(blurred, sigma)
+                origin[pixel] = origin[pixel + shifts[row][pixel - row * width]]
+    blurred = np.floor(_gaussian(image, sigma) * 255 + ROUNDING) / 255  # the authors' are cut to whole levels here
+    return _gaussian(blurred.astype(np.float32).reshape(-1, 3)[origin].reshape(image.shape), sigma)
 
 
 def _motion_blur(image: Image, level: int, rng: np.random.Generator) -> Image:
@@ -136,6 +141,7 @@ def _contrast(image: Image, level: int, rng: np.random.Generator) -> Image:
 
 def _elastic_transform(image: Image, level: int, rng: np.random.Generator) -> Image:
     side = min(image.shape[:2])
+    length = side * ELASTIC_SIDE / SIDE
     alpha, sigma, shift = (
         (2.0, 0.7, 0.1),
         (2.0, 0.08, 0.2),
@@ -149,19 +155,24 @@ def _elastic_transform(image: Image, level: int, rng: np.random.Generator) -> Im
         [[middle + third, centre + third], [middle + third, centre - third], [middle - third, centre - third]],
         np.float32,
     )
-    moved = corners + rng.uniform(-shift * side, shift * side, corners.shape).astype(np.float32)
+    moved = corners + rng.uniform(-shift * length, shift * length, corners.shape).astype(np.float32)
     matrix = cv2.getAffineTransform(corners, moved)
     turned = cv2.warpAffine(image, matrix, (width, height), borderMode=cv2.BORDER_REFLECT_101)
     offsets = [
-        _gaussian(rng.uniform(-1, 1, (height, width)).astype(np.float32), max(sigma * side, 1e-3), reach=3.0)
+        _gaussian(
+            rng.uniform(-1, 1, (height, width)).astype(np.float32),
+            max(sigma * length, 1e-3),
+            reach=3.0,
+            border=cv2.BORDER_REFLECT,
+        )
         for _ in range(2)
     ]
     columns, rows = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
     return np.asarray(
         cv2.remap(
             turned,
-            columns + alpha * side * offsets[0],
-            rows + alpha * side * offsets[1],
+            columns + np.float32(alpha * length) * offsets[0],
+            rows + np.float32(alpha * length) * offsets[1],
             cv2.INTER_LINEAR,
             borderMode=cv2.BORDER_REFLECT,
         )
@@ -171,8 +182,9 @@ def _elastic_transform(image: Image, level: int, rng: np.random.Generator) -> Im
 def _pixelate(image: Image, level: int, rng: np.random.Generator) -> Image:
     share = (0.6, 0.5, 0.4, 0.3, 0.25)[level]
     height, width = image.shape[:2]
-    small = cv2.resize(image, (max(1, int(width * share)), max(1, int(height * share))), interpolation=cv2.INTER_AREA)
-    return np.asarray(cv2.resize(small, (width, height), interpolation=cv2.INTER_NEAREST))
+    whole = Pillow.fromarray(np.rint(image * 255).astype(np.uint8))
+    small = whole.resize((max(1, int(width * share)), max(1, int(height * share))), Pillow.Resampling.BOX)
+    return np.asarray(small.resize((width, height), Pillow.Resampling.BOX), np.float32) / 255
 
 
 def _jpeg_compression(image: Image, level: int, rng: np.random.Generator) -> Image:
@@ -202,11 +214,15 @@ CORRUPTIONS: Mapping[str, Corruption] = {
 
 
 def _gaussian(
-    image: Float32[np.ndarray, "height width *channels"], sigma: float, *, reach: float = 4.0
+    image: Float32[np.ndarray, "height width *channels"],
+    sigma: float,
+    *,
+    reach: float = 4.0,
+    border: int = cv2.BORDER_REPLICATE,
 ) -> Float32[np.ndarray, "height width *channels"]:
     """Return an image blurred by a Gaussian that is cut off at so many standard deviations."""
     side = 2 * int(reach * sigma + 0.5) + 1
-    return np.asarray(cv2.GaussianBlur(image, (side, side), sigma, borderType=cv2.BORDER_REFLECT_101))
+    return np.asarray(cv2.GaussianBlur(image, (side, side), sigma, borderType=border))
 
 
 def _filtered(image: Planes, kernel: Kernel) -> Planes:
