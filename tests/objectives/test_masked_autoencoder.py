@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from vitral.errors import ModelError
+from vitral.models.blocks import Block
 from vitral.models.catalog import variant
 from vitral.models.families import build
 from vitral.models.vit import ViT
@@ -158,3 +159,11 @@ def test_other_families_are_refused() -> None:
 
 def test_every_norm_adds_the_epsilon_of_maes_code() -> None:
     assert {layer.eps for layer in autoencoder().modules() if isinstance(layer, nn.LayerNorm)} == {1e-6}
+
+
+@pytest.mark.parametrize(("gelu", "approximate"), [("exact", "none"), ("tanh", "tanh")])
+def test_the_decoders_blocks_have_the_encoders_gelu(gelu: str, approximate: str) -> None:
+    block, values = autoencoder(gelu=gelu).decoder[0], torch.linspace(-4, 4, 100)
+    assert isinstance(block, Block)
+    torch.testing.assert_close(block.mlp.gelu(values), nn.functional.gelu(values, approximate=approximate))
+    assert not torch.equal(nn.functional.gelu(values), nn.functional.gelu(values, approximate="tanh"))

@@ -65,6 +65,17 @@ def test_a_network_without_such_a_shape_is_refused_before_the_data_are_read(mode
         draft_of(Request("fine-tune", "nowhere", overrides=(f"model={model}", "depth=2")))
 
 
+def test_a_recipes_form_of_the_gelu_is_the_networks_or_taken_back_by_name() -> None:
+    for recipe in ("mae-vit-l16", "lejepa-vit-s8"):
+        assert network_config(load_recipe(recipe), 2).gelu == "exact"
+    assert network_config(load_recipe("pretrain", ["model=vit-ti16", "image_size=none"]), 2).gelu == "tanh"
+    with pytest.raises(ModelError, match=r"resnet-18 has no 'gelu' to set.*'gelu=none'"):
+        network_config(load_recipe("lejepa-vit-s8", ["model=resnet-18"]), 2)
+    assert network_config(load_recipe("lejepa-vit-s8", ["model=resnet-18", "gelu=none"]), 2).num_classes == 2
+    with pytest.raises(RecipeError, match="impossible 'gelu'.*'tanh', 'exact' or 'quick'"):
+        load_recipe("pretrain", ["gelu=fast"])
+
+
 def test_trained_weights_keep_their_shape(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="trained in its own shape, so 'width' cannot be set; leave it out"):
         draft_of(Request("fine-tune", "photos", source="ViT-B_16.npz", overrides=("width=96",)))

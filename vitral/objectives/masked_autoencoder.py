@@ -1,7 +1,8 @@
 """Masked autoencoder: rebuild hidden patches from the visible ones (MAE, arXiv 2111.06377; models_mae.py of its code).
 
 The encoder sees the visible patches only, a quarter of them; a small decoder gets their tokens and, in every hidden place, one
-learned token, and gives the pixels of each patch. The decoder is thrown away in the end.
+learned token, and gives the pixels of each patch. Its blocks have the encoder's GELU; the original's is exact. The decoder is
+thrown away in the end.
 """
 
 import math
@@ -11,7 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from vitral.models.blocks import LAYER_NORM_EPS, Block
-from vitral.models.layers import BatchPart, Tokens, init_linear, init_norms, seeded
+from vitral.models.layers import BatchPart, Gelu, Tokens, init_linear, init_norms, seeded
 from vitral.models.model import token_model
 
 Patches = Float[Tensor, "batch patches values"]  # rows, columns and channels of each patch, in this order
@@ -43,7 +44,8 @@ class MaskedAutoencoder(nn.Module):
         self.prefix, self.count = grid.prefix, math.prod(grid.sides)
         self.embedding = nn.Linear(grid.dim, width)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.decoder = nn.ModuleList(Block(width, heads, MLP_RATIO * width) for _ in range(depth))
+        gelu: Gelu = getattr(self.network.config, "gelu", "tanh")  # the encoder's
+        self.decoder = nn.ModuleList(Block(width, heads, MLP_RATIO * width, gelu=gelu) for _ in range(depth))
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
         self.prediction = nn.Linear(width, math.prod(grid.stride) * 3)
         positions = torch.cat([torch.zeros(grid.prefix, width), wave_positions(grid.sides, width)])

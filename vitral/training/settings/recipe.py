@@ -12,12 +12,13 @@ from typing import Any, Literal, get_args
 import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
-from vitral.advice import function
+from vitral.advice import argument, function
 from vitral.described import override
 from vitral.errors import NEAR, ModelError, RecipeError, did_you_mean, one_line
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.families import FIELDS, configure, encoder_changes
+from vitral.models.layers import Gelu
 from vitral.models.position import PositionAt, PositionKind
 from vitral.models.vit_config import Pooling
 from vitral.paths import is_regular
@@ -51,7 +52,7 @@ RENAMED = {  # since 0.2
 }
 DEFAULT_MODEL = "vit-ti16"
 ANY_CLASSES = 2  # how many there are is known when the data are read
-SHAPE = ("patch_size", "patch_stride", "position", "position_at", "pooling", *FIELDS)  # of a recipe
+SHAPE = ("patch_size", "patch_stride", "position", "position_at", "pooling", "gelu", *FIELDS)  # of a recipe
 
 
 class Recipe(Section):
@@ -68,6 +69,7 @@ class Recipe(Section):
         position: The position embedding, or "rotary" for DINOv3's rotations of queries and keys in every block.
         position_at: The place where the embedding is added: "input", "layers" or "layers-shared".
         pooling: The pooling: "token", "gap" or "map".
+        gelu: The form of the GELU: "tanh", "exact" or "quick".
         depth: The number of blocks of a Vision Transformer's encoder.
         width: The width of a Vision Transformer's tokens.
         mlp_width: The width inside a Vision Transformer's MLP.
@@ -107,6 +109,7 @@ class Recipe(Section):
     position: PositionKind | Literal["rotary"] | None = None
     position_at: PositionAt | None = None
     pooling: Pooling | None = None
+    gelu: Gelu | None = None
     depth: int | None = Field(default=None, ge=1)
     width: int | None = Field(default=None, ge=1)
     mlp_width: int | None = Field(default=None, ge=1)
@@ -417,6 +420,9 @@ def shape_changes(recipe: Recipe, name: str) -> dict[str, Any]:
     if changes.get("position") == ROTARY:
         changes |= {"position": "none", "rotary": "dinov3"}
     encoder = {key: changes.pop(key) for key in FIELDS if key in changes}
+    if missing := [key for key in changes if not hasattr(variant(name), key)]:
+        unset = argument("overrides", [f"{missing[0]}=none"])
+        raise ModelError(f"{name} has no '{missing[0]}' to set; leave it out, or take back the recipe's with {unset}.")
     return changes | encoder_changes(name, encoder)
 
 
