@@ -1,7 +1,7 @@
 """Which images without labels are learned from, and how: Noisy Student, UDA, Meta Pseudo Labels.
 
-Sources: arXiv 1911.04252 with task.py of its code, arXiv 1904.12848, arXiv 2003.10580 with its code. Unverified: whether UDA's
-threshold is of the sharpened probability.
+Sources: arXiv 1911.04252 with task.py of its code, arXiv 1904.12848 with image/main.py of its code, arXiv 2003.10580 with
+training_utils.py of its code.
 """
 
 import numpy as np
@@ -50,7 +50,8 @@ def soft_cross_entropy(student: Logits, teacher: Logits) -> Float[Tensor, ""]:
 def consistency_loss(weak: Logits, strong: Logits, *, temperature: float, threshold: float) -> Float[Tensor, ""]:
     """Return UDA's loss: the strong view's cross-entropy to the weak view's sharpened probabilities, which teach and learn not.
 
-    The mean over all images; those with a sharpened probability below the threshold count as 0.
+    The mean over all images; those with a sharpened probability below the threshold count as 0. So it is in Meta Pseudo Labels
+    and its code (`build_uda_cross_entropy`); in UDA's own code the threshold is of the probability before sharpening.
     """
     target = (weak.detach().float() / temperature).softmax(dim=1)
     sure = target.amax(dim=1) >= threshold
@@ -73,6 +74,9 @@ def draw_labels(logits: Logits, chances: Float[Tensor, " batch"]) -> Int64[Tenso
 
 def feedback_loss(logits: Logits, drawn: Int64[Tensor, " batch"], progress: Tensor) -> Float[Tensor, ""]:
     """Return the loss by which a teacher makes labels more probable that helped its student: progress times cross-entropy.
+
+    The released code has the other sign, the loss after less the loss before, which means nothing there: it takes the teacher's
+    own probabilities for labels, whose gradient is the 1e-8 of rounding.
 
     Args:
         logits: The teacher's.

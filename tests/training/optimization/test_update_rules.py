@@ -199,6 +199,18 @@ def groups_of(model: nn.Module, **settings: Any) -> dict[str, dict[str, Any]]:  
     return {named[id(parameter)]: group for group in optimizer.param_groups for parameter in group["params"]}
 
 
+def test_a_steady_gradient_goes_no_further_beyond_optax_than_the_docstring_says() -> None:
+    gradient, decay = torch.rand(1000, generator=torch.Generator().manual_seed(0)), torch.tensor(0.9).bfloat16()
+    assert float(decay) == 0.8984375
+    parameter, theirs, moment = nn.Parameter(torch.zeros(1000)), torch.zeros(1000), torch.zeros(1000).bfloat16()
+    optimizer = HalfMomentumSGD([parameter], lr=1.0, momentum=0.9)
+    for _ in range(300):
+        train(optimizer, parameter, [gradient])
+        updated = gradient + (decay * moment).float()  # as optax's trace computes with an accumulator of bfloat16
+        theirs, moment = theirs - updated, updated.bfloat16()
+    assert float(parameter.detach().sum() / theirs.sum()) == pytest.approx((1 - 0.8984375) / (1 - 0.9), abs=5e-3)
+
+
 def test_weight_decay_is_on_kernels_or_on_all() -> None:
     model = build(CONFIG, seed=0)
     kernels = groups_of(model, weight_decay=0.1)

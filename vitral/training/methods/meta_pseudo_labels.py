@@ -241,7 +241,10 @@ class MetaPseudoLabels(Supervised):
 
     @torch.no_grad()
     def _progress(self) -> Tensor:
-        """Return the drop of the student's loss on the labelled images, minus the moving average of such drops."""
+        """Return the drop of the student's loss on the labelled images, minus the moving average of such drops.
+
+        The average is updated before it is taken off, as in the released code.
+        """
         gained = torch.zeros(())
         for remembered, share in zip(self._remembered, self._shares(), strict=True):
             with autocast(remembered.images.device, self.recipe.precision):

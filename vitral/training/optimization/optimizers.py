@@ -116,7 +116,8 @@ def undecayed(model: nn.Module, network: Model, decay_on: DecayOn) -> set[nn.Par
 def layer_depths(network: Model) -> dict[str, int]:
     """Return each parameter's depth: 0 before the first block, 1 in it, and so on; parameters after all blocks are deepest.
 
-    Parameters between two blocks, such as the embedding of a later stage, belong to the block that follows.
+    Parameters between two blocks, such as the embedding of a later stage, belong to the block that follows. Of a Vision
+    Transformer these are the layers of BEiT and of MAE's fine-tuning (util/lr_decay.py).
     """
     inside = {
         id(parameter): number for number, block in enumerate(network.blocks()) for parameter in block.parameters()
