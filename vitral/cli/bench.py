@@ -5,11 +5,13 @@ from pathlib import Path
 from vitral.classifier.load import load
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
-from vitral.cli.options import Count, Positive
+from vitral.cli.options import WHOLE, Count, Positive
 from vitral.deployment.bench import BATCH_SIZES, ROUNDS
 from vitral.deployment.bench import bench as measure
 from vitral.errors import VitralError
 from vitral.report.speed_charts import BENCH_MARK, check_drawing, speed_chart, write_chart
+
+MOST_DIGITS = 10  # of a number of images
 
 
 def bench(
@@ -60,10 +62,7 @@ def bench(
 
 
 def _sizes(text: str) -> list[int]:
-    try:
-        sizes = [int(part) for part in text.split(",")]
-    except ValueError:
-        sizes = [0]
-    if min(sizes) < 1:
-        raise VitralError(f"--batch-sizes are whole numbers from 1 with commas, such as 1,8; not '{text}'.")
-    return sizes
+    parts = text.split(",")
+    if not all(WHOLE.fullmatch(part) and len(part) < MOST_DIGITS and int(part) >= 1 for part in parts):
+        raise VitralError(f"--batch-sizes are whole numbers from 1 with commas, such as 1,8; not '{text:.40}'.")
+    return list(map(int, parts))

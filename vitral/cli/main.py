@@ -12,6 +12,7 @@ from vitral import __version__
 from vitral.advice import in_words, printable
 from vitral.cli import process
 from vitral.cli.commands import COMMANDS, EPILOGUE, MAX_PIXELS, PLUGIN
+from vitral.cli.options import read_option
 from vitral.cli.wording import WORDS
 from vitral.errors import PluginError, TrainingInterrupted, VitralError
 from vitral.paths import LIMIT
@@ -30,7 +31,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
     result_action="return_value",
-    default_parameter=Parameter(show_default=_shown_default, negative=""),
+    default_parameter=Parameter(show_default=_shown_default, negative="", converter=read_option),
 )
 # Named, not imported: a command's own imports (above all torch) wait until it runs.
 for position, (command, described) in enumerate(COMMANDS.items()):

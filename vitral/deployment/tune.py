@@ -30,7 +30,7 @@ from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name
 from vitral.tasks.shown import Presentable, Table, table_of
 
-LATENCY = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ms|s)?")
+LATENCY = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ms|s)?", re.ASCII)
 SCORING_SECONDS = 300.0  # that the settings are scored for, about: so many images are taken
 FEWEST_IMAGES = 200  # validation images
 MOST_IMAGES = 2000

@@ -20,7 +20,7 @@ from vitral.models.vit import ViT
 NUMBER = 8  # experts of the released networks
 CAPACITY = 1.5  # in fine-tuning
 ROUTER_STD = 1e-3  # of the router's weights: gates nearly even, and yet no token goes where all others go
-PLACES = re.compile(r"(every|last)-(\d{1,3})")
+PLACES = re.compile(r"(every|last)-(\d{1,3})", re.ASCII)
 
 
 def expert_blocks(places: str, depth: int) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -12,6 +12,8 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -65,6 +67,14 @@ class Section(BaseModel):
     """A part of a recipe: immutable, with no room for unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401  # of any setting
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+            raise ValueError(f"{str(value).lower()} is a switch, which this setting is not")
+        return value
 
 
 def _momentum(before: dict[str, Any]) -> float:
