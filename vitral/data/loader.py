@@ -343,8 +343,9 @@ def _outlive_termination(number: int, frame: FrameType | None) -> None:
 
 
 def _start_worker(worker: int) -> None:
-    # Ctrl-C goes to every process of the terminal; the main one stops its workers after it has saved.
+    # Ctrl-C and the terminal's end go to each of its processes; the main one stops its workers after it has saved.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _outlive_termination)
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

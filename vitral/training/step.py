@@ -1,6 +1,6 @@
 """One training step: forward, backward, rate, step, clear; and the request to stop that is read between two steps.
 
-Ctrl-C and termination are such requests.
+Ctrl-C, a termination and the end of the terminal are such requests.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from vitral.training.optimization.sharpness import Figures, Statistics, radius, 
 from vitral.training.optimization.state import OptimizerState, Stateful, Weights
 from vitral.training.settings.recipe import Recipe
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last where a terminal closes or a connection is lost
 
 
 @dataclass(frozen=True)
@@ -191,22 +191,27 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Note the first Ctrl-C or termination instead of ending the process; a second signal ends it at once.
+    """Note the first Ctrl-C, termination or end of the terminal instead of ending the process.
 
-    Outside the main thread, where Python receives no signals, nothing is noted.
+    A second Ctrl-C or termination ends the process at once; but a session that closes sends SIGHUP several times, and with a
+    termination. A SIGHUP that the process ignores, as under nohup, stays ignored. Outside the main thread, where Python
+    receives no signals, nothing is noted.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    if before[signal.SIGHUP] is signal.SIG_IGN:
+        del before[signal.SIGHUP]
 
     def note(number: int, frame: FrameType | None) -> None:
-        request.signal = number
-        for handled in SIGNALS:
+        request.signal = request.signal or number
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for handled in (signal.SIGINT, signal.SIGTERM) if number != signal.SIGHUP else ():
             signal.signal(handled, signal.SIG_DFL)
 
-    for number in SIGNALS:
+    for number in before:
         signal.signal(number, note)
     try:
         yield request

@@ -9,6 +9,7 @@ OUT/
 """
 
 import json
+import signal
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -41,7 +42,6 @@ from vitral.training.settings.durations import seconds as read_seconds
 RECORD = "experiment.json"
 RUNS_EACH = 3
 FEWEST_RUNS = 2
-INTERRUPTED = 130  # as shells have it after Ctrl-C
 
 
 _LISTED = (DATA_SIZE, SCALING, SHAPES, PATCHES, POSITION, HEAD, OPTIMIZER, RESOLUTION, SELF_SUPERVISION, STARTS)
@@ -99,7 +99,9 @@ def study(
         result = replace(result, study=run_study(design, folder, listener=listener))
     except KeyboardInterrupt as stop:
         raise TrainingInterrupted(
-            "Interrupted between two runs", advice=f"the same study in '{folder}' goes on", exit_code=INTERRUPTED
+            f"{str(stop).rstrip('.') or 'Interrupted'} between two runs",
+            advice=f"the same study in '{folder}' goes on",
+            exit_code=128 + getattr(stop, "number", signal.SIGINT),
         ) from stop
     distributed.by_main(lambda: write_pages(result))
     return result
