@@ -13,20 +13,36 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from vitral import torchrun
 from vitral.advice import argument
-from vitral.errors import TrainingError, VitralError
+from vitral.errors import TrainingError, VitralError, one_line
 
 Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=10)  # after which the others count a silent process as lost
 
 
 def join() -> None:
-    """Connect this process to the others that torchrun started; do nothing in a single process, or if connected already."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or dist.is_initialized():
+    """Connect this process to the others that torchrun started; do nothing in a single process, or if connected already.
+
+    Raises:
+        TrainingError: The environment describes no process of a job, or the others cannot be reached.
+    """
+    if torchrun.world() < 2 or dist.is_initialized():
         return
+    address = f"{os.environ['MASTER_ADDR']}:{torchrun.number('MASTER_PORT', 0)}"
+    try:
+        _connect(torchrun.number("MASTER_PORT", 0))
+    except (RuntimeError, ValueError, OSError) as error:
+        raise TrainingError(
+            f"Process {torchrun.rank()} of {torchrun.world()} cannot join its job at {address} ({one_line(error)[:120]}); "
+            "start the processes by torchrun, which sets the address."
+        ) from error
+
+
+def _connect(port: int) -> None:
     backend = "gloo"
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(torchrun.number("LOCAL_RANK", 0))
         backend = "cpu:gloo,cuda:nccl"
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT")
     if attempt is None or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -35,13 +51,13 @@ def join() -> None:
     # torchrun's store survives a restart, and with it the addresses of processes that are gone; torch itself (2.15)
     # does not keep the attempts apart, so a restarted job would wait for them.
     store = dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=PATIENCE
+        os.environ["MASTER_ADDR"], port, is_master=False, timeout=PATIENCE
     )
     dist.init_process_group(
         backend,
         store=dist.PrefixStore(f"vitral/attempt-{attempt}", store),  # type: ignore[attr-defined]
-        rank=int(os.environ["RANK"]),
-        world_size=int(os.environ["WORLD_SIZE"]),
+        rank=torchrun.rank(),
+        world_size=torchrun.world(),
         timeout=PATIENCE,
     )
 

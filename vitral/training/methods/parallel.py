@@ -5,7 +5,6 @@ All layouts have the arithmetic of a single process: the gradient is the mean ov
 
 import contextlib
 import functools
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -19,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.errors import RecipeError
 from vitral.models.experts import MixtureOfExperts, Rows, shared_rows
 from vitral.models.families import FAMILIES
@@ -180,7 +179,7 @@ def _mesh(device: torch.device, settings: ComputeSettings) -> DeviceMesh:
     world = distributed.world()
     if settings.sharding == "full":
         return init_device_mesh(device.type, (world,))
-    within = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    within = torchrun.number("LOCAL_WORLD_SIZE", world)
     return init_device_mesh(device.type, (world // within, within), mesh_dim_names=("copies", "shares"))
 
 
