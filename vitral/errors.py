@@ -5,8 +5,19 @@ a traceback, and exits with status 1. Our own bugs are plain assertions.
 """
 
 import difflib
+import errno
+import re
 from collections.abc import Iterable
 
+# What the libraries below us say where memory is short: allocators of torch, NumPy, ONNX Runtime and C++, loaders, threads.
+SHORTAGE = re.compile(
+    r"alloc\w* (\w+ ){0,2}memory|out of memory|bad[_ ]alloc|insufficient memory|failed to allocate|"
+    r"can't start new thread|failed to map segment",
+    re.IGNORECASE,
+)
+LESS_MEMORY = (
+    "close other programs, or take smaller batches or images, a smaller network, or a machine with more memory"
+)
 NEAR = 0.6  # the least similarity of two names, 0 to 1, at which a name may be a misspelling of the other
 
 
@@ -82,6 +93,27 @@ class StudyError(VitralError):
 
 class StorageError(VitralError):
     """A file that could not be written, because the disk is full or the folder read-only."""
+
+
+class OutOfMemory(VitralError):
+    """A computation for which there is not enough memory, whatever it worked on may be sound."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error, or one that it came of, is a lack of memory."""
+    link: BaseException | None = error
+    while link is not None:
+        said = not isinstance(link, VitralError) and SHORTAGE.search(str(link)) is not None
+        if said or isinstance(link, MemoryError) or getattr(link, "errno", None) == errno.ENOMEM:
+            return True
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return False
+
+
+def refuse_shortage(error: BaseException, task: str) -> None:
+    """Raise `OutOfMemory` where an error is a lack of memory; `task` says what for, such as "to read 'x.npz'"."""
+    if is_out_of_memory(error):
+        raise OutOfMemory(f"There is not enough memory {task}; {LESS_MEMORY}.") from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

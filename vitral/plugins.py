@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from vitral.errors import PluginError, one_line
+from vitral.errors import PluginError, one_line, refuse_shortage
+from vitral.paths import refuse_endless
 
 Kind = Literal["network", "method", "task", "data", "augmentation", "optimizer"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -89,6 +90,7 @@ def load_plugin(path: str | Path) -> Plugin:
     file = Path(path).resolve()
     if file in _loaded:
         return _loaded[file]
+    refuse_endless(file, PluginError)
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -97,9 +99,10 @@ def load_plugin(path: str | Path) -> Plugin:
     token = _noted.set(noted)
     try:
         _run(file)
-    except PluginError:
+    except (PluginError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # it may call sys.exit, too
+        refuse_shortage(error, f"to load the plugin '{path}'")
         raise PluginError(
             f"The plugin '{path}' fails: {type(error).__name__}: {one_line(error)}{_line(error, file)}."
         ) from error
@@ -150,7 +153,7 @@ def _run(file: Path) -> None:
         raise
 
 
-def _line(error: Exception, file: Path) -> str:
+def _line(error: BaseException, file: Path) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
     return "" if line is None else f" (line {line})"

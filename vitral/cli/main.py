@@ -2,19 +2,20 @@
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
-from vitral import __version__
+from vitral import __version__, torchrun
 from vitral.advice import in_words, printable
 from vitral.cli import process
 from vitral.cli.commands import COMMANDS, EPILOGUE, MAX_PIXELS, PLUGIN
 from vitral.cli.options import read_option
 from vitral.cli.wording import WORDS
-from vitral.errors import PluginError, TrainingInterrupted, VitralError
+from vitral.errors import LESS_MEMORY, PluginError, TrainingInterrupted, VitralError, is_out_of_memory
 from vitral.paths import LIMIT
 
 
@@ -61,26 +62,43 @@ def _run(arguments: Sequence[str] | None) -> int:
             process.restore()  # the imports are done
             run(*arguments_given.args, **arguments_given.kwargs)
         sys.stdout.flush()
-    except CycloptsError as error:
-        command = f" {tokens[0]}" if tokens and tokens[0] in app else ""
-        return _fail(f"{error} 'vitral{command} --help' shows the options.", 2)
-    except TrainingInterrupted as interruption:
-        return _fail(str(interruption), interruption.exit_code)
-    except PluginError as error:
-        return _fail(f"{error} A plugin is named by {PLUGIN} FILE.py with any command.", 1)
-    except VitralError as error:
-        return _fail(str(error), 1)
-    except KeyboardInterrupt:
-        return _fail("Interrupted.", 130)
-    except BrokenPipeError:
+    except BaseException as error:
+        return _failed(error, tokens)
+    return 0
+
+
+def _failed(error: BaseException, tokens: Sequence[str]) -> int:
+    """Say in one line why a command ended, and return its exit status; raise what is a fault of our own."""
+    if isinstance(error, BrokenPipeError):
         # The reader is gone (`vitral models | head`); what is left in the buffer cannot be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:
+    if isinstance(error, KeyboardInterrupt):
+        number = error.number if isinstance(error, process.Stop) else signal.SIGINT
+        return _fail(process.STOPS[signal.Signals(number)], 128 + number)
+    if isinstance(error, CycloptsError):
+        command = f" {tokens[0]}" if tokens and tokens[0] in app else ""
+        return _fail(f"{error} 'vitral{command} --help' shows the options.", 2)
+    if isinstance(error, TrainingInterrupted):
+        return _fail(str(error), error.exit_code)
+    return _fail(_reason(error), 1)
+
+
+def _reason(error: BaseException) -> str:
+    """Return what kept a command from its work; raise an error that tells of a fault of our own."""
+    if is_out_of_memory(error) and not (isinstance(error, VitralError) and "memory" in str(error)):
+        return f"There is not enough memory for this command; {LESS_MEMORY}."  # a library has words of its own
+    if isinstance(error, PluginError):
+        return f"{error} A plugin is named by {PLUGIN} FILE.py with any command."
+    if isinstance(error, VitralError):
+        return str(error)
+    if isinstance(error, SystemExit | GeneratorExit):  # no command of ours ends so
+        return f"A plugin or a library ended the command before its work was done ({type(error).__name__})."
+    if isinstance(error, OSError):
         # The system refused something that no command expected: a name too long, too many open files.
         what = f"'{str(error.filename)[:200]}': " if error.filename else ""
-        return _fail(f"{what}{error.strerror or error}.", 1)
-    return 0
+        return f"{what}{error.strerror or error}."
+    raise error
 
 
 def _refuse_empty(tokens: Sequence[str]) -> None:
@@ -130,7 +148,7 @@ def _of_any_command(tokens: Sequence[str]) -> list[str]:
 @contextlib.contextmanager
 def _job(tokens: Sequence[str]) -> Iterator[None]:
     """Join the processes of the job if torchrun started this one; refuse a command that does not share its work out."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if torchrun.world() < 2:
         yield
         return
     command = next((token for token in tokens if token in COMMANDS), "")
@@ -148,7 +166,7 @@ def _job(tokens: Sequence[str]) -> Iterator[None]:
 
 def _fail(message: str, status: int) -> int:
     line = printable(" ".join(message.split()))
-    if os.environ.get("RANK", "0") != "0":
-        line = f"process {os.environ['RANK']}: {line}"
+    with contextlib.suppress(VitralError):  # the line may be about the environment
+        line = line if torchrun.is_main() else f"process {torchrun.rank()}: {line}"
     Console(stderr=True).print(f"vitral: {line}", style="red", markup=False, highlight=False, soft_wrap=True)
     return status

@@ -112,8 +112,10 @@ def read_image(
             raise _damaged(name, error) from error
         what = "no permission; allow reading it" if isinstance(error, PermissionError) else error.strerror
         raise ImageError(f"{name} cannot be read: {what}.") from error
-    except (Image.DecompressionBombError, MemoryError) as error:
+    except Image.DecompressionBombError as error:
         raise ImageError(f"{name} is too large to decode; make it smaller.") from error
+    except MemoryError as error:
+        raise ImageError(f"{name} needs more memory to decode than there is; make it smaller.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise _damaged(name, error) from error
 

@@ -1,10 +1,13 @@
 """The engines by name, and the runtimes outside torch as they are set here; without torch, which takes seconds to import."""
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import os
 import sys
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,6 +21,7 @@ EXTRAS: dict[Engine, tuple[str, ...]] = {
     "openvino": ("openvino", "onnxscript"),
     "onnxruntime": ("onnxruntime", "onnxscript"),
 }
+ENDING_SECONDS = 5.0  # that a run of ONNX Runtime may take to end after it was told to
 OPSET = 20  # of ONNX: the first with GELU as one node
 EngineChoice = Literal[Engine, "auto"]
 PrecisionChoice = Literal[Precision, "auto"]
@@ -85,7 +89,7 @@ def thread_count() -> int:
     if (torch := sys.modules.get("torch")) is not None:
         return int(torch.get_num_threads())
     threads = os.environ.get("OMP_NUM_THREADS", "")
-    if threads.isdigit() and int(threads):
+    if threads.isdecimal() and int(threads):
         return int(threads)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -110,7 +114,47 @@ def onnxruntime_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN4
     module = importlib.import_module("onnxruntime")
     options = module.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 3  # errors; they are raised, too
+    options.log_severity_level = 4  # its errors are raised, too, and it would write a file's own text to the terminal
     # Others wait for the cores between two batches.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     return module.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+_running: set[Any] = set()  # of ONNX Runtime's runs the options, by which they are ended
+
+
+def run_onnxruntime(session: Any, names: list[str], inputs: dict[str, Any]) -> list[Any]:  # noqa: ANN401  # onnxruntime's
+    """Return a session's outputs; Ctrl-C ends even a graph that would never end by itself.
+
+    Python hears a signal in its main thread alone, and not while that computes in C++: there a thread of its own computes.
+    """
+    options = importlib.import_module("onnxruntime").RunOptions()
+    options.log_severity_level = 4
+    _running.add(options)
+    done: Future[list[Any]] = Future()
+
+    def compute() -> None:
+        try:
+            done.set_result(session.run(names, inputs, options))
+        except BaseException as error:  # raised where it is waited for
+            done.set_exception(error)
+        finally:
+            _running.discard(options)
+
+    if threading.current_thread() is not threading.main_thread():
+        compute()
+        return done.result()
+    threading.Thread(target=compute, name="onnxruntime", daemon=True).start()
+    try:
+        return done.result()
+    except KeyboardInterrupt:
+        end_runs()
+        with contextlib.suppress(TimeoutError):
+            done.exception(ENDING_SECONDS)
+        raise
+
+
+def end_runs() -> None:
+    """End what ONNX Runtime computes just now; each run raises an error."""
+    for options in tuple(_running):
+        options.terminate = True

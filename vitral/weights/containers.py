@@ -31,7 +31,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from vitral.errors import WeightsError, one_line
+from vitral.errors import WeightsError, one_line, refuse_shortage
 
 Shape = tuple[int, ...]
 
@@ -97,10 +97,12 @@ def weights_errors(path: Path) -> Iterator[None]:
     except WeightsError:
         raise
     except SafetensorError as error:
+        refuse_shortage(error, f"to read '{path}'")
         raise WeightsError(f"'{path}' is not a whole safetensors file ({one_line(error)[:SHOWN]}).") from error
     except PermissionError as error:
         raise WeightsError(f"'{path}' cannot be read: no permission; allow reading it.") from error
     except DAMAGED_FILE as error:
+        refuse_shortage(error, f"to read '{path}'")
         raise WeightsError(
             f"'{path}' is damaged or not a weights file ({one_line(error)[:SHOWN]}); fetch it again."
         ) from error
@@ -347,6 +349,7 @@ class _Torch(Container):
                 warnings.simplefilter("ignore")  # torch's own, about kinds of tensors that we refuse below
                 content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
         except Exception as error:  # the weights-only reader refuses in many ways
+            refuse_shortage(error, f"to read '{path}'")
             raise WeightsError(
                 f"'{path}' holds more than tensors, or is damaged, and is not unpickled; convert it to safetensors."
             ) from error

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from vitral.errors import ModelError, WeightsError, one_line
-from vitral.inference.engines import EXTRAS, OPSET, Precision, onnxruntime_session, thread_count
+from vitral.errors import ModelError, WeightsError, one_line, refuse_shortage
+from vitral.inference.engines import EXTRAS, OPSET, Precision, onnxruntime_session, run_onnxruntime, thread_count
 from vitral.inference.exported.format import (
     DECODED_AXES,
     IMAGES,
@@ -114,6 +114,7 @@ class OnnxGraph(Graph):
         try:
             session = onnxruntime_session(path, thread_count())
         except Exception as error:  # the runtime's own errors have no common class
+            refuse_shortage(error, f"to read '{path}'")
             raise WeightsError(f"'{path}' is not an ONNX file that can be read ({one_line(error)}).") from error
         self.metadata = dict(session.get_modelmeta().custom_metadata_map)
         self.inputs = tuple(map(_port, session.get_inputs()))
@@ -130,7 +131,8 @@ class OnnxGraph(Graph):
         return onnxruntime_session(self.path, thread_count())
 
     def _run(self, made: Any, images: np.ndarray, name: str | None) -> np.ndarray:  # noqa: ANN401
-        return made.run([name or made.get_outputs()[0].name], {made.get_inputs()[0].name: images})[0]
+        names, inputs = [name or made.get_outputs()[0].name], {made.get_inputs()[0].name: images}
+        return run_onnxruntime(made, names, inputs)[0]
 
     def prepare(self, images: Decoded) -> Prepared:
         """Return the network's input, computed by the file's own first part; several threads may call it at once."""

@@ -25,7 +25,7 @@ from torch import distributed as dist
 
 from vitral import distributed, torchrun
 from vitral.described import fits
-from vitral.errors import StorageError, TrainingError
+from vitral.errors import StorageError, TrainingError, refuse_shortage
 from vitral.events import Listener, Message
 from vitral.files import (
     TEMPORARY_PREFIX,
@@ -338,6 +338,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except PermissionError as error:
         raise StorageError(f"The checkpoint '{path}' cannot be read: no permission; fix that, and continue.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+        refuse_shortage(error, f"to read the checkpoint '{path}'")
         raise TrainingError(f"The checkpoint '{path}' is damaged ({' '.join(str(error).split())}).") from error
 
 
