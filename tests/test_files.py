@@ -1,6 +1,7 @@
 """What interrupted writes leave is deleted once its writer is dead; long names and the user's own files are safe."""
 
 import dataclasses
+import errno
 import os
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import StorageError
 from vitral.files import TEMPORARY_PREFIX, Owner, new_folder, restore_swapped, this_process, write_file
+from vitral.outputs import check_location, locked
 
 
 def left_by(owner: Owner, folder: Path) -> Path:
@@ -68,6 +71,74 @@ def test_a_replaced_folder_keeps_what_is_not_ours(tmp_path: Path) -> None:
     assert (folder / "ours").read_text() == "new"
     assert (folder / "notes" / "deep" / "a.txt").read_text() == "mine"
     assert os.readlink(folder / "link") == "nowhere"
+
+
+def test_a_save_after_one_that_was_killed_between_its_two_renames_keeps_the_users_files(tmp_path: Path) -> None:
+    folder = tmp_path / "classifier"
+    folder.mkdir()
+    (folder / "weights").write_text("old")
+    (folder / "notes.txt").write_text("mine")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from vitral import files\n"
+        "rename = os.rename\n"
+        "os.rename = lambda old, new: os.kill(os.getpid(), 9) if new == Path(sys.argv[1]) else rename(old, new)\n"
+        "with files.new_folder(Path(sys.argv[1]), own=('weights',)) as partial:\n"
+        "    (partial / 'weights').write_text('new')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=False)
+    assert not folder.exists()
+    with new_folder(folder, own=("weights",)) as partial:
+        (partial / "weights").write_text("newer")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"weights": "newer", "notes.txt": "mine"}
+    assert [path.name for path in tmp_path.iterdir()] == ["classifier"]
+
+
+def test_a_signal_between_the_two_renames_leaves_the_older_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "classifier"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    rename = os.rename
+
+    def interrupted(old: Path, new: Path) -> None:
+        rename(old, new)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), new_folder(folder, own=("weights",)):  # raised as it ends
+        monkeypatch.setattr(os, "rename", interrupted)
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.rglob("*")] == ["classifier", "notes.txt"]
+
+
+def test_a_place_that_is_tried_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; from vitral.outputs import check_location\n"
+        "Path.rmdir = os.rmdir = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "check_location(Path(sys.argv[1]))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "new")], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    check_location(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+@every_case("call", ["ftruncate", "pwrite", "fsync"])
+def test_a_lock_that_a_full_disk_does_not_take_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(StorageError, match="disk is full"), locked(tmp_path):
+        pass
+    monkeypatch.undo()
+    if call != "fsync":
+        assert list(tmp_path.iterdir()) == []
+    with locked(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_is_never_renamed_over(tmp_path: Path) -> None:

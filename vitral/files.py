@@ -163,7 +163,7 @@ def new_file(path: Path) -> Iterator[Path]:
     with storage_errors(path):
         _make_folders(path.parent)
         refuse_special(path)
-        partial = _partial(path.parent)
+        partial = temporary_name(path.parent)
         try:
             yield partial
             sync_file(partial)
@@ -208,8 +208,9 @@ def new_folder(path: Path, *, own: Collection[str] | None = None) -> Iterator[Pa
     """
     with storage_errors(path):
         _make_folders(path.parent)
+        restore_swapped(path)  # the older folder, with the user's files, of a save that was killed
         refuse_special(path, folder=True)
-        partial = _partial(path.parent)
+        partial = temporary_name(path.parent)
         partial.mkdir()
         try:
             yield partial
@@ -278,11 +279,11 @@ def _swap(partial: Path, path: Path) -> None:
     old = _old(path)
     if path.exists():
         shutil.rmtree(old, ignore_errors=True)
-        os.rename(path, old)
         try:
+            os.rename(path, old)
             os.rename(partial, path)
-        except OSError:
-            os.rename(old, path)
+        except BaseException:
+            restore_swapped(path)
             raise
     else:
         os.rename(partial, path)
@@ -297,7 +298,7 @@ def restore_swapped(path: Path) -> None:
         os.rename(old, path)
 
 
-def _partial(folder: Path) -> Path:
+def temporary_name(folder: Path) -> Path:
     """Return a new temporary name that records its owner; remove what dead processes left."""
     sweep(folder)
     me = this_process()

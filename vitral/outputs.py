@@ -18,7 +18,6 @@ import os
 import secrets
 import socket
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -28,7 +27,16 @@ from typing import Any
 
 from vitral.advice import argument
 from vitral.errors import StorageError, TrainingError
-from vitral.files import LONGEST_NAME, OUR_PREFIX, Owner, foreign_files, kind_of, storage_errors, this_process
+from vitral.files import (
+    LONGEST_NAME,
+    Owner,
+    foreign_files,
+    kind_of,
+    restore_swapped,
+    storage_errors,
+    temporary_name,
+    this_process,
+)
 from vitral.paths import look_at
 
 LOCK_FILE = ".vitral-lock"
@@ -79,10 +87,17 @@ class _Lock:
                 if self._is_there():
                     break
             except BaseException:
-                os.close(self._descriptor)
+                if self._read():  # it is another process's
+                    os.close(self._descriptor)
+                else:  # as after a full disk
+                    self._remove()
                 raise
             os.close(self._descriptor)  # the previous owner ended, and removed its file, after we had opened it
-        self._renewer.start()
+        try:
+            self._renewer.start()
+        except BaseException:  # no memory for a thread, or a signal
+            self._remove()
+            raise
         return self
 
     def _is_there(self) -> bool:
@@ -94,6 +109,9 @@ class _Lock:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._renewer.join()
+        self._remove()
+
+    def _remove(self) -> None:
         with contextlib.suppress(OSError):
             self.path.unlink()
         os.close(self._descriptor)
@@ -214,6 +232,8 @@ def check_folder(
         StorageError: it may not be written; what is there is untouched.
     """
     target = Path(path)
+    with contextlib.suppress(OSError):  # said below
+        restore_swapped(target)
     if _standing(target, "folder", stat.S_ISDIR) is None:
         return
     refuse_inputs(target, inputs)
@@ -265,7 +285,12 @@ def check_location(target: Path) -> None:
     if not os.access(parent, os.W_OK | os.X_OK):
         raise StorageError(f"Cannot write '{target}': no permission to write in '{parent}'; choose another folder.")
     try:
-        os.rmdir(tempfile.mkdtemp(prefix=OUR_PREFIX, dir=parent))
+        tried = temporary_name(parent)  # which is removed later if this process is killed before
+        try:
+            tried.mkdir()
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                tried.rmdir()
     except OSError as error:
         raise StorageError(
             f"Cannot write '{target}': nothing can be made in '{parent}' ({error.strerror}); choose another folder."

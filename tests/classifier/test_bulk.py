@@ -163,6 +163,76 @@ def test_a_killed_job_goes_on_to_the_same_bytes(
     assert not parts.exists()
 
 
+KILLED_LATE = """
+import os, signal
+import vitral
+from vitral.classifier.bulk import parts, predict_to_file as bulk
+
+def die(place, *more):
+    if os.path.basename(str(getattr(place, "folder", place))).startswith(".vitral-partial-"):
+        return os.rmdir(place)  # a place that is only tried
+    os.kill(os.getpid(), signal.SIGKILL)
+
+{where} = die
+bulk.predict_to_file(vitral.load("classifier"), "photos", {out!r})
+"""
+
+
+@pytest.mark.parametrize("where", ["parts.Parts.clear", "parts.Path.unlink", "parts.Path.rmdir"])
+def test_a_job_killed_after_its_file_took_its_name_is_ended_by_the_same_command(
+    home: Path, classifier: vitral.Classifier, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "late.csv"
+    assert (
+        Fork(script, KILLED_LATE.format(out=str(out), where=where), folder=home).ended().returncode == -signal.SIGKILL
+    )
+    content = out.read_bytes()
+    assert len(rows_in(out)) == COUNT + 1
+    monkeypatch.chdir(home)
+    if where == "parts.Path.rmdir":  # nothing but an empty folder is left: the job was done
+        with pytest.raises(StorageError, match="already exists"):
+            predict_to_file(classifier, "photos", out, listener=ignore)
+    else:
+        written = predict_to_file(classifier, "photos", out, listener=ignore)
+        assert (written.images, written.errors, written.before) == (COUNT + 1, 1, COUNT + 1)
+    assert out.read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["late.csv"]
+
+
+def test_a_whole_file_of_another_is_not_taken_for_the_jobs(
+    home: Path, classifier: vitral.Classifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "late.csv"
+    Fork(script, KILLED_LATE.format(out=str(out), where="parts.Parts.clear"), folder=home).ended()
+    out.write_text("mine")
+    monkeypatch.chdir(home)
+    with pytest.raises(StorageError, match="already exists"):
+        predict_to_file(classifier, "photos", out, listener=ignore)
+    assert out.read_text() == "mine"
+
+
+def test_no_name_is_a_formula_or_a_command_of_a_terminal(classifier: vitral.Classifier, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    names = ("=cmd|' |C!A0.png", "+1+cmd.png", "@sum.png", "-x.png", "\uff1dwide.png", "red\x1b[31m.png", "plain.png")
+    for name in names:
+        Image.new("RGB", (8, 8)).save(photos / name)
+    monkeypatched = os.getcwd()
+    os.chdir(photos)
+    try:
+        written = predict_to_file(classifier, list(names), tmp_path / "rows.csv", listener=ignore)
+        predict_to_file(classifier, list(names), tmp_path / "rows.jsonl", listener=ignore)
+    finally:
+        os.chdir(monkeypatched)
+    assert written.quoted == 5
+    assert "apostrophe" in " ".join(written.lines())
+    found = [row["source"] for row in rows_in(tmp_path / "rows.csv")]
+    assert found == [*(f"'{name}" for name in names[:5]), "red\\x1b[31m.png", "plain.png"]
+    assert [row["source"] for row in rows_in(tmp_path / "rows.jsonl")] == list(names)
+    for path in (tmp_path / "rows.csv", tmp_path / "rows.jsonl"):
+        assert b"\x1b" not in path.read_bytes()
+
+
 def begun(out: Path, classifier: vitral.Classifier, home: Path) -> Path:
     """Leave the first part of a job, as an interruption does; return their folder."""
 

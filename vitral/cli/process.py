@@ -67,7 +67,7 @@ class Stop(KeyboardInterrupt):
 class _Screen(io.FileIO):
     """A terminal; what is written to one that is gone is dropped, because a checkpoint must still be saved."""
 
-    def write(self, data: Any, /) -> int | None:  # noqa: ANN401  # any buffer of bytes
+    def write(self, data: Any, /) -> int:  # noqa: ANN401  # any buffer of bytes
         try:
             return super().write(data)
         except OSError as error:

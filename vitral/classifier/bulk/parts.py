@@ -11,16 +11,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitral.advice import argument
+from vitral.advice import argument, printable, printable_json
 from vitral.classifier.prediction import Prediction
 from vitral.errors import StorageError, TrainingError, did_you_mean
-from vitral.files import OUR_PREFIX, storage_errors, text_of, write_file
+from vitral.files import OUR_PREFIX, sha256, storage_errors, sweep, text_of, write_file
 from vitral.outputs import LOCK_FILE, locked
+from vitral.paths import is_regular
 
 SUFFIXES = (".parquet", ".csv", ".jsonl")
 ROWS_AT_ONCE = 10_000  # in memory while a file is written
@@ -29,7 +30,11 @@ Row = dict[str, Any]
 Columns = dict[str, Any]  # pyarrow's types by name
 IMAGES = 1024  # in a part: what is lost at most
 JOB = "job.json"
+WRITTEN = "written"  # its entry about the whole file
 PART = re.compile(r"part-(\d{9})\.jsonl")
+# The beginnings of formulas, in their wide forms, too, which spreadsheets of East Asia take for the same.
+FORMULA = re.compile("[=+@\uff1d\uff0b\uff0d\uff20-]")
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 
 
 def check_suffix(path: Path) -> None:
@@ -80,8 +85,8 @@ def columns(top: int, *, sure: bool) -> Columns:
     return {**named, **({"sure": pa.bool_()} if sure else {}), "error": pa.string()}
 
 
-def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, facts: dict[str, Any]) -> None:
-    """Write rows to a file, a few at a time in memory.
+def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, facts: dict[str, Any]) -> int:
+    """Write rows to a file, a few at a time in memory; return how many texts were quoted, see `for_spreadsheets`.
 
     Args:
         path: the file.
@@ -95,19 +100,37 @@ def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, fa
         with pq.ParquetWriter(path, described) as table:
             while some := list(islice(waiting, ROWS_AT_ONCE)):
                 table.write_table(pa.Table.from_pylist(some, schema=described))
-        return
+        return 0
     with open(path, "w", newline="" if suffix == ".csv" else None, encoding="utf-8") as file:
         if suffix == ".csv":
-            writer = csv.DictWriter(file, list(schema), restval="")
-            writer.writeheader()
-            writer.writerows(rows)
-        else:
-            file.writelines(line_of({name: row.get(name) for name in schema}) for row in rows)
+            return _write_csv(file, rows, schema)
+        file.writelines(line_of({name: row.get(name) for name in schema}) for row in rows)
+    return 0
+
+
+def _write_csv(file: TextIO, rows: Iterable[Row], schema: Columns) -> int:
+    writer, quoted = csv.DictWriter(file, list(schema), restval=""), 0
+    writer.writeheader()
+    for row in rows:
+        safe = {name: for_spreadsheets(value) if isinstance(value, str) else value for name, value in row.items()}
+        quoted += sum(isinstance(value, str) and value[:1] == "'" != row[name][:1] for name, value in safe.items())
+        writer.writerow(safe)
+    return quoted
+
+
+def for_spreadsheets(text: str) -> str:
+    r"""Return text for a cell of a CSV file, of which a spreadsheet makes no formula and a terminal no command.
+
+    A name may be `=cmd|…`, which Excel and LibreOffice run. An apostrophe before it keeps it text, as the OWASP foundation
+    advises ("CSV Injection"); control characters are written as escapes, such as \x1b.
+    """
+    shown = printable(text)
+    return f"'{shown}" if FORMULA.match(shown) and not NUMBER.fullmatch(shown) else shown
 
 
 def line_of(row: Row) -> str:
     """Return a row as a line of JSON."""
-    return f"{json.dumps(row, ensure_ascii=False)}\n"
+    return f"{printable_json(json.dumps(row, ensure_ascii=False))}\n"
 
 
 @dataclass(frozen=True)
@@ -127,6 +150,19 @@ class Job:
     classifier: str
     computed_by: str
     top: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is to be said of a file's rows.
+
+    Attributes:
+        errors: images that cannot be read.
+        quoted: texts that a spreadsheet would take for formulas, and that begin with an apostrophe in its file.
+    """
+
+    errors: int
+    quoted: int
 
 
 MEANT = {
@@ -175,7 +211,9 @@ class Parts:
             StorageError: the folder holds the parts of another job, or something else; or it cannot be written.
         """
         before = self._job()
-        if before is not None and before != vars(job):
+        if before is not None and {name: before.get(name) for name in vars(job)} == vars(job):
+            return
+        if before is not None:
             if not anew:
                 name = next(name for name, value in vars(job).items() if before.get(name) != value)
                 other = MEANT[name].format(before.get(name))
@@ -197,6 +235,31 @@ class Parts:
         except (OSError, ValueError):
             return {} if self.done() else None
         return job if isinstance(job, dict) else {}
+
+    def seal(self, job: Job, file: Path, counts: Counts) -> None:
+        """Note the content of the whole file, just before it takes its name: after a kill it is known by that.
+
+        Args:
+            job: what was computed.
+            file: where it is now.
+            counts: of its rows.
+        """
+        about = {"sha256": sha256(file), **vars(counts)}
+        write_file(self.folder / JOB, json.dumps({**vars(job), WRITTEN: about}, indent=1))
+
+    def written(self) -> Counts | None:
+        """Return the counts of the job's file if it has its name already; None if it has not."""
+        about = (self._job() or {}).get(WRITTEN)
+        if not isinstance(about, dict) or not is_regular(self.out) or about.pop("sha256", "") != sha256(self.out):
+            return None
+        return Counts(**about) if about.keys() == vars(Counts(0, 0)).keys() else None
+
+    def tidy(self) -> None:
+        """Remove the folder where a job was killed after all else: when nothing is in it but a lock that nobody holds."""
+        with contextlib.suppress(OSError, StorageError):
+            if self.folder.is_dir() and all(path.name.startswith(OUR_PREFIX) for path in self.folder.iterdir()):
+                with self.owned():
+                    sweep(self.folder)
 
     def done(self) -> set[int]:
         """Return the numbers of the parts that are there."""
@@ -236,7 +299,7 @@ class Parts:
     def clear(self) -> None:
         """Remove the parts and what describes them; the folder and its lock stay."""
         with storage_errors(self.folder):
-            for path in self.folder.iterdir():
+            for path in sorted(self.folder.iterdir(), key=lambda path: path.name == JOB):  # that last
                 if path.name != LOCK_FILE:
                     path.unlink()
 

@@ -15,7 +15,18 @@ import torch
 
 from vitral import distributed, torchrun
 from vitral.classifier.bulk.ahead import Ready, prepare_ahead
-from vitral.classifier.bulk.parts import IMAGES, Job, Parts, Row, check_suffix, columns, error_row, row_of, write_rows
+from vitral.classifier.bulk.parts import (
+    IMAGES,
+    Counts,
+    Job,
+    Parts,
+    Row,
+    check_suffix,
+    columns,
+    error_row,
+    row_of,
+    write_rows,
+)
 from vitral.classifier.classifier import Classifier, fingerprint
 from vitral.classifier.load import as_classifier
 from vitral.data.image_files import LazyImage
@@ -45,6 +56,7 @@ class WrittenPredictions:
         seconds: that this job took.
         images_per_second: The pace over the images of this job; None where there were none.
         shares: Shares of that time: "reading" and "decoding", as far as the network waited for it, "computing", the "rest".
+        quoted: texts of a .csv file that a spreadsheet would take for formulas, and that begin with an apostrophe there.
     """
 
     out: str
@@ -55,15 +67,20 @@ class WrittenPredictions:
     seconds: float
     images_per_second: float | None
     shares: dict[str, float] = field(default_factory=dict)
+    quoted: int = 0
 
     def lines(self) -> tuple[str, ...]:
         """Return it for people."""
         bad = f", {self.errors:,} of them cannot be read (column 'error')" if self.errors else ""
-        first = f"{self.out}: {self.images:,} images{bad}; computed by {self.computed_by}."
-        if self.images_per_second is None:
-            return (first,)
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
-        return first, f"{self.images_per_second:.1f} images/s over {self.seconds:.0f} s; of the time: {shares}."
+        lines = [f"{self.out}: {self.images:,} images{bad}; computed by {self.computed_by}."]
+        if self.quoted:
+            lines.append(
+                f"{self.quoted:,} names that a spreadsheet would take for formulas begin with an apostrophe there."
+            )
+        if self.images_per_second is not None:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
+            lines.append(f"{self.images_per_second:.1f} images/s over {self.seconds:.0f} s; of the time: {shares}.")
+        return tuple(lines)
 
 
 @dataclass
@@ -128,14 +145,15 @@ def predict_to_file(
     classifier = as_classifier(classifier, listener)
     check_knows_classes(classifier.task)
     keep_freed_memory()
-    parts, clock, errors = Parts(out), _Clock(), 0
+    parts, clock, counts = Parts(out), _Clock(), Counts(0, 0)
     with parts.owned() if torchrun.is_main() else contextlib.nullcontext():
         check()  # a job that has ended since may have written it
         job = _job(classifier, names, min(top, len(classifier.class_names)), listener)
         if torchrun.is_main():
             parts.begin(job, anew=overwrite)
         distributed.barrier()
-        done = distributed.broadcast(parts.done())
+        written = torchrun.is_main() and parts.written() is not None
+        done = distributed.broadcast(set(range(-(-job.images // IMAGES))) if written else parts.done())
         before = sum(min(IMAGES, job.images - number * IMAGES) for number in done)
         if before:
             listener(Message(f"Goes on after {before:,} of {job.images:,} images, from '{parts.folder}'."))
@@ -144,10 +162,12 @@ def predict_to_file(
         _compute(classifier, _timed(ready, clock), parts, job, batch_size, before, clock, listener)
         distributed.barrier()
         if torchrun.is_main():
-            errors = _assemble(parts, classifier, job, check)
+            counts = _assemble(parts, classifier, job, check)
     seconds, count = time.perf_counter() - started, job.images - before
     pace, shares = count / seconds if count else None, clock.shares(seconds)
-    return WrittenPredictions(str(out), job.images, errors, job.computed_by, before, seconds, pace, shares)
+    return WrittenPredictions(
+        str(out), job.images, counts.errors, job.computed_by, before, seconds, pace, shares, counts.quoted
+    )
 
 
 def check_out(out: Path, images: Iterable[str], *, overwrite: bool) -> None:
@@ -161,7 +181,11 @@ def check_out(out: Path, images: Iterable[str], *, overwrite: bool) -> None:
     images = list(images)
     for name in images:
         check_named(name)
-    check_file(out, inputs=images, overwrite=overwrite)
+    parts = Parts(out)
+    if torchrun.is_main():
+        parts.tidy()
+    # A job that was killed after its file took its name is ended by the same command.
+    check_file(out, inputs=images, overwrite=overwrite or parts.written() is not None)
 
 
 def _all(names: Iterable[str], listener: Listener) -> Iterator[LazyImage]:
@@ -247,12 +271,15 @@ def _predicted(classifier: Classifier, batch: list[Ready], top: int) -> dict[int
     return {image.index: row_of(classifier.prediction(image.name, row, top=top)) for (image, _), row in rows}
 
 
-def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[], None]) -> int:
-    """Put the parts together, remove them, and return how many images could not be read.
+def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[], None]) -> Counts:
+    """Put the parts together, remove them, and return what is to be said of the rows.
 
     `check` is asked just before the file takes its name, and raises StorageError where it may not. After an error what stood
     there is untouched; the parts are removed only where no image could be read.
     """
+    if (written := parts.written()) is not None:
+        parts.clear()
+        return written
     count = 0
     bad: list[str] = []
 
@@ -268,12 +295,14 @@ def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[]
     out = parts.out
     suffix = out.suffix.lower()
     with new_file(out) as partial:
-        write_rows(partial, suffix, counted(), columns(job.top, sure=sure), vars(job))
+        quoted = write_rows(partial, suffix, counted(), columns(job.top, sure=sure), vars(job))
         if count != job.images:
             raise parts.incomplete()
         if len(bad) == count:
             parts.clear()
             raise ImageError(f"None of {count:,} images can be read, so that nothing was written; the first: {bad[0]}")
         check()
+        counts = Counts(len(bad), quoted)
+        parts.seal(job, partial, counts)
     parts.clear()
-    return len(bad)
+    return counts
