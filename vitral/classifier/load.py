@@ -24,7 +24,7 @@ from vitral.weights.hub import download
 from vitral.weights.load import read_weights
 from vitral.weights.named.fetch import fetch, origin
 from vitral.weights.named.table import find, is_named, offer
-from vitral.weights.recognize import weights_in
+from vitral.weights.recognize import checkpoint_in, weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
 WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")
@@ -157,6 +157,11 @@ def _load(
         return folder.read(named)
     if is_folder(path):
         weights = weights_in(path)
+        if weights is None and (checkpoint := checkpoint_in(path)):
+            classifier = _load(checkpoint[0], architecture, size, listener)
+            note = f"Read of the checkpoints in '{path}': {checkpoint[0].name}, {checkpoint[1]}."
+            classifier.provenance = replace(classifier.provenance, notes=(note, *classifier.provenance.notes))
+            return classifier
         if weights is None:
             raise WeightsError(
                 f"'{path}' is no classifier folder: it holds no {DESCRIPTION}, and no single weights file."

@@ -31,7 +31,7 @@ from vitral.training.candidates.result import RunResult
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.records.run_folder import RECIPE_FILE, stored_request
 from vitral.training.settings.recipe import load_recipe
-from vitral.weights.dialect import NO_HEAD
+from vitral.weights.dialect import UNTRAINED
 
 STUDENT = "vit-ti16"
 RECIPE = "distill"
@@ -219,7 +219,8 @@ def distill(
 def _loaded(teacher: str, *, features_alone: bool, listener: Listener) -> tuple[Classifier, bool]:
     """Return the teacher, and whether only its features can be learned; refuse answers that are not one class an image."""
     classifier = load(teacher, tuned=False, listener=listener)
-    headless = features_alone or not classifier.task.scored or NO_HEAD in classifier.provenance.notes
+    untrained = any(note.endswith(UNTRAINED) for note in classifier.provenance.notes)
+    headless = features_alone or not classifier.task.scored or untrained
     if not headless and not classifier.task.exclusive:
         raise ModelError(
             f"'{teacher}' cannot teach its answers so: its images {classifier.task.labelled}, not one class each; learn its "

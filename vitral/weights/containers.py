@@ -4,7 +4,6 @@ Nothing is ever unpickled: NumPy's object arrays are refused, and torch files go
 fall-back. Shapes are known before any tensor is read, and a file cannot make us allocate much more than its own size.
 """
 
-import argparse
 import errno
 import lzma
 import math
@@ -13,7 +12,6 @@ import re
 import stat
 import struct
 import tokenize
-import warnings
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -32,6 +30,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitral.errors import WeightsError, one_line, refuse_shortage
+from vitral.weights.unpickled import named_tensors, unpickled, what_it_is
 
 Shape = tuple[int, ...]
 
@@ -40,8 +39,6 @@ ARCHITECTURE = "architecture"  # the metadata's key for the network's config
 SHOWN = 160  # characters of another library's message
 NAMED = 3  # tensors that an error names
 COUNTER = "num_batches_tracked"  # a batch norm's: the only integer tensor, which no computation needs
-# Entries under which training scripts store the weights; averaged ones first, as the source evaluates with them.
-WRAPPERS = ("state_dict_ema", "state_dict", "model")
 SAFETENSORS_HEADER_LIMIT = 100_000_000
 # What the readers raise for damaged files.
 PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, struct.error)
@@ -58,13 +55,13 @@ class Container(ABC):
     Attributes:
         path: The file's path.
         shapes: The shape of every tensor, by name.
-        wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
+        entries: the entries of a torch file that hold tensors of their own, such as "model"; the names of these begin with it.
         metadata: text stored with the tensors: that of safetensors files, and an archive's comment where it is ours.
     """
 
     path: Path
     shapes: dict[str, Shape]
-    wrapper: str = ""
+    entries: tuple[str, ...] = ()
     metadata: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
@@ -344,22 +341,16 @@ class _Torch(Container):
         zipped = metadata is not None
         self.path, self.metadata = path, metadata or {}
         try:
-            # Training scripts store their arguments with the weights; a namespace is plain data, and is not used.
-            with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's own, about kinds of tensors that we refuse below
-                content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+            content = unpickled(path, zipped=zipped)
         except Exception as error:  # the weights-only reader refuses in many ways
             refuse_shortage(error, f"to read '{path}'")
             raise WeightsError(
                 f"'{path}' holds more than tensors, or is damaged, and is not unpickled; convert it to safetensors."
             ) from error
-        tree = content
-        if isinstance(content, dict):
-            self.wrapper = next((entry for entry in WRAPPERS if isinstance(content.get(entry), dict)), "")
-            tree = content[self.wrapper] if self.wrapper else content
-        if not isinstance(tree, dict) or not all(isinstance(value, Tensor) for value in tree.values()):
-            raise WeightsError(f"'{path}' is not a state_dict: it holds something other than named tensors.")
-        self._tensors = {str(name): tensor for name, tensor in tree.items()}
+        self._tensors = dict(named_tensors(content))
+        if not self._tensors:
+            raise WeightsError(f"'{path}' is not a state_dict: {what_it_is(content)}.")
+        self.entries = tuple(str(name) for name, value in content.items() if isinstance(value, dict))
         for name, tensor in self._tensors.items():
             _check_plain(tensor, name, path)
         # A view may claim any number of values over a storage that holds one.

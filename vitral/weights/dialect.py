@@ -176,7 +176,8 @@ def having(*names: str) -> Callable[[Stored], bool]:
     return lambda stored: stored.shapes.keys() >= set(names)
 
 
-NO_HEAD = "The file has no head: its predictions mean nothing until it is fine-tuned."
+UNTRAINED = "its predictions mean nothing until it is fine-tuned."  # how the notes on a file without a head end
+NO_HEAD = f"The file has no head: {UNTRAINED}"
 
 
 def reading(stored: Stored, config: ModelConfig, rules: Sequence[Rule], usage: Usage) -> Reading:

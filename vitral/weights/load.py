@@ -17,7 +17,7 @@ from vitral.models.families import build, changed, replace, variant_name
 from vitral.models.model import Model
 from vitral.tasks.task import Task
 from vitral.weights.containers import COUNTER, Container, Shape, assign, compare
-from vitral.weights.dialect import Reading
+from vitral.weights.dialect import UNTRAINED, Reading
 from vitral.weights.layouts import Rule
 from vitral.weights.recognize import Recognized, open_weights, recognize
 
@@ -91,8 +91,8 @@ def read_weights(
     tensors |= {name: value for name, value in model.fixed_tensors().items() if name not in tensors}
     assign(model, tensors, source)
     notes = list(reading.notes)
-    if not reading.absent and not bool(tensors["head.weight"].any()):
-        notes.append("The file's head is all zeros: its predictions mean nothing until it is fine-tuned.")
+    if "head.weight" not in reading.absent and not bool(tensors["head.weight"].any()):
+        notes.append(f"The file's head is all zeros: {UNTRAINED}")
     if image_size is None and reading.image_size not in (None, model.image_size):
         notes.append(_resized(model, reading))
     label = variant_name(config)

@@ -19,7 +19,6 @@ from vitral.errors import WeightsError
 from vitral.files import sha256, text_of, write_file
 from vitral.weights.containers import (
     ARCHITECTURE,
-    COUNTER,
     Container,
     Shape,
     Shards,
@@ -28,6 +27,7 @@ from vitral.weights.containers import (
     weights_errors,
 )
 from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described, image_size
+from vitral.weights.heads import BESIDE, of_two_classes, with_head_beside
 from vitral.weights.names import (
     bit,
     clip,
@@ -44,6 +44,7 @@ from vitral.weights.names import (
     vit_torch,
     vit_transformers,
 )
+from vitral.weights.places import TensorLocation, beside, meant, places, plain_names, some
 from vitral.weights.vmoe_shards import VMoEShards, is_shard_index
 
 SUFFIX = ".vitral.json"
@@ -66,12 +67,6 @@ DIALECTS: tuple[Dialect, ...] = (
     *resnet.DIALECTS,
 )
 
-# Prefixes of the weights in a file that holds more: an optimizer's state, an image tower next to a text tower, a wrapper
-# around the model during training.
-PREFIXES = ("opt/target/", "params/img/", "params/", "module.", "_orig_mod.", "model.")
-SCANNED = "Transformer/encoderblock/"
-# In some of BiT's files TensorFlow numbers all layers consecutively: standardized_conv2d_7, group_norm_12.
-NUMBERED = re.compile(r"(standardized_conv2d|group_norm|conv2d)_\d+(?=/)")
 # The names of weights files in other libraries' folders, in the order in which they are tried.
 WEIGHT_FILES = (
     "model.safetensors",
@@ -79,6 +74,8 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,12})")  # a folder of a Trainer's, and its step
+TRAINER_STATE = "trainer_state.json"
 CONFIG = "config.json"
 PREPROCESSOR = "preprocessor_config.json"
 FOREIGN_CONFIGS = ("architectures", "model_type", "architecture", "pretrained_cfg")  # keys of other libraries' configs
@@ -128,14 +125,6 @@ def read_description(weights: Path) -> tuple[str | None, str]:
 
 
 @dataclass(frozen=True)
-class TensorLocation:
-    """Where a tensor is: its name in the file, and its index along the depth where all blocks are stored as one."""
-
-    name: str
-    index: int | None = None
-
-
-@dataclass(frozen=True)
 class Recognized:
     """A recognised file: its content, and where the tensors are.
 
@@ -159,6 +148,22 @@ def weights_in(folder: Path) -> Path | None:
         return known[0]
     single = [path for pattern in ("*.npz", "*.safetensors", "*.index") for path in folder.glob(pattern)]
     return single[0] if len(single) == 1 else None
+
+
+def checkpoint_in(folder: Path) -> tuple[Path, str] | None:
+    """Return the checkpoint that a Trainer's output folder stands for, and why: the best by its own record, else the last.
+
+    Raises:
+        WeightsError: the record cannot be read as JSON.
+    """
+    steps = {int(match[1]): path for path in folder.iterdir() if (match := CHECKPOINT.fullmatch(path.name))}
+    with_weights = [steps[step] for step in sorted(steps) if steps[step].is_dir() and weights_in(steps[step])]
+    if not with_weights:
+        return None
+    record = _read_config(with_weights[-1] / TRAINER_STATE) or _read_config(folder / TRAINER_STATE)
+    best = re.split(r"[/\\]", str(record.get("best_model_checkpoint") or "").rstrip("/\\"))[-1]
+    known = [path for path in with_weights if path.name == best]
+    return (known[0], f"the best by its {TRAINER_STATE}") if known else (with_weights[-1], "the last")
 
 
 @contextmanager
@@ -192,35 +197,67 @@ def recognize(container: Container) -> Recognized:
     """Recognise the architecture and the library.
 
     Raises:
-        WeightsError: the names or shapes belong to no known architecture, or are incomplete.
+        WeightsError: the names or shapes belong to no known architecture, or are incomplete; or the file holds several
+            networks, or one that answers with numbers.
     """
-    locations, shapes = _plain_names(container.shapes)
-    source = str(container.path)
+    locations, shapes = plain_names(container.shapes)
     stored = Stored(
-        source=source,
+        source=str(container.path),
         file_name=container.path.name,
         shapes=shapes,
-        config=_foreign_config(container.path.parent / CONFIG),
+        config=foreign_config(container.path.parent),
         preprocessor=_read_config(container.path.parent / PREPROCESSOR),
-        wrapper=container.wrapper,
     )
-    dialect = next((dialect for dialect in DIALECTS if dialect.matches(stored)), None)
-    if dialect is None:
-        first = ", ".join(list(container.shapes)[:3])
+    found: dict[str, tuple[Dialect, Stored]] = {}
+
+    def is_network(place: str, inside: Mapping[str, Shape]) -> bool:
+        entry = place.partition(".")[0]
+        wrapper = entry.removesuffix("_ema") if entry in container.entries else ""
+        part = replace(stored, shapes=inside, wrapper=wrapper)
+        dialect = next((dialect for dialect in DIALECTS if dialect.matches(part)), None)
+        if dialect is not None:
+            found[place] = dialect, part
+        return dialect is not None
+
+    if not (listed := places(shapes, is_network)):
         raise WeightsError(
-            f"'{source}' holds no known architecture (its tensors: {first}, …); {function('list_models')} lists what "
-            "is, and in whose formats."
+            f"'{stored.source}' holds no known architecture (its tensors: {some(container.shapes)}); "
+            f"{function('list_models')} lists what is, and in whose formats."
         )
+    place = meant(listed, shapes, container, locations)
+    dialect, stored = found[place]
+    transformers.check_answers_with_classes(stored.config, stored.source)
     try:
-        text, note = _description(container, stored)
-        if text is not None:
-            stored = replace(stored, image_size=image_size(json.loads(text)[ARCHITECTURE].get("image_size")))
-        content = replace(dialect.read(stored), task=transformers.task_of_problem(stored.config))
-        content = content if text is None else described(content, text)
-        content = replace(content, notes=(*content.notes, note)) if note else content
-        return Recognized(dialect, stored, content, locations)
+        content, inside = _content(container, dialect, stored, place, beside(place, listed, shapes))
     except BROKEN as error:
         raise broken(stored, error) from error
+    names = {name: name.removeprefix(BESIDE) if name.startswith(BESIDE) else f"{place}{name}" for name in inside}
+    located = {name: locations[full] for name, full in names.items()}
+    return Recognized(dialect, replace(stored, shapes=inside), content, located)
+
+
+def _content(
+    container: Container, dialect: Dialect, stored: Stored, place: str, outside: Mapping[str, Shape]
+) -> tuple[Reading, Mapping[str, Shape]]:
+    """Return a file's content, and the shapes of the tensors that it is made of."""
+    text, note = _description(container, stored)
+    description = {} if text is None else json.loads(text)
+    if text is not None:
+        stored = replace(stored, image_size=image_size(description[ARCHITECTURE].get("image_size")))
+    content = replace(dialect.read(stored), task=transformers.task_of_problem(stored.config))
+    read = {name for rule in content.rules for name in rule.theirs}
+    extra = {name: shape for name, shape in stored.shapes.items() if content.absent and name not in read}
+    outside = {**outside, **{f"{place}{name}": shape for name, shape in extra.items()}}
+    content = with_head_beside(content, stored.shapes, outside)
+    if text is not None:
+        content = described(content, text)
+    if "class_names" not in description:
+        content = of_two_classes(content)
+    inside = stored.shapes
+    if any(name.startswith(BESIDE) for rule in content.rules for name in rule.theirs):
+        inside = {name: shape for name, shape in inside.items() if name not in extra}
+        inside |= {f"{BESIDE}{name}": shape for name, shape in outside.items()}
+    return replace(content, notes=(*content.notes, note)) if note else content, inside
 
 
 def _description(container: Container, stored: Stored) -> tuple[str | None, str]:
@@ -232,30 +269,9 @@ def _description(container: Container, stored: Stored) -> tuple[str | None, str]
     return text or container.metadata.get(ARCHITECTURE) or (None if within is None else json.dumps(within)), note
 
 
-def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, TensorLocation], dict[str, Shape]]:
-    prefix = ""
-    prefixes = PREFIXES[:-1] if "model.layer.0.norm1.weight" in stored else PREFIXES  # a part of DINOv3's own names
-    while more := next((more for more in prefixes if any(name.startswith(prefix + more) for name in stored)), ""):
-        prefix += more
-    locations: dict[str, TensorLocation] = {}
-    shapes: dict[str, Shape] = {}
-    for name, shape in stored.items():
-        plain = NUMBERED.sub(r"\1", name.removeprefix(prefix))
-        if not name.startswith(prefix) or plain.startswith("opt/") or plain.endswith(COUNTER):
-            continue  # the optimizer's state, the other tower, or a counter
-        if plain.startswith(SCANNED) and shape:
-            part = plain.removeprefix(SCANNED)
-            for index in range(shape[0]):
-                locations[f"Transformer/encoderblock_{index}/{part}"] = TensorLocation(name, index)
-                shapes[f"Transformer/encoderblock_{index}/{part}"] = shape[1:]
-        else:
-            locations[plain], shapes[plain] = TensorLocation(name), shape
-    return locations, shapes
-
-
-def _foreign_config(path: Path) -> Mapping[str, Any]:
-    """Return the config.json next to a file if timm or transformers wrote it; any other is not about the weights."""
-    config = _read_config(path)
+def foreign_config(folder: Path) -> Mapping[str, Any]:
+    """Return the config.json in a folder if timm or transformers wrote it; any other is not about the weights."""
+    config = _read_config(folder / CONFIG)
     return config if any(key in config for key in FOREIGN_CONFIGS) else {}
 
 

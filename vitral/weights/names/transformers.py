@@ -78,6 +78,20 @@ def task_of_problem(config: Mapping[str, Any]) -> Task:
     return tasks.get(str(config.get("problem_type")), SINGLE_LABEL)
 
 
+def check_answers_with_classes(config: Mapping[str, Any], source: str) -> None:
+    """Refuse a network that learned anything but classes.
+
+    Raises:
+        WeightsError: its config.json names another problem, such as "regression".
+    """
+    problem = config.get("problem_type")
+    if problem is not None and problem not in PROBLEM_TYPES.values():
+        raise WeightsError(
+            f"'{source}' learned to answer with numbers, not with classes, as its config.json says (problem_type: "
+            f"{str(problem)[:20]}); only classifiers are read."
+        )
+
+
 def problem_type(task: Task) -> str:
     """Return what transformers calls a task.
 

@@ -1,0 +1,109 @@
+"""What a torch file holds, read without running any code: tensors in dicts, and stand-ins for everything else.
+
+Training scripts keep more than weights: NumPy's scalars, settings, paths, an optimizer's state. torch's weights-only reader
+refuses a file for each of these. Here it is given an empty object of ours in place of whatever a file names, so that nothing
+which a file names is imported, made or called.
+"""
+
+import builtins
+import pickle
+import re
+import sys
+import warnings
+from _compat_pickle import IMPORT_MAPPING
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from vitral.errors import WeightsError
+
+NAMED = 8  # entries that an error names
+SHOWN = 60  # characters of each
+STATES = re.compile("optim|sched|scaler|rng")  # in the names of a training script's entries that hold no network
+DEEPEST = 4  # dots in the names of a torch file's dicts within one another
+# Modules of the standard library whose objects scripts keep beside the weights; of any other of its modules, none.
+PLAIN = frozenset(("argparse", "collections", "datetime", "decimal", "enum", "pathlib", "typing", "uuid"))
+# What NumPy's scalars and arrays are pickled by.
+NUMPY = tuple(
+    f"numpy.{name}"
+    for name in (
+        "dtype",
+        "ndarray",
+        *(f"{core}.multiarray.{made}" for core in ("core", "_core") for made in ("scalar", "_reconstruct")),
+    )
+)
+
+
+class _Left:
+    """Stands for an object beside the weights: nothing of it is made, and its class is neither imported nor called."""
+
+    def __new__(cls, *_: object) -> Self:
+        return super().__new__(cls)
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __setstate__(self, _: object) -> None: ...
+
+
+def unpickled(path: Path, *, zipped: bool) -> Any:  # noqa: ANN401  # what torch.save was given
+    """Return a torch file's content by the weights-only reader; objects beside the tensors become empty ones of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about kinds of tensors that we refuse
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        except pickle.UnpicklingError:
+            names = torch.serialization.get_unsafe_globals_in_checkpoint(path) if zipped else NUMPY
+            with torch.serialization.safe_globals([(_stand_in(name), name) for name in names]):
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+
+
+def _stand_in(name: str) -> Callable[..., object]:
+    """Return what is called in place of a class or function that a file names.
+
+    Raises:
+        WeightsError: it is one of the standard library's that makes no plain value: only code has such.
+    """
+    module, _, last = name.rpartition(".")
+    module = IMPORT_MAPPING.get(module, module) or "builtins"  # torch writes the names of Python 2
+    root = module.split(".")[0]
+    plain = isinstance(getattr(builtins, last, None), type) if root == "builtins" else root in PLAIN
+    if not plain and root in (*sys.stdlib_module_names, *sys.builtin_module_names):
+        raise WeightsError(f"It names {name}.")
+    if last == "defaultdict":
+        return lambda *_: {}
+    if last.endswith("Dict"):
+        return dict  # the reader fills nothing else
+    return type(last, (_Left,), {"__module__": module})
+
+
+def named_tensors(content: object) -> Iterator[tuple[str, Tensor]]:
+    """Give the tensors in dicts of dicts, each by all its names joined by dots; not those of an optimizer."""
+    yield from _named(content, "", set())
+
+
+def _named(content: object, before: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    if not isinstance(content, dict) or id(content) in seen:  # a pickled dict may hold itself
+        return
+    seen.add(id(content))
+    for name, value in content.items():
+        if isinstance(value, Tensor):
+            yield f"{before}{name}", value
+        elif isinstance(name, str) and before.count(".") < DEEPEST and (before or not STATES.search(name)):
+            yield from _named(value, f"{before}{name}.", seen)
+
+
+def what_it_is(content: object) -> str:
+    """Return why a file holds no weights, as part of a sentence."""
+    entries = content if isinstance(content, dict) else {"": content}
+    entries = {" ".join(str(name).split())[:SHOWN]: value for name, value in entries.items()}
+    for name, value in entries.items():
+        if isinstance(value, _Left):
+            kind = type(value)
+            where = f"its entry '{name}'" if name else "it"
+            kinds = f"{kind.__module__}.{kind.__name__}"
+            return f"{where} is an object of {kinds}, which only that code reads; save its state_dict()"
+    listed = ", ".join(list(entries)[:NAMED])
+    return f"its entries ({listed}) hold no named tensors" if listed else "it holds something other than named tensors"
