@@ -93,16 +93,7 @@ def read_image(
             # Pillow warns of damaged metadata, which does not matter, and of large images, which are refused below.
             warnings.simplefilter("ignore")
             with Image.open(_open(source, name), formats=FORMATS) as image:
-                _check_scans(image, name, max_pixels)
-                width, height = image.size
-                _fit(image, name, max_pixels)
-                colours = _deep_colours(image)
-                image.load()
-                pixels = to_rgb(image, bits) if colours is None else _from_deep_colours(image, colours, bits)
-                if shrink is not None and image.size != (width, height):  # what it returns, 2 here, is settled
-                    lies = pixels.shape[:2] != image.size[::-1]
-                    shrink(*((width, height) if lies else (height, width)))
-                return pixels
+                return _decoded(image, name, max_pixels, shrink, bits)
     except ImageError:
         raise
     except UnidentifiedImageError as error:
@@ -118,6 +109,20 @@ def read_image(
         raise ImageError(f"{name} needs more memory to decode than there is; make it smaller.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise _damaged(name, error) from error
+
+
+def _decoded(image: ImageFile.ImageFile, name: str, max_pixels: int, shrink: Shrink | None, bits: int | None) -> Pixels:
+    """Return the pixels of an image that Pillow has opened; see `read_image`."""
+    _check_scans(image, name, max_pixels)
+    width, height = image.size
+    _fit(image, name, max_pixels)
+    colours = _deep_colours(image)
+    image.load()
+    pixels = to_rgb(image, bits) if colours is None else _from_deep_colours(image, colours, bits)
+    if shrink is not None and image.size != (width, height):  # what it returns, 2 here, is settled
+        lies = pixels.shape[:2] != image.size[::-1]
+        shrink(*((width, height) if lies else (height, width)))
+    return pixels
 
 
 def _read_plain_jpeg(source: Encoded, max_pixels: int, shrink: Shrink | None) -> Pixels | None:
