@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -25,6 +25,7 @@ import numpy as np
 from vitral.data.classes import Arranged, Folder
 from vitral.data.folder import list_classes, note_ours, note_systems, ours_error
 from vitral.data.listing import Listing, Opening
+from vitral.data.names import some
 from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
@@ -32,6 +33,7 @@ from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_hidden, is
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+TABLES = (".csv", ".tsv", ".parquet", ".jsonl", "synsets.txt")  # names of files that may hold labels
 MAX_RATIO = 1000  # unpacked over packed size of a member; no image format compresses so badly
 MAX_MEMBER = 1 << 30  # bytes
 MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
@@ -108,19 +110,30 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith((*ZIP_SUFFIXES, *TAR_SUFFIXES))
 
 
-def list_archive(path: Path, how: Opening) -> Listing:
+def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], None]) -> Listing:
     """Return the images of an archive by split and class, arranged like those of a folder.
 
+    Args:
+        path: The archive.
+        how: The way to open the data.
+        refuse: Refuses the names of files that do not stand for classes by their folders.
+
     Raises:
-        DataError: it is not an archive, damaged, a bomb, or written by Vitral.
+        DataError: it is not an archive, damaged, a bomb, written by Vitral, or of archives alone.
     """
     members, store = open_archive(path)
+    refuse(member.name for member in members)
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
     if () in ours:
         raise ours_error(path)
     files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
     images = [index for index in files if _is_image(parts[index])]
+    inner = ["/".join(parts[index]) for index in files if is_archive(Path(parts[index][-1]))]
+    if inner and not images:
+        raise DataError(
+            f"'{path}' holds archives and no images: {some(inner)}; unpack it, and name the folder or one of them."
+        )
 
     def notes(arranged: Arranged) -> Iterator[str]:
         if ours:
@@ -128,7 +141,9 @@ def list_archive(path: Path, how: Opening) -> Listing:
         if systems := {"/".join(folder) for name in parts if (folder := _system(name)) is not None}:
             yield note_systems(path, sorted(systems))
         if others := arranged.outside + len(files) - len(images):
-            yield f"{others} files in '{path}' are not images in class folders and were left out."
+            unread = inner + [members[index].name for index in files if members[index].name.lower().endswith(TABLES)]
+            among = f", among them {some(unread)}" if unread else ""
+            yield f"{others} files in '{path}' are not images in class folders and were left out{among}."
 
     entries = [Entry(index, members[index].name, (), members[index].size) for index in images]
     return list_classes(path, store, entries, [parts[index] for index in images], how, notes=notes)

@@ -13,6 +13,7 @@ from vitral.paths import is_regular, refuse_endless
 
 NAMED = 5  # names that a message lists
 NAMES_FILE = "classes.txt"  # next to images whose classes are numbers
+SYNSETS_FILE = "synsets.txt"  # likewise, as CVAT and Caffe call it
 NAMES_LIMIT = 1 << 26  # bytes
 ALL = "all"  # the split of images that are in none
 SPLITS = {
@@ -91,6 +92,12 @@ def names_in(path: Path) -> tuple[str, ...] | None:
         raise DataError(
             f"'{path}' cannot be read as class names, one per line in UTF-8 ({one_line(error)})."
         ) from error
+
+
+def names_beside(folder: Path) -> tuple[str, ...] | None:
+    """Return the class names that a file in a folder lists, see `names_in`; None if there is no such file."""
+    names = names_in(folder / NAMES_FILE)
+    return names_in(folder / SYNSETS_FILE) if names is None else names
 
 
 def listed_names(text: str) -> tuple[str, ...]:

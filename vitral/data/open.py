@@ -17,13 +17,13 @@ from vitral.data.folder import list_folder
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import find, is_address, some
+from vitral.data.names import ALL, SYNSETS_FILE, find, is_address, some
 from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.tables import SUFFIXES, list_files, list_tables, split_of_file, table_files
-from vitral.data.text_table import LIST_SUFFIX
+from vitral.data.text_table import LIST_SUFFIX, is_list
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
@@ -37,6 +37,7 @@ BUILT_IN: dict[str, Callable[[], DataSet]] = {
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
+METADATA = "metadata.jsonl"
 SHOWN = 200  # characters of a name that a message repeats
 
 
@@ -232,32 +233,35 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     if is_saved(folder):
         return list_saved(folder, labelled=how.labelled)
     walked = walk(folder)
-    refuse_unnamed(folder, walked.files)
+    refuse_unnamed(folder, (file.path for file in walked.files))
+    if metadata := sorted(file.path for file in walked.files if PurePosixPath(file.path).name == METADATA):
+        from vitral.data.image_folder import list_metadata  # which other folders do without
+
+        if (listing := list_metadata(folder, metadata)) is not None:
+            return listing
     # Tables and shards describe what is next to them, which may well be folders of images.
     if files := _tables_alone(folder, walked):
         return list_tables(str(folder), folder.resolve().name, files, labelled=how.labelled)
     shards = shard_files(folder, walked)
     if shards and (is_shard(shards[0]) or not how.labelled):
         return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
-    if not any(file.path.lower().endswith(EXTENSIONS) for file in walked.files):
-        _refuse_archives(folder, [file.path for file in walked.files if is_archive(Path(file.path))], how)
+    archives = [file.path for file in walked.files if is_archive(Path(file.path))]
+    if archives and not any(file.path.lower().endswith(EXTENSIONS) for file in walked.files):
+        _refuse_archives(folder, archives, how)
     listing = list_folder(folder, walked, how=how)
-    tables = [path for paths in table_files(folder, walked).values() for path in paths]
-    if not tables:
-        return listing
-    others = f" and {len(tables) - 1} more tables are" if len(tables) > 1 else " is"
-    read = f"'{tables[0]}'{others} not read: folders name the classes; to take the labels of a table name it instead."
-    return replace(listing, notes=(*listing.notes, read))
+    notes = [f"Archives in '{folder}' are not read: {some(archives)}."] if archives else []
+    if metadata:
+        notes.append(f"'{metadata[0]}' in '{folder}' has no column of classes: folders name them.")
+    if tables := [path for paths in table_files(folder, walked).values() for path in paths]:
+        others = f" and {len(tables) - 1} more tables are" if len(tables) > 1 else " is"
+        notes.append(
+            f"'{tables[0]}'{others} not read: folders name the classes; to take the labels of a table name it instead."
+        )
+    return replace(listing, notes=(*listing.notes, *notes))
 
 
 def _refuse_archives(folder: Path, archives: Sequence[str], how: Opening) -> None:
-    """Refuse a folder that holds no images outside archives, which are not its shards; do nothing where it holds none.
-
-    Raises:
-        DataError: it is, which names the archives and says why they are not shards.
-    """
-    if not archives:
-        return
+    """Refuse a folder that holds archives and no images, by a `DataError` that says why they are not its shards."""
     why = ""
     if shards := sorted(str(folder / name) for name in archives if name.lower().endswith(".tar")):
         try:
@@ -302,7 +306,14 @@ def _tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
     if set(files) == {"all"} and len(walked.folders) > 1:
         return {}
     in_splits = {split: paths for split, paths in files.items() if split != "all"}
-    return in_splits or files or list_files(folder, walked)
+    return in_splits or files or list_files(folder, walked) or _numbered_lists(folder, walked)
+
+
+def _numbered_lists(folder: Path, walked: Walk) -> dict[str, list[str]]:
+    """Return the lists of images beside the names of their classes in synsets.txt, as CVAT exports them, under any name."""
+    beside = [file.path for file in walked.files if "/" not in file.path and file.path.endswith(LIST_SUFFIX)]
+    lists = [str(folder / path) for path in beside if SYNSETS_FILE in beside and is_list(folder / path)]
+    return {ALL: lists} if lists else {}
 
 
 def _outside_classes(folder: Path, walked: Walk, files: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -326,7 +337,7 @@ def _list_file(path: Path, how: Opening) -> Listing:
     if name.endswith(".tar") and is_shard(str(path)):
         return list_shards(str(path), [str(path)], how.listener, labelled=how.labelled)
     if is_archive(path):
-        return list_archive(path, how)
+        return list_archive(path, how, partial(refuse_unnamed, path))
     raise DataError(
         f"'{path}' is a file; give the folder that holds one sub-folder per class, or a .zip, .tar, .csv "
         "or .parquet file."

@@ -16,10 +16,11 @@ from vitral.data.published.cifar import CIFAR10, CIFAR100, CIFAR100_COARSE, list
 from vitral.data.published.flowers import list_flowers
 from vitral.data.published.imagenet import list_imagenet, list_imagenet_real, list_imagenet_v2
 from vitral.data.published.pets import list_pets
+from vitral.data.published.tiny_imagenet import list_tiny_imagenet
 from vitral.data.source import DataSet
 from vitral.data.unlabelled import list_without_labels
 from vitral.errors import DataError
-from vitral.paths import FoundFile, from_home, look_at
+from vitral.paths import from_home, look_at
 
 PUBLISHED: dict[str, Callable[[Path, Opening], Listing]] = {
     "cifar10": lambda path, how: list_cifar(CIFAR10, path),
@@ -30,6 +31,7 @@ PUBLISHED: dict[str, Callable[[Path, Opening], Listing]] = {
     "imagenet-real": list_imagenet_real,
     "imagenet-v2": list_imagenet_v2,
     "pets": lambda path, how: list_pets(path),
+    "tiny-imagenet": lambda path, how: list_tiny_imagenet(path),
 }
 
 # Files by which a published dataset is recognised where its name is missing, because its folders are not its classes.
@@ -39,21 +41,22 @@ SIGNS = {
     "fine_label_names.txt": "cifar100",
     "imagelabels.mat": "flowers102",
     "annotations/trainval.txt": "pets",
+    "val/val_annotations.txt": "tiny-imagenet",
 }
 Parts = tuple[str, str, str]  # before the path or the name inside, that path or name, and after it
 
 
-def refuse_unnamed(path: Path, files: Iterable[FoundFile]) -> None:
-    """Refuse a folder that is a published dataset in its authors' form, but was not named as one.
+def refuse_unnamed(path: Path, names: Iterable[str]) -> None:
+    """Refuse a folder or an archive that is a published dataset in its authors' form, but was not named as one.
 
     Raises:
         DataError: it is, which says how to name it.
     """
-    for file in files:
-        folder, _, name = file.path.rpartition("/")
+    for path_inside in names:
+        folder, _, name = path_inside.rpartition("/")
         dataset = SIGNS.get(name) or SIGNS.get(f"{folder.rpartition('/')[2]}/{name}")
         if dataset:
-            raise DataError(f"'{path}' has '{file.path}' of a published dataset; name it so: {dataset}:{path}")
+            raise DataError(f"'{path}' has '{path_inside}' of a published dataset; name it so: {dataset}:{path}")
 
 
 def list_published(spec: str, how: Opening) -> Listing:

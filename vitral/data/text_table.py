@@ -31,7 +31,7 @@ from vitral.data.columns import (
 )
 from vitral.data.folder import Files
 from vitral.data.listing import Listing
-from vitral.data.names import NAMES_FILE, names_in, split_named
+from vitral.data.names import names_beside, split_named
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry
 from vitral.errors import DataError, one_line
@@ -220,7 +220,7 @@ def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str], labelled
 
 def _listed(table: Path, lines: Iterable[str], labelled: bool) -> Iterator[TableRow]:
     """Read a list: an image per line, and its class after it or in the folder's name."""
-    names = names_in(table.parent / NAMES_FILE)
+    names = names_beside(table.parent)
     for line, text in enumerate(lines, 1):
         written = text.strip()
         if not written or written.startswith("#"):
