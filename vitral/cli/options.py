@@ -52,7 +52,8 @@ class LabelledImages:
 
     Attributes:
         data: The images, as 'finetune' takes them: class folders, .zip, .csv, .parquet, shards, hf:OWNER/NAME, "digits";
-            imagenet:FOLDER, imagenet-real:, imagenet-v2:, cifar10:, cifar100:, pets:, flowers102: in their authors' form.
+            imagenet:FOLDER, imagenet-real:, imagenet-v2:, cifar10:, cifar100:, pets:, flowers102:, tiny-imagenet: in their
+            authors' form; columns:image=NAME,label=NAME:SOURCE where several columns could be meant.
         classes: The folder that names the class where folders are nested: innermost, outermost, whole path; that which fits
             if left out.
         skip_bad_images: Leave out images that cannot be read, naming each, instead of stopping.

@@ -30,7 +30,8 @@ class TrainingOptions(Request):
 
     Attributes:
         data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits";
-            part:10%:SOURCE is a share of the training images of any of these.
+            part:10%:SOURCE is a share of the training images of any of these, columns:image=NAME,label=NAME:SOURCE
+            chooses where several columns could be meant.
         recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
         image_size: pixels; if left out, what suits images, weights, machine and time.
