@@ -169,8 +169,8 @@ import vitral
 from vitral.classifier.bulk import parts, predict_to_file as bulk
 
 def die(place, *more):
-    if os.path.basename(str(getattr(place, "folder", place))).startswith(".vitral-partial-"):
-        return os.rmdir(place)  # a place that is only tried
+    if not os.path.exists({out!r}):
+        return os.rmdir(place)  # one that was only tried
     os.kill(os.getpid(), signal.SIGKILL)
 
 {where} = die

@@ -16,6 +16,7 @@ from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.data.tables import LISTS, class_names, content_of, list_tables, split_of_file
 from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
+from vitral.transfers import bound_requests
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 HUB = "hf:"
@@ -67,6 +68,7 @@ def _offline_if_out_of_reach(name: str) -> Iterator[None]:
     import datasets
 
     before = datasets.config.HF_HUB_OFFLINE
+    bound_requests()
     try:
         HfApi().dataset_info(name, timeout=PATIENCE_SECONDS)
     except HfHubHTTPError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from vitral.errors import DataError, one_line
 from vitral.paths import is_regular, refuse_endless
+from vitral.transfers import bound_requests
 
 NAMED = 5  # names that a message lists
 NAMES_FILE = "classes.txt"  # next to images whose classes are numbers
@@ -117,6 +118,8 @@ def address_errors(address: str) -> Iterator[None]:
     Raises:
         DataError: it cannot be reached, or a package for it is missing; the message names it.
     """
+    if address.startswith("hf://"):
+        bound_requests()
     try:
         yield
     except DataError:

@@ -6,6 +6,7 @@ with the whole file is taken at its word. Requests go through the Hub client's s
 are those of all other requests; it drops a token where it is sent on to another host.
 """
 
+import itertools
 import json
 import os
 import re
@@ -27,10 +28,13 @@ from vitral.errors import StorageError, TrainingError, WeightsError, one_line
 from vitral.events import Listener, Message, Progress
 from vitral.files import OUR_PREFIX, sha256, storage_errors, sync_folder
 from vitral.outputs import locked
+from vitral.transfers import MOST, bound_requests
 from vitral.weights.containers import open_container
 from vitral.weights.named.table import switched_off
 
 TRIES = 5  # in a row without a new byte
+MOST_TRIES = 100  # of a server that breaks off again and again
+ALLOWED = 1.1  # times the size that a row says, which is rounded, and a megabyte
 PAUSE_SECONDS = 1.0  # before the second try, then twice as long each time
 REPORT_SECONDS = 1.0  # between two reports at most: whoever listens may find a download too slow
 WAITING_SECONDS = 0.5  # between two looks at whether another process has finished
@@ -64,6 +68,11 @@ class Order:
     headers: Mapping[str, str]
     sha256: str = ""
     fixed: bool = False
+
+    @property
+    def most(self) -> int:
+        """The bytes that the file has at most."""
+        return int(ALLOWED * (self.megabytes + 1) * MEGABYTE)
 
     @property
     def partial(self) -> Path:
@@ -131,8 +140,9 @@ def _alone(order: Order, listener: Listener) -> Iterator[None]:
 
 def _transfer(order: Order, listener: Listener) -> None:
     """Make the partial file whole, in as many tries as bring it forward; a server that never answers is asked once."""
+    bound_requests()
     failures, answered = 0, False
-    while True:
+    for tries in itertools.count(1):
         before = _size(order.partial)
         try:
             _fetch(order, listener)
@@ -140,7 +150,7 @@ def _transfer(order: Order, listener: Listener) -> None:
         except (HTTPError, _Broken) as error:
             answered = answered or isinstance(error, _Broken) or _size(order.partial) > before
             failures = 1 if _size(order.partial) > before else failures + 1
-            if failures >= TRIES or not answered:
+            if failures >= TRIES or tries >= MOST_TRIES or not answered:
                 raise WeightsError(_gave_up(order, error)) from error
             time.sleep(PAUSE_SECONDS * 2 ** (failures - 1))
         except OfflineModeIsEnabled as error:
@@ -163,7 +173,12 @@ def _fetch(order: Order, listener: Listener) -> None:
             headers["If-Range"] = version
     timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
     with get_session().stream(
-        "GET", order.address, headers=headers, timeout=timeout, follow_redirects=True
+        "GET",
+        order.address,
+        headers=headers,
+        timeout=timeout,
+        follow_redirects=True,
+        extensions={MOST: order.most - offset},
     ) as response:
         status = response.status_code
         if status == 416:  # the file is not longer than what is here: that is all of it, or of another version
@@ -180,6 +195,11 @@ def _fetch(order: Order, listener: Listener) -> None:
             _forget(order)
             raise _Broken("the server sends another part than it was asked for")
         total = _total(response, start)
+        if total is not None and total > order.most:
+            raise WeightsError(
+                f"{order.name} is not what {order.address} has: that is of {total / MEGABYTE:,.0f} MB instead of some "
+                f"{order.megabytes:,} MB. Nothing was fetched."
+            )
         _write(order, response, start, total, listener)
     if total is not None and _size(order.partial) != total:
         raise _Broken(f"{_size(order.partial):,} of {total:,} bytes came")

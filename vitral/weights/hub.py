@@ -12,6 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from vitral.errors import WeightsError, one_line
 from vitral.paths import CLASSIFIER_FILES, DESCRIPTION
+from vitral.transfers import NO_ANSWER, bound_requests
 from vitral.weights.named.table import switched_off
 from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
 
@@ -85,7 +86,11 @@ def upload(folder: Path, name: str, *, private: bool = False) -> str:
 
 @contextmanager
 def _hub_errors(repository: str, action: str) -> Iterator[None]:
+    bound_requests()
     try:
         yield
-    except (HTTPError, HFValidationError, OfflineModeIsEnabled, OSError, ValueError) as error:
+    except (HTTPError, HFValidationError, OfflineModeIsEnabled, OSError) as error:
         raise WeightsError(f"'{repository}' cannot be {action} the Hub: {one_line(error)}") from error
+    except NO_ANSWER as error:
+        what = f"it answers what no Hub does ({one_line(error)})"
+        raise WeightsError(f"'{repository}' cannot be {action} the Hub: {what}.") from error

@@ -31,6 +31,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from vitral.errors import WeightsError, one_line
 from vitral.events import Listener, Message
 from vitral.paths import cache
+from vitral.transfers import NO_ANSWER, bound_requests
 from vitral.weights.download import Order, Refused, download
 from vitral.weights.named.table import PublishedWeights, host, may_fetch, switched_off
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
@@ -196,9 +197,10 @@ def _announce(row: PublishedWeights, listener: Listener) -> None:
 @contextmanager
 def _refusals(row: PublishedWeights, file: str) -> Iterator[None]:
     """Turn what keeps a file of the Hub from coming into one line."""
+    bound_requests()
     try:
         yield
-    except (HTTPError, OSError, ValueError, Refused) as error:
+    except (HTTPError, OSError, Refused, *NO_ANSWER) as error:
         raise WeightsError(_hub_refusal(row, file, error)) from error
 
 

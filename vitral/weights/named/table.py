@@ -23,6 +23,7 @@ from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
 from vitral.advice import argument, function
 from vitral.errors import WeightsError
+from vitral.transfers import bound_requests
 
 TABLES = ("google.toml", "facebook.toml", "towers.toml", "others.toml")
 SEPARATOR = "@"  # between model and training
@@ -332,6 +333,7 @@ def answering(listed: Iterable[PublishedWeights]) -> frozenset[str]:
         return frozenset()
     addresses = {host(row): row.link if row.address else constants.ENDPOINT for row in listed}
     answered: set[str] = set()
+    bound_requests()
     asking = [Thread(target=_ask, args=(name, address, answered), daemon=True) for name, address in addresses.items()]
     for thread in asking:
         thread.start()
