@@ -54,9 +54,9 @@ def _bound(client: Any) -> Any:  # noqa: ANN401  # as above
 
 def _send(send: Callable[..., Any], request: Any, *, stream: bool = False, **options: Any) -> Any:  # noqa: ANN401  # as above
     """Send a request as the client does; the head of the answer has to come in time, and so has all of it if it is small."""
-    if request.method not in ("GET", "HEAD"):  # the time is that of what is sent
-        return send(request, stream=stream, **options)
-    response = _within(ANSWER_SECONDS, functools.partial(send, request, stream=True, **options))
+    upload = int(request.headers.get("content-length", 0)) * WINDOW_SECONDS / WINDOW_BYTES
+    seconds = None if "transfer-encoding" in request.headers else ANSWER_SECONDS + upload
+    response = _within(seconds, functools.partial(send, request, stream=True, **options))
     if not stream:
         try:
             response.read()
@@ -70,8 +70,8 @@ def _check(response: Any) -> None:  # noqa: ANN401  # as above
     _hold(response)
 
 
-def _within(seconds: float, work: Callable[[], Any]) -> Any:  # noqa: ANN401  # of any work
-    """Return what the work gives, within a time; a head that comes byte after byte resets every other time-out."""
+def _within(seconds: float | None, work: Callable[[], Any]) -> Any:  # noqa: ANN401  # of any work
+    """Return what the work gives, within a time if there is one; a head that comes byte after byte resets every other time-out."""
     done: Future[Any] = Future()
 
     def run() -> None:
@@ -84,7 +84,7 @@ def _within(seconds: float, work: Callable[[], Any]) -> Any:  # noqa: ANN401  # 
     try:
         return done.result(seconds)
     except TimeoutError as error:
-        if done.done():
+        if done.done() or seconds is None:
             raise  # the work's own
         raise _error(f"no answer within {seconds:.0f} seconds") from error
 

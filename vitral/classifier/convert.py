@@ -15,7 +15,7 @@ from vitral.errors import WeightsError, did_you_mean
 from vitral.events import Listener, Message, show
 from vitral.outputs import check_file, check_folder
 from vitral.paths import CLASSIFIER_FILES
-from vitral.weights.hub import upload
+from vitral.weights.hub import check_name, upload
 from vitral.weights.recognize import MARK, description_path
 from vitral.weights.save import TRANSFORMERS_FILES, WrittenWeights, write_weights
 
@@ -155,6 +155,7 @@ def push(
     """
     if format not in HUB_FORMATS:
         raise WeightsError(f"The Hub takes the formats {' and '.join(HUB_FORMATS)}, not '{format}'.")
+    check_name(name)
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) / name.rpartition("/")[2]
         for note in convert(source, place, format=format, listener=listener).notes:

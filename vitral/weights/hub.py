@@ -9,6 +9,7 @@ from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 # HTTPError is from the client's HTTP library, whichever it is: a failed connection, not an answer.
 from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # isort: skip
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from vitral.errors import WeightsError, one_line
 from vitral.paths import CLASSIFIER_FILES, DESCRIPTION
@@ -63,6 +64,17 @@ def _cached(repository: str, error: Exception) -> Path:
         if isinstance(error, OfflineModeIsEnabled):
             raise WeightsError(f"'{repository}' is not on this machine, and {switched_off()}.") from None
         raise error from None
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no repository can have, before anything is made under it.
+
+    Raises:
+        WeightsError: It is none, such as "me/..".
+    """
+    repository = name.removeprefix("hf:")
+    with _hub_errors(repository, "written to"):
+        validate_repo_id(repository)
 
 
 def upload(folder: Path, name: str, *, private: bool = False) -> str:

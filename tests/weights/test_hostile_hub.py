@@ -1,0 +1,245 @@
+"""A server that answers what no Hub does: one line each, in bounded time, bytes and memory."""
+
+import json
+import resource
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from huggingface_hub import close_session, constants
+
+import vitral
+from tests.cases import every_case
+from vitral import transfers
+from vitral.errors import VitralError, WeightsError
+from vitral.events import ignore
+from vitral.weights import download, hub
+from vitral.weights.named.fetch import fetch
+from vitral.weights.named.table import PublishedWeights
+
+Answer = Callable[[socketserver.StreamRequestHandler, str], None]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+ENDLESS = 1 << 28  # bytes after which the server gives up
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Answers every request alike, with bytes of its own making."""
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer, self.requests, self.sent = answer, 0, 0
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(socketserver.StreamRequestHandler):
+    server: Server
+
+    def handle(self) -> None:
+        line = self.rfile.readline().decode()
+        while self.rfile.readline().strip():
+            pass
+        self.server.requests += 1
+        with suppress(OSError):  # who asked has gone
+            self.server.answer(self, line.split()[0])
+
+
+@contextmanager
+def serving(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with Server(answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr("huggingface_hub.hf_api.constants.ENDPOINT", address)
+        template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            close_session()
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Bounds of a test's length, and caches of its own."""
+    monkeypatch.setattr(transfers, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(transfers, "WINDOW_SECONDS", 1.0)
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+
+
+def head(handler: socketserver.StreamRequestHandler, *lines: str, status: str = "200 OK") -> None:
+    handler.wfile.write("\r\n".join([f"HTTP/1.1 {status}", *lines, "Connection: close", "", ""]).encode())
+
+
+def saying(body: bytes) -> Answer:
+    def answer(handler: socketserver.StreamRequestHandler, method: str) -> None:
+        head(handler, "Content-Type: application/json", f"Content-Length: {len(body)}", f"X-Repo-Commit: {COMMIT}")
+        if method != "HEAD":
+            handler.wfile.write(body)
+
+    return answer
+
+
+def without_end(handler: socketserver.StreamRequestHandler, method: str) -> None:
+    head(handler, "Content-Type: application/json", f'ETag: "{"0" * 40}"', f"X-Repo-Commit: {COMMIT}")
+    handler.wfile.write(b"[")
+    while method != "HEAD" and handler.server.sent < ENDLESS:  # type: ignore[attr-defined]
+        handler.wfile.write(b"1," * (1 << 15))
+        handler.server.sent += 1 << 16  # type: ignore[attr-defined]
+
+
+def of_gigabytes(handler: socketserver.StreamRequestHandler, method: str) -> None:
+    head(handler, "Content-Type: text/plain", f"Content-Length: {3 << 30}")
+    while method != "HEAD" and handler.server.sent < ENDLESS:  # type: ignore[attr-defined]
+        handler.wfile.write(b"1," * (1 << 15))
+        handler.server.sent += 1 << 16  # type: ignore[attr-defined]
+
+
+def drop_by_drop(handler: socketserver.StreamRequestHandler, method: str) -> None:
+    head(handler, "Content-Type: application/json", "Content-Length: 1000")
+    for _ in range(1000 if method != "HEAD" else 0):
+        handler.wfile.write(b" ")
+        time.sleep(0.1)
+
+
+def head_drop_by_drop(handler: socketserver.StreamRequestHandler, method: str) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+    for _ in range(1000):
+        handler.wfile.write(b"x")
+        time.sleep(0.1)
+
+
+def later(*lines: str, status: str = "429 Too Many Requests") -> Answer:
+    return lambda handler, method: head(handler, "Content-Length: 0", *lines, status=status)
+
+
+HUBS: dict[str, Answer] = {
+    "null": saying(b"null"),
+    "numbers": saying(b"[1, 2, 3]"),
+    "a number": saying(b"7"),
+    "siblings of numbers": saying(b'{"id": "me/x", "siblings": [1, 2]}'),
+    "a sibling without a name": saying(b'{"id": "me/x", "siblings": [{"rfilename": 7}]}'),
+    "deep": saying(b"[" * 200_000),
+    "no JSON": saying(b"<html>"),
+    "no text": saying(bytes(range(128, 256))),
+    "without end": without_end,
+    "of gigabytes": of_gigabytes,
+    "drop by drop": drop_by_drop,
+    "a head drop by drop": head_drop_by_drop,
+    "an hour": later("Retry-After: 3600"),
+    "for ever": later("Retry-After: 100000000000"),
+    "a limit": later('RateLimit: "api";r=0;t=4000'),
+    "busy for ever": later("Retry-After: 99999", status="503 Service Unavailable"),
+}
+
+
+@pytest.mark.parametrize("name", HUBS)
+@pytest.mark.parametrize("asked", ["weights", "push"])
+def test_what_no_hub_answers_is_one_line_in_time(
+    name: str, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    (tmp_path / "mine").mkdir()
+    ask = {"weights": lambda: hub.download("hf:me/x"), "push": lambda: hub.upload(tmp_path / "mine", "me/x")}[asked]
+    with serving(HUBS[name], monkeypatch) as server, pytest.raises(WeightsError, match="'me/x'") as refused:
+        ask()
+    assert "\n" not in str(refused.value)
+    assert time.monotonic() - began < 20
+    assert server.sent < ENDLESS
+    assert server.requests < 10
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10 < 400  # MiB
+
+
+ROW = PublishedWeights("vit-mu16@plain", "x", "Apache-2.0", "original", "ViT.npz", 1, "x", address="https://later/")
+
+
+def file_of(size: int, *, measured: bool) -> Answer:
+    def answer(handler: socketserver.StreamRequestHandler, method: str) -> None:
+        head(handler, *([f"Content-Length: {size}"] if measured else []))
+        while handler.server.sent < min(size, ENDLESS):  # type: ignore[attr-defined]
+            handler.wfile.write(bytes(1 << 16))
+            handler.server.sent += 1 << 16  # type: ignore[attr-defined]
+
+    return answer
+
+
+def byte_by_byte(handler: socketserver.StreamRequestHandler, method: str) -> None:
+    head(handler, "Content-Length: 1000000")
+    for _ in range(1000):
+        handler.wfile.write(b"x")
+        time.sleep(0.1)
+
+
+@every_case(
+    "answer",
+    (
+        file_of(1 << 40, measured=True),
+        file_of(1 << 40, measured=False),
+        byte_by_byte,
+        head_drop_by_drop,
+        later("Retry-After: 3600"),
+    ),
+    ids=("terabyte", "without end", "byte by byte", "a head drop by drop", "an hour"),
+)
+def test_a_file_is_never_longer_than_its_row_says_and_never_endless(
+    answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+    monkeypatch.setattr(download, "TRIES", 2)
+    with serving(answer, monkeypatch) as server, pytest.raises(VitralError) as refused:
+        fetch(PublishedWeights(**{**vars_of(ROW), "address": f"{constants.ENDPOINT}/"}), ignore)
+    assert "\n" not in str(refused.value)
+    assert time.monotonic() - began < 30
+    assert server.sent < 16 << 20
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 4 << 20
+
+
+def vars_of(row: PublishedWeights) -> dict[str, object]:
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+@every_case("name", ("me/..", "..", "hf:me/..", "me/.", "a/b/c", "me/x y"))
+def test_nothing_is_written_under_a_name_that_no_repository_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier = vitral.convert("vit-mu16", tmp_path / "net", format="vitral").path
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with pytest.raises(WeightsError, match="Hub"):
+        vitral.push(classifier, name)
+    assert {path.name for path in tmp_path.iterdir()} == {"net", "temporary"}
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_the_client_of_other_programs_stays_their_own() -> None:
+    from huggingface_hub.utils import get_session, set_client_factory
+    from huggingface_hub.utils._http import default_client_factory
+
+    made = []
+
+    def theirs() -> object:
+        made.append(default_client_factory())
+        return made[-1]
+
+    set_client_factory(theirs)  # type: ignore[arg-type]
+    try:
+        transfers.bound_requests()
+        transfers.bound_requests()
+        assert get_session() is made[0]
+        assert len(get_session().event_hooks["response"]) == 1
+    finally:
+        set_client_factory(default_client_factory)
+
+
+def test_json_is_read_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"id": "me/x", "siblings": [{"rfilename": "notes.txt"}]}).encode()
+    with serving(saying(body), monkeypatch), pytest.raises(WeightsError, match="no classifier.json"):
+        hub.download("hf:me/x")
