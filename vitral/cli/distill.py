@@ -24,6 +24,7 @@ def distill(
     time: str | None = None,
     seed: Count | None = None,
     classes: Reading | None = None,
+    group: str | None = None,
     skip_bad_images: bool = False,
     resume: bool = False,
     data_changed: bool = False,
@@ -44,6 +45,7 @@ def distill(
         seed: the seed of every random choice.
         classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path;
             detected if left out.
+        group: what tells images that belong together, as for 'finetune'.
         skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
         resume: continue with the run in --out, to the same bits.
         data_changed: continue although the data have changed since the run began, and note that.
@@ -62,6 +64,7 @@ def distill(
             time=time,
             seed=seed,
             classes=classes,
+            group=group,
             skip_bad_images=skip_bad_images,
             resume=resume,
             overwrite=overwrite,

@@ -40,6 +40,8 @@ class TrainingOptions(Request):
         seed: for every random choice.
         classes: in nested folders, whether the innermost, the outermost or the whole path names the class; detected if
             left out.
+        group: what tells images that belong together (a patient, a video), which no split parts: a column of a table or Hub
+            dataset; of folders "folder" (folder:2 is the one around it) or "series" (names but for their last number).
         skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
         out: the run folder; runs/NAME if left out.
         resume: continue with the run in --out, to the same bits; what it was given first need not be repeated.

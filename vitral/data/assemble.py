@@ -3,7 +3,9 @@
 import math
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from vitral import distributed
 from vitral.advice import argument, function
 from vitral.data.batch import evenly
+from vitral.data.groups import Kin, shared_groups
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name
@@ -18,9 +21,11 @@ from vitral.data.published.imagenet_classes import translated
 from vitral.data.source import (
     BadImage,
     DataSet,
+    drawn,
     fingerprint,
     former_fingerprint,
     hash_contents,
+    marked,
     of_part,
     take_inventory,
     whole,
@@ -32,6 +37,7 @@ from vitral.errors import DataError, ImageError, UnreadableImagesError, did_you_
 from vitral.events import Progress
 from vitral.images.augment import Augmentation
 from vitral.images.depth import FULL
+from vitral.images.look_alikes import Look, look_alikes, look_at_image, small
 from vitral.machine import in_threads
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
@@ -40,18 +46,28 @@ CHECKED = 50_000  # images that are decoded before training at most, evenly spac
 CHECKED_AFAR = 64  # the same for images that are read over a network
 
 
-def assemble(listing: Listing, how: Opening) -> DataSet:
+Groups = Callable[
+    [str, Sequence[Entry]], Mapping[int, str]
+]  # of a column's name and images their groups, by store index
+
+
+def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> DataSet:
     """Make a dataset from a reader's listing.
 
     Without splits the images are split 80/10/10 by class; a missing validation split is taken from train, a missing test
     split is left missing.
 
+    Args:
+        listing: What the reader found.
+        how: How it is to be opened.
+        groups: What tells the user's groups; None where the images have none.
+
     Raises:
-        DataError: there are no classes, or they do not match the wanted ones.
+        DataError: there are no classes, or they do not match the wanted ones; or there are no such groups.
         ImageError: images cannot be read; the first are named, all are counted.
     """
     notes = list(listing.notes)
-    entries, bad = _check(listing, how, notes)
+    entries, bad, looks = _check(listing, how, notes)
     unread = unread_classes(_named(listing.entries) | listing.bad_classes, _named(entries))
     notes += unread
     entries = _in_the_classifiers_words(entries, listing, how.class_names)
@@ -59,11 +75,17 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     deep: list[int] = []
     contents = hash_contents(listing.store, entries, deep, remote=listing.remote)
     bits = _bits(listing.store, deep, notes)
-    fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
-    others = how.trained_on is not None and not set(map(whole, how.trained_on)) & set(fingerprints)
+    prints = (fingerprint(entries, contents), former_fingerprint(entries))
+    before = _drawn_before(how, prints, notes)
+    others = how.trained_on is not None and not set(map(whole, how.trained_on)) & set(prints)
+    kin = _kin(listing, entries, contents, how, before, looks, groups)
     held_out = listing.held_out if how.hold_out or "test" not in entries else 0.0
     order = _own_order(listing, entries, names)
-    splits = make_splits(entries, order, notes, contents, whole=others, held_out=held_out)
+    splits = make_splits(entries, order, notes, contents, whole=others, held_out=held_out, kin=kin)
+    made = _made(entries, splits)
+    if kin is not None:
+        notes += shared_groups(kin, splits)
+    own = f"{prints[0]}{kin.marks(_every(entries)) if kin is not None and made else ''}"
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     numbers = {name: number for number, name in enumerate(names)}
@@ -83,13 +105,14 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         augmentation=AUGMENTATION,
         bad_images=bad,
         notes=tuple(notes),
-        fingerprint=fingerprints[0] if how.part is None else of_part(fingerprints[0], how.part),
+        fingerprint=own if how.part is None else of_part(own, how.part),
         inventory=take_inventory(splits, contents),
         task=listing.task,
         reading=listing.reading,
-        shared_out=_made(entries, splits),
+        shared_out=made,
         outside=listing.outside,
         bits=bits,
+        together={} if kin is None else kin.together(splits, contents),
     )
 
 
@@ -116,6 +139,53 @@ def _bits(store: Store, deep: Sequence[int], notes: list[str]) -> int | None:
     return bits
 
 
+def _every(entries: Mapping[str, list[Entry]]) -> list[Entry]:
+    return [entry for images in entries.values() for entry in images]
+
+
+def _drawn_before(how: Opening, prints: Collection[str], notes: list[str]) -> str | None:
+    """Return the known fingerprint of the same data, which says how they were split; None where there is none."""
+    known = [each for each in (*how.drawn_as, *(how.trained_on or ())) if whole(each) in prints]
+    if known and how.group not in (None, marked(known[0])[1]):
+        return None
+    if len(set(map(drawn, known))) > 1:
+        notes.append(
+            "The classifiers were trained on different splits of these data; the images are split as for the first, so that "
+            "others may have learned some that are scored."
+        )
+    return known[0] if known else None
+
+
+def _kin(
+    listing: Listing,
+    entries: Mapping[str, list[Entry]],
+    contents: Mapping[int, str],
+    how: Opening,
+    before: str | None,
+    looks: Mapping[int, Look | None] | None,
+    groups: Groups | None,
+) -> Kin | None:
+    """Return which images belong together; None where each is by itself, but for those of equal bytes.
+
+    Data that were split before are split again in the same way.
+    """
+    near, column = (True, None) if before is None else marked(before)
+    column = how.group or column
+    alike: dict[int, int] = {}
+    if near and looks is not None:
+        indices = [entry.store_index for entry in entries.get(ALL, entries.get("train", []))]
+        numbers = dict(zip(indices, look_alikes([looks.get(index) for index in indices]), strict=True))
+        different = Counter(number for number, _ in {(numbers[index], contents.get(index, index)) for index in indices})
+        alike = {index: number for index, number in numbers.items() if different[number] > 1}
+    if column is None:
+        return Kin(alike) if alike else None
+    if groups is None:
+        raise DataError(
+            f"The images of '{listing.title}' have no groups, so {argument('group', column)} cannot be honoured."
+        )
+    return Kin(alike, column, groups(column, _every(entries)))
+
+
 def _part(images: list[Entry], base: str, share: Fraction, notes: list[str]) -> list[Entry]:
     """Return a share of the training images, and note what it is."""
     named = [(image.name.removeprefix(base).lstrip("/"), image.classes) for image in images]
@@ -128,7 +198,7 @@ def _in_the_classifiers_words(
     entries: dict[str, list[Entry]], listing: Listing, wanted: Sequence[str] | None
 ) -> dict[str, list[Entry]]:
     """Return the images with their classes as a classifier names them: ImageNet's have names of several kinds."""
-    words = translated(_named(entries), listing.class_names, wanted)
+    words = {} if wanted is None else translated(_named(entries), listing.class_names, wanted)
     if not words:
         return entries
     return {
@@ -165,19 +235,42 @@ def _shards(listing: Listing, split: str, entries: Mapping[str, list[Entry]], im
     return tuple(int(end) for end in np.unique(np.searchsorted(positions, ends)) if end)
 
 
-def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, list[Entry]], tuple[BadImage, ...]]:
-    every = [entry for images in listing.entries.values() for entry in images]
-    if not how.verify:
-        return dict(listing.entries), listing.bad
+@dataclass
+class _Decoded:
+    """What decoding images told: why they cannot be read, a look at each that can be, and how many were tried."""
+
+    reasons: dict[int, str] = field(default_factory=dict)
+    looks: dict[int, Look | None] = field(default_factory=dict)
+    done: int = 0
+
+
+def _check(
+    listing: Listing, how: Opening, notes: list[str]
+) -> tuple[dict[str, list[Entry]], tuple[BadImage, ...], Mapping[int, Look | None] | None]:
+    """Return the images that can be read, those that cannot, and looks at the former where look-alikes are looked for."""
+    every = _every(listing.entries)
+    looking = _looks_for_alike(listing, how)
+    if not how.verify and (not looking or len(every) > CHECKED):
+        return dict(listing.entries), listing.bad, None
     most = CHECKED_AFAR if listing.remote else len(every) if how.skip_bad_images else CHECKED
     checked = evenly(every, most)
-    reasons, done = _unreadable(listing.store, checked, how)
-    if done < len(every):
-        there_was = "" if done == len(checked) else f", for which {argument('time')} has room"
+    decoded = _decode(listing.store, checked, how)
+    complete = decoded.done == len(every) <= CHECKED
+    if decoded.done < len(every):
+        there_was = "" if decoded.done == len(checked) else f", for which {argument('time')} has room"
         notes.append(
-            f"Only {done:,} of the {len(every):,} images were decoded beforehand{there_was}; "
+            f"Only {decoded.done:,} of the {len(every):,} images were decoded beforehand{there_was}; "
             f"{function('check')} checks all of them."
         )
+    if looking and not complete:
+        notes.append(
+            "It was not looked for images that look alike, of which some may be trained on and others scored; "
+            f"{function('check')} finds them, and {argument('group')} keeps together what you know."
+        )
+    looks = decoded.looks if looking and complete else None
+    if not how.verify:
+        return dict(listing.entries), listing.bad, looks
+    reasons = decoded.reasons
     bad = (*listing.bad, *(BadImage(listing.store.name(index), reason) for index, reason in reasons.items()))
     if bad and not how.skip_bad_images:
         named = "; ".join(image.reason for image in bad[:NAMED])
@@ -190,11 +283,24 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
         split: [entry for entry in images if entry.store_index not in reasons]
         for split, images in listing.entries.items()
     }
-    return good, bad
+    return good, bad, looks
 
 
-def _unreadable(store: Store, entries: list[Entry], how: Opening) -> tuple[dict[int, str], int]:
-    """Decode images, each process of a job its share; return the errors by store index, and how many images were tried.
+def _looks_for_alike(listing: Listing, how: Opening) -> bool:
+    """Tell whether images that look alike are to be kept in one split: where splits are made, and were not made otherwise."""
+    known = (*how.drawn_as, *(how.trained_on or ()))
+    if (
+        not how.near
+        or listing.remote
+        or not listing.task.scored
+        or (how.trained_on is not None and not any(marked(each)[0] for each in known))
+    ):
+        return False
+    return ALL in listing.entries or ("validation" not in listing.entries and listing.held_out > 0)
+
+
+def _decode(store: Store, entries: list[Entry], how: Opening) -> _Decoded:
+    """Decode images, each process of a job its share.
 
     Under a limit of time the order is random, so that the images that were tried are of every class. Where unreadable images
     are left out, all images are tried, however long that takes.
@@ -205,24 +311,30 @@ def _unreadable(store: Store, entries: list[Entry], how: Opening) -> tuple[dict[
     share, until = entries[distributed.rank() :: distributed.world()], time.monotonic() + seconds
     source = StoredImages(store, [entry.store_index for entry in share], [0] * len(share))
 
-    def reason(index: int) -> tuple[int, str | None]:
+    def look(index: int) -> tuple[int, str | None, Look | None]:
         try:
-            source.image(index)
+            seen = look_at_image(source.image(index, small))
         except ImageError as error:
-            return share[index].store_index, str(error).rstrip(".")
-        return share[index].store_index, None
+            return share[index].store_index, str(error).rstrip("."), None
+        return share[index].store_index, None, seen
 
-    reasons: dict[int, str] = {}
-    done = 0
-    for done, (store_index, why) in enumerate(in_threads(reason, range(len(share))), 1):
-        if why is not None:
-            reasons[store_index] = why
-        if done % 50 == 0 or done == len(share):
-            how.listener(Progress("check images", done, len(share)))
+    decoded = _Decoded()
+    for store_index, why, seen in in_threads(look, range(len(share))):
+        decoded.done += 1
+        if why is None:
+            decoded.looks[store_index] = seen
+        else:
+            decoded.reasons[store_index] = why
+        if decoded.done % 50 == 0 or decoded.done == len(share):
+            how.listener(Progress("check images", decoded.done, len(share)))
         if time.monotonic() > until:
             break
-    found = {store_index: why for part in distributed.gather(reasons) for store_index, why in part.items()}
-    return dict(sorted(found.items())), sum(distributed.gather(done))
+    parts = distributed.gather(decoded)
+    return _Decoded(
+        dict(sorted(pair for part in parts for pair in part.reasons.items())),
+        {index: look for part in parts for index, look in part.looks.items()},
+        sum(part.done for part in parts),
+    )
 
 
 def _class_names(

@@ -1,15 +1,12 @@
 """What else a dataset says of its images: a further column of a table, or the folders that they lie in."""
 
-from collections.abc import Sequence
-from pathlib import PurePath
-
 from vitral.data.chosen import choosing
+from vitral.data.group_values import FOLDER, folders_of
 from vitral.data.open import columns_in, tables_in
 from vitral.data.source import Source
 from vitral.data.tables import column_of
 from vitral.errors import DataError
 
-FOLDER = "folder"  # the folder of an image; folder:2 is the folder around it
 NOTHING = "(empty)"  # shown for a cell without a value
 
 
@@ -27,7 +24,7 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     names = [source.describe(index) for index in range(len(source))]
     tables = tables_in(data)
     if not tables:
-        return _folders(data, names, by)
+        return tuple(folders_of(data, names, by, f"{FOLDER}, {FOLDER}:2 and so on"))
     cells: dict[str, str] = {}
     with choosing(columns_in(data)):
         pairs = [pair for table in tables for pair in column_of(table, by)]
@@ -37,17 +34,3 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     if missing := [name for name in names if name not in cells]:
         raise DataError(f"The column '{by}' of '{data}' says nothing of {len(missing)} images, such as '{missing[0]}'.")
     return tuple(cells[name] or NOTHING for name in names)
-
-
-def _folders(data: str, names: Sequence[str], by: str) -> tuple[str, ...]:
-    kind, _, level = by.partition(":")
-    if kind != FOLDER or (level and not (level.isdecimal() and 0 < int(level) < 100)):
-        raise DataError(
-            f"'{data}' is no table with columns, so its images are told apart by {FOLDER}, {FOLDER}:2 and so on, not by "
-            f"'{by}'."
-        )
-    depth = int(level or 1)
-    parents = {name: PurePath(name).parts[:-1] for name in names}
-    if outside := [name for name in names if len(parents[name]) < depth]:
-        raise DataError(f"'{outside[0]}' of {data} does not lie in {depth} folders.")
-    return tuple(parents[name][-depth] for name in names)

@@ -137,6 +137,11 @@ def check_column(title: str, column: str, names: Sequence[str]) -> None:
         raise DataError(f"'{title}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
 
 
+def cell_text(cell: object) -> str:
+    """Return a cell as text, "" for a null or NaN."""
+    return "" if cell is None or cell != cell else str(cell).strip()
+
+
 def split_of_row(name: str | None, split: str, table: str, row: str) -> str:
     """Return the split of a row: the one that it names, unless its file determines the split.
 

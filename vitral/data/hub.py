@@ -9,7 +9,7 @@ from typing import Any
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
-from vitral.data.columns import UNREAD, declared_names, find_columns
+from vitral.data.columns import UNREAD, cell_text, check_column, declared_names, find_columns
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, find, split_named
 from vitral.data.stored import Entry, JoinedStores, Store
@@ -38,6 +38,15 @@ class HubImages:
     def name(self, index: int) -> str:
         """Return the dataset with split and row, such as "hf:owner/name train[17]"."""
         return f"{self._title} {self._rows.split or 'rows'}[{index}]"
+
+    def cells(self, column: str) -> list[str]:
+        """Return each row's cell of a column as text.
+
+        Raises:
+            DataError: there is no such column.
+        """
+        check_column(self._title, column, self._rows.column_names)
+        return [cell_text(cell) for cell in self._rows[column]]
 
 
 def is_saved(folder: Path) -> bool:

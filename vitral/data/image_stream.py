@@ -74,7 +74,7 @@ def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[L
 
 def _of_data(spec: str, listener: Listener) -> Iterator[LazyImage]:
     if is_opened_whole(spec):
-        data = open_data(spec, skip_bad_images=True, verify=False, listener=listener)
+        data = open_data(spec, skip_bad_images=True, verify=False, near=False, listener=listener)
         if any(source.endless for source in data.splits.values()):
             raise DataError(f"'{spec}' is endless; name a file or a folder.")
         for source in data.splits.values():

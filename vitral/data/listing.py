@@ -66,3 +66,6 @@ class Opening:
     part: Fraction | None = None
     labelled: bool = True
     checking_seconds: float | None = None
+    group: str | None = None
+    near: bool = True
+    drawn_as: Collection[str] = ()

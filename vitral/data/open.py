@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from vitral import plugins
+from vitral.advice import argument
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
 from vitral.data.classes import Reading, check_reading, outermost
 from vitral.data.folder import list_folder
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
+from vitral.data.group_values import group_values
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, SYNSETS_FILE, find, is_address, some
@@ -22,6 +24,7 @@ from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
+from vitral.data.stored import Entry
 from vitral.data.tables import SUFFIXES, list_files, list_tables, split_of_file, table_files
 from vitral.data.text_table import LIST_SUFFIX, is_list
 from vitral.errors import DataError, PluginError, did_you_mean
@@ -51,6 +54,9 @@ def open_data(
     verify: bool = True,
     hold_out: bool = True,
     checking_seconds: float | None = None,
+    group: str | None = None,
+    near: bool = True,
+    drawn_as: Collection[str] = (),
     listener: Listener = ignore,
 ) -> DataSet:
     """Open a dataset by name, path or address.
@@ -85,10 +91,16 @@ def open_data(
         checking_seconds: The time that decoding them may take; None for as long as it needs, and with `skip_bad_images` it
             takes that anyway.
         hold_out: Whether some training images become a validation split where the data have a test split alone.
+        group: What tells images that belong together, such as those of one patient, of which none is scored if another is
+            trained on: a column of a table or a Hugging Face dataset; of images in folders "folder" (that an image lies in,
+            "folder:2" for that around it), or "series" (images whose names differ in their last number alone).
+        near: Whether images that look alike stay together in splits that are made here; they are looked for where all images
+            are read beforehand, which are at most 50,000.
+        drawn_as: Fingerprints of these data as they were split before, if they were: they are split in the same way again.
         listener: Receives the progress of checking.
 
     Raises:
-        DataError: there is no such dataset, or its classes do not match `class_names`.
+        DataError: there is no such dataset, its classes do not match `class_names`, or it has no such `group`.
         ImageError: images cannot be read.
     """
     name = str(spec)
@@ -102,18 +114,30 @@ def open_data(
         check_reading(classes),
         hold_out,
         checking_seconds=checking_seconds,
+        group=group,
+        near=near,
+        drawn_as=drawn_as,
     )
     return _open_named(name, how)
 
 
 def _open_named(name: str, how: Opening) -> DataSet:
     if is_built_in(name):
+        if how.group is not None:
+            raise DataError(
+                f"'{name}' has no columns or folders, so {argument('group', how.group)} cannot be honoured."
+            )
         data = _in_order(_built_in(name), how.class_names)
         return data if how.part is None else cut(data, how.part)
     prefix = prefix_of(name)
     if prefix is not None and prefix.open is not None:
         return prefix.open(name, how, _open_named)
-    return assemble(list_data(name, how), how)
+    listing = list_data(name, how)
+
+    def groups(column: str, images: Sequence[Entry]) -> dict[int, str]:
+        return group_values(column, listing.title, listing.store, images, tables_in(name))
+
+    return assemble(listing, how, groups)
 
 
 def _list_selectable(spec: str, how: Opening) -> Listing:

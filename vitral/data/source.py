@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import stat
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+from urllib.parse import quote, unquote
 
 import numpy as np
 from jaxtyping import Int64
@@ -26,7 +28,11 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Label, Task
 
 SCHEME = "2-"  # the beginning of a fingerprint; earlier versions hashed only names and sizes
-OF_SHARE = "/part="  # stands before the share of the training images
+# What a fingerprint says behind the hash of the data: how they were split here, as two hashes of the groups that were kept
+# together, of which the second is followed by what the groups are called; and the share of the training images.
+NEAR = "/near="
+GROUP = "/group="
+OF_SHARE = "/part="
 HASHED = 50_000  # images that are hashed at most, evenly spaced
 DIGEST_BYTES = 16
 
@@ -107,8 +113,8 @@ class DataSet:
         bad_images: The images that were left out because they could not be read.
         notes: Notes on the data and on what was decided, one line each.
         fingerprint: A hash of every image's split, name, classes, size and content; without the content of remote images,
-            and with that of only a part of very many. For a share of the training images the hash of the whole, and the
-            share.
+            and with that of only a part of very many. Behind it how the images were split, unless each image by itself, and of
+            which share of the training images it is.
         inventory: The number of images by split and class, and a hash of them; empty for built-in datasets.
         task: The task, which says what a label is, as far as the data show.
         reading: In nested folders, the folder that named the class: "leaf", "top" or "path".
@@ -116,6 +122,8 @@ class DataSet:
         endless_epoch: The number of images that count as an epoch of an endless training split.
         outside: The number of images in no class, which were left out.
         bits: The bits that the values of 16-bit images use; None where there are none.
+        together: By split a number for each image that those have in common which belong together, because they look alike or
+            are a group of the user; empty where no images do.
     """
 
     name: str
@@ -132,6 +140,7 @@ class DataSet:
     shared_out: tuple[str, ...] = ()
     outside: int = 0
     bits: int | None = None
+    together: Mapping[str, Int64[np.ndarray, " images"]] = field(default_factory=dict)
 
     @property
     def multi_label(self) -> bool:
@@ -199,7 +208,29 @@ def of_part(fingerprint: str, share: Fraction) -> str:
 
 
 def whole(fingerprint: str) -> str:
-    """Return the fingerprint of all data, from that of the data or of a share of their training images."""
+    """Return the hash of all data, however they were split, from their fingerprint or that of a share of them."""
+    return fingerprint.partition("/")[0]
+
+
+def mark(near: str | None, group: str, column: str | None) -> str:
+    """Return what a fingerprint says of how data were split.
+
+    Args:
+        near: A hash of the groups of images that look alike; None if there were none.
+        group: A hash of the user's groups.
+        column: What the user's groups are called; None if there were none.
+    """
+    return (f"{NEAR}{near}" if near else "") + ("" if column is None else f"{GROUP}{group}:{quote(column, safe='')}")
+
+
+def marked(fingerprint: str) -> tuple[bool, str | None]:
+    """Return whether images that look alike were kept together, and what the user's groups are called, if there were some."""
+    column = re.search(rf"{GROUP}\w*:([^/]*)", fingerprint)
+    return NEAR in fingerprint, None if column is None else unquote(column[1])
+
+
+def drawn(fingerprint: str) -> str:
+    """Return of a fingerprint the hash of the data and how they were split, of whatever share of the training images it is."""
     return fingerprint.partition(OF_SHARE)[0]
 
 

@@ -81,6 +81,11 @@ class JoinedStores:
         store, own = self._find(index)
         return store.name(own)
 
+    def cells(self, column: str) -> list[str] | None:
+        """Return each image's cell of a column as text; None where a store has no columns."""
+        lists = [store.cells(column) if hasattr(store, "cells") else None for store in self._stores]
+        return None if None in lists else [cell for cells in lists for cell in cells]
+
     def _find(self, index: int) -> tuple[Store, int]:
         number, own = located(self._ends, index)
         return self._stores[number], own

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from vitral.data.batch import evenly
+from vitral.data.groups import Kin, split_kin
 from vitral.data.names import ALL, some
 from vitral.data.source import Source
 from vitral.data.stored import Entry, located
@@ -64,6 +65,7 @@ def make_splits(
     *,
     whole: bool,
     held_out: float = HELD_OUT,
+    kin: Kin | None = None,
 ) -> dict[str, list[Entry]]:
     """Return the images by "train", "validation" and "test": the data's own splits, or stratified by class.
 
@@ -75,6 +77,7 @@ def make_splits(
         whole: Whether data without splits are all for scoring, because they are not just as a classifier learned them; a
             note says of a validation split taken from their training images that it may have been learned.
         held_out: The share of the training images for validation where there are no images for it; 0 for none.
+        kin: Which images belong together; None where each is by itself, but for those of equal bytes.
     """
     splits = dict(entries)
     if ALL in entries and whole:
@@ -84,10 +87,10 @@ def make_splits(
         )
         return {"test": entries[ALL]}
     if ALL in entries:
-        parts = _stratify(entries[ALL], names, (HELD_OUT, HELD_OUT), contents, notes)
+        parts = _stratify(entries[ALL], names, (HELD_OUT, HELD_OUT), contents, notes, kin)
         splits = dict(zip(("train", "validation", "test"), parts, strict=True))
     elif "train" in entries and "validation" not in entries and held_out:
-        train, validation = _stratify(entries["train"], names, (held_out,), contents, notes)
+        train, validation = _stratify(entries["train"], names, (held_out,), contents, notes, kin)
         splits = {**entries, "train": train, "validation": validation}
         if whole and validation:
             notes.append(DRAWN_ANEW)
@@ -139,7 +142,12 @@ def _percent(share: float) -> str:
 
 
 def _stratify(
-    entries: list[Entry], names: Sequence[str], shares: tuple[float, ...], contents: Mapping[int, str], notes: list[str]
+    entries: list[Entry],
+    names: Sequence[str],
+    shares: tuple[float, ...],
+    contents: Mapping[int, str],
+    notes: list[str],
+    kin: Kin | None,
 ) -> list[list[Entry]]:
     numbers = {name: number for number, name in enumerate(names)}
     labels = np.array([numbers[entry.classes[0]] if entry.classes else -1 for entry in entries], dtype=np.int64)
@@ -150,6 +158,10 @@ def _stratify(
         members[first.setdefault(content, index) if content else index].append(index)
     if several := sum(len(indices) > 1 for indices in members.values()):
         notes.append(f"Identical images were kept in the same split: {several} groups.")
+    if kin is not None:
+        classes = [[numbers[name] for name in entry.classes] or [-1] for entry in entries]
+        split = split_kin(entries, classes, shares, contents, kin, notes, seed=SPLIT_SEED)
+        return [[entries[index] for index in part] for part in split]
     firsts = np.array(list(members), dtype=np.int64)
     parts = [firsts[part].tolist() for part in stratified(labels[firsts], shares, seed=SPLIT_SEED, purpose="folder")]
     _keep_classes(parts, {group: set(labels[indices].tolist()) for group, indices in members.items()})

@@ -13,7 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitral.data.columns import UNREAD, Columns, check_column, declared_names, find_columns, in_order, split_of_row
+from vitral.data.columns import (
+    UNREAD,
+    Columns,
+    cell_text,
+    check_column,
+    declared_names,
+    find_columns,
+    in_order,
+    split_of_row,
+)
 from vitral.data.listing import Listing
 from vitral.data.names import ALL, common_folder, is_address, open_anywhere, split_named
 from vitral.data.stored import Entry, Strings
@@ -81,6 +90,19 @@ class ParquetImages:
     def name(self, index: int) -> str:
         """Return the image's name in the table if there is one, else file and row."""
         return self._names[index]
+
+    def cells(self, column: str) -> list[str]:
+        """Return each row's cell of a column as text.
+
+        Raises:
+            DataError: a file cannot be read, or has no such column.
+        """
+        cells: list[str] = []
+        for path in self._files:
+            with _parquet(path) as table:
+                check_column(path, column, table.schema_arrow.names)
+                cells += map(cell_text, table.read(columns=[column]).column(0).to_pylist())
+        return cells
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the row groups behind when sent to another process."""

@@ -74,7 +74,7 @@ class TrainingImages:
             DataError: No such data, or data without end.
             ImageError: An image of a dataset already open, or of one too large to be checked whole, cannot be read.
         """
-        opened = data if isinstance(data, DataSet) else _open_readable(data, listener)
+        opened = data if isinstance(data, DataSet) else _open_readable(data, trained_on(classifier), listener)
         source = opened.splits["train"]
         if source.endless:
             raise DataError(f"'{opened.name}' is endless, so that none of its images is the nearest; name a folder.")
@@ -107,10 +107,10 @@ class TrainingImages:
         return tuple(neighbours)
 
 
-def _open_readable(data: str | Path, listener: Listener) -> DataSet:
+def _open_readable(data: str | Path, learned: str, listener: Listener) -> DataSet:
     """Open a dataset, without the images that cannot be read if there are some, which is then said."""
     try:
-        return open_data(data, listener=listener)
+        return open_data(data, drawn_as=(learned,), listener=listener)
     except UnreadableImagesError as error:
         listener(Message(f"{error.found}. They are left out.", warning=True))
-        return open_data(data, skip_bad_images=True, listener=listener)
+        return open_data(data, drawn_as=(learned,), skip_bad_images=True, listener=listener)

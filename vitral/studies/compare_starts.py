@@ -144,6 +144,7 @@ def starts(
     time: str | float | None = None,
     seed: int | None = None,
     classes: Reading | None = None,
+    group: str | None = None,
     skip_bad_images: bool = False,
     overwrite: bool = False,
     offline: bool = False,
@@ -168,6 +169,7 @@ def starts(
             are then used, as many for every start, and starts for which there is no time are left out.
         seed: The seed that draws the images; None for 0.
         classes: The part of the path that names the class in nested folders.
+        group: What tells images that belong together, a column or "folder" or "series"; see `open_data`.
         skip_bad_images: Whether to pass over unreadable images instead of an error.
         overwrite: Whether to replace files of those names in `out` that are not of this kind.
         offline: Whether to fetch nothing, so that what is not on this machine becomes a row that says so. The environment
@@ -196,6 +198,7 @@ def starts(
         time=time,
         seed=seed,
         classes=classes,
+        group=group,
         skip_bad_images=skip_bad_images,
     )
     folder = None if out is None else Path(out)
@@ -223,7 +226,11 @@ def _check_out(folder: Path, inputs: Sequence[str], *, overwrite: bool) -> None:
 
 def _open(request: Request, listener: Listener) -> DataSet:
     data = open_data(
-        request.required_data(), classes=request.classes, skip_bad_images=request.skip_bad_images, listener=listener
+        request.required_data(),
+        classes=request.classes,
+        group=request.group,
+        skip_bad_images=request.skip_bad_images,
+        listener=listener,
     )
     if not data.task.exclusive:
         raise DataError(

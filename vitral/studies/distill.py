@@ -142,6 +142,7 @@ def distill(
     time: str | float | None = None,
     seed: int | None = None,
     classes: Reading | None = None,
+    group: str | None = None,
     skip_bad_images: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -167,6 +168,7 @@ def distill(
             top.
         seed: The seed of every random choice; None for the recipe's.
         classes: The part of the path that names the class in nested folders.
+        group: What tells images that belong together, a column or "folder" or "series"; see `open_data`.
         skip_bad_images: Whether to train without unreadable images, and list them, instead of an error.
         resume: Whether to continue the run in `out`.
         overwrite: Whether to begin in `out` although it holds a run, which is deleted, or other files; those of the same names
@@ -206,6 +208,7 @@ def distill(
         time=time,
         seed=seed,
         classes=classes,
+        group=group,
         skip_bad_images=skip_bad_images,
         resume=resume,
         overwrite=overwrite,
@@ -265,7 +268,9 @@ def _as_learned(
         return spec, False
     fixed = not is_selectable(spec)
     try:
-        data = open_data(spec, classes=classes, skip_bad_images=skip_bad_images, verify=False, listener=listener)
+        data = open_data(
+            spec, classes=classes, skip_bad_images=skip_bad_images, verify=False, near=False, listener=listener
+        )
     except DataError as error:
         if fixed or look_at(spec) is None:
             raise

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral import torchrun
+from vitral.data.groups import split_groups
 from vitral.data.source import DataSet
 from vitral.data.subset import Joined, Subset, stratified
 from vitral.errors import TrainingError, TrainingInterrupted
@@ -166,7 +167,12 @@ def to_choose_by(data: DataSet) -> tuple[DataSet, str]:
         return replace(data, splits=splits), f"the {len(splits['validation'])} validation images"
     train = data.splits["train"]
     share = held_out_share(len(train))
-    rest, held = stratified(train.labels(), [share], seed=SPLIT_SEED, purpose="sweep")
+    labels, together = train.labels(), data.together.get("train")
+    if together is None:
+        rest, held = stratified(labels, [share], seed=SPLIT_SEED, purpose="sweep")
+    else:
+        classes, groups = [[label] for label in labels.tolist()], together.tolist()
+        rest, held = split_groups(classes, groups, [share], seed=SPLIT_SEED, purpose="sweep")
     splits = {"train": Subset(train, rest), "validation": Subset(train, held)}
     return replace(data, splits=splits), f"{len(held)} training images ({share:.0%}) held out"
 

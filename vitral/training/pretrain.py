@@ -22,6 +22,7 @@ def pretrain(
     budget_seconds: float | None = None,
     seed: int | None = None,
     classes: Reading | None = None,
+    group: str | None = None,
     skip_bad_images: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -44,6 +45,7 @@ def pretrain(
         budget_seconds: The older name of `time`.
         seed: The seed of every random choice, the weights included; None for the recipe's.
         classes: Which of nested folders names the class; see `open_data`.
+        group: What tells images that belong together, a column or "folder" or "series"; see `open_data`.
         skip_bad_images: Train without unreadable images, and list them, instead of an error.
         resume: Continue the run in `out`, to the same bits; what it was given first need not be repeated. A run that is
             finished continues only with more `time`, or with other steps among the overrides.
@@ -66,6 +68,7 @@ def pretrain(
         budget_seconds=budget_seconds,
         seed=seed,
         classes=classes,
+        group=group,
         skip_bad_images=skip_bad_images,
         baselines=False,
         out=out,

@@ -51,6 +51,7 @@ class Request:
     time: str | float | None = None
     seed: int | None = None
     classes: Reading | None = None
+    group: str | None = None
     skip_bad_images: bool = False
     sweep: bool = False
     baselines: bool = True
@@ -124,6 +125,8 @@ class Request:
         """Return what a run folder keeps of the request, as JSON values by field."""
         names = (entry.name for entry in fields(self) if not entry.metadata.get("execution"))
         values = {name: getattr(self, name) for name in names}
+        if self.group is None:
+            del values["group"]  # which studies of earlier versions do not know, and compare
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def call(self) -> str:
@@ -132,6 +135,7 @@ class Request:
             "source": self.source,
             "model": self.model,
             "classes": self.classes,
+            "group": self.group,
             "recipe": self.recipe,
             "overrides": list(self.overrides) or None,
             "image_size": self.image_size,

@@ -36,7 +36,16 @@ from vitral.training.records.run_folder import (
 from vitral.training.request import FUNCTIONS, Request, settings_of
 from vitral.training.settings.recipe import first_difference, load_recipe, may_change
 
-SAME = ("source", "sweep", "classes", "model", "recipe", "image_size", "seed")  # what a run that continues keeps
+SAME = (
+    "source",
+    "sweep",
+    "classes",
+    "group",
+    "model",
+    "recipe",
+    "image_size",
+    "seed",
+)  # what a run that continues keeps
 RESUMED = "resumed_with"  # in run.json: other means than those it began with
 BITS = ("threads", "torch", "processor", "accelerator")  # of the environment: what changes the last bits
 
@@ -263,7 +272,7 @@ def _same_path(now: object, was: object, where: str) -> bool:
 
 def _is_planned(plan: Plan | None, name: str, value: object) -> bool:
     """Tell whether a plan is what a value of a request means, that the run did not begin with."""
-    if plan is None or name in ("sweep", "classes"):
+    if plan is None or name in ("sweep", "classes", "group"):
         return False
     if name == "recipe":
         recipe = load_recipe(str(value))

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from vitral.advice import argument
-from vitral.data.source import DataSet, Inventory, changes, same_data, share_of
+from vitral.data.source import DataSet, Inventory, changes, drawn, same_data, share_of
 from vitral.described import fits, read_object
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.training.records.run_folder import DATA_FILE, read_run, update_run
+from vitral.training.records.run_folder import DATA_FILE, STUDY_CELLS, SWEEP, read_run, update_run
 
 OTHERS = "it is another data set, or other images"
 NAMED = 3  # changes that a message names
@@ -26,6 +26,18 @@ def keep_data(folder: Path, data: DataSet, further: Further) -> None:
     said = {**_kept(data), "class_names": list(data.class_names)}
     said["further"] = {name: _kept(source) for name, source in further.items()}
     write_file(folder / DATA_FILE, json.dumps(said, indent=1))
+
+
+def drawn_before(folder: Path) -> str:
+    """Return the fingerprint of the data of the run in a folder, which says how they were split; empty without one."""
+    return str(_read(folder).get("fingerprint") or read_run(folder).get("data_fingerprint") or "")
+
+
+def drawn_beside(folder: Path) -> list[str]:
+    """Return the fingerprints of the data of the runs of a sweep in a folder, and of those of one study with it."""
+    study = folder.parent.iterdir() if (folder.parent / STUDY_CELLS).is_dir() else ()
+    runs = sorted(run for run in (*(folder / SWEEP).glob("lr-*"), *study) if (run / DATA_FILE).is_file())
+    return list(dict.fromkeys(map(drawn_before, runs)))
 
 
 def _kept(data: DataSet) -> dict[str, Any]:
@@ -57,12 +69,13 @@ def check_data(folder: Path, data: DataSet, further: Further, *, changed: bool) 
 
 
 def _differences(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
-    kept = _read(folder)
-    was = kept.get("fingerprint") or read_run(folder).get("data_fingerprint")
+    kept, was = _read(folder), drawn_before(folder)
     if not was or was == data.fingerprint:
         return []
     if not kept and "request" not in read_run(folder):
         return []  # begun by an earlier version, whose fingerprint was of something else
+    if same_data(was, data.fingerprint) and drawn(was) != drawn(data.fingerprint):
+        return ["the images are split in another way, because their groups changed"]
     if same_data(was, data.fingerprint):
         return [f"a share of {share_of(data.fingerprint)} of the training images is learned from, was {share_of(was)}"]
     names = kept.get("class_names", list(data.class_names))
@@ -115,13 +128,13 @@ def _other_classes(folder: Path, data: DataSet, names: Sequence[str], renamed: M
 def record_change(folder: Path, data: DataSet, further: Further, what: list[str], *, step: int) -> None:
     """Note in a run folder that the data changed after update `step`."""
     before = read_run(folder).get("data_fingerprint")
-    drawn = step and not same_data(str(before or ""), data.fingerprint)  # a share leaves what is scored as it is
+    other = step and drawn(str(before or "")) != drawn(data.fingerprint)  # a share leaves what is scored as it is
     entry = {
         "after_step": step,
         "from": before,
         "to": data.fingerprint,
         "what": what,
-        REDRAWN: [split for split in data.shared_out if split != "train"] if drawn else [],
+        REDRAWN: [split for split in data.shared_out if split != "train"] if other else [],
     }
     update_run(folder, {"data_fingerprint": data.fingerprint, HISTORY: [*data_changes(folder), entry]})
     keep_data(folder, data, further)

@@ -21,12 +21,13 @@ from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.clock import CHECKING_SHARE, Clock
 from vitral.training.facts import look
 from vitral.training.methods.method import method_of
+from vitral.training.records.data_record import drawn_before, drawn_beside
 from vitral.training.records.run_folder import begin, holds_run, make_free_folder, note_start, occupied
 from vitral.training.request import Request
 from vitral.training.resume import Continued, continued, stored_plan
 from vitral.training.session import Session
 from vitral.training.settings.recipe import Recipe
-from vitral.training.starting.prepare import load_start, random_start
+from vitral.training.starting.prepare import learned_data, load_start, random_start
 from vitral.training.starting.published_start import find_start
 
 
@@ -73,6 +74,8 @@ class _Checked:
         data = open_data(
             request.required_data(),
             classes=request.classes,
+            group=request.group,
+            drawn_as=self._drawn_as(),
             skip_bad_images=request.skip_bad_images,
             verify=verify,
             checking_seconds=None if seconds is None else CHECKING_SHARE * seconds,
@@ -85,6 +88,13 @@ class _Checked:
                 "labels, or a method that does without, such as lejepa."
             )
         return data if recipe.task is None else data.for_task(task_named(recipe.task))
+
+    def _drawn_as(self) -> tuple[str, ...]:
+        """Return the fingerprints by which the data are split as before: for this run, others of its study, and its start."""
+        run, start = self.known.request.out, self.loaded
+        before = [] if run is None or not self.known.request.resume else [drawn_before(run)]
+        beside = [] if run is None else drawn_beside(run)
+        return tuple(filter(None, (*before, *beside, "" if start is None else learned_data(start))))
 
     def session(self, folder: Path, data: DataSet, *, fetching: bool) -> Session:
         """Return the session, with a start where the request leaves that open."""

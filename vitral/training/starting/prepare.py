@@ -9,7 +9,7 @@ from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.classifier.metadata import Provenance
-from vitral.data.source import DataSet, same_data
+from vitral.data.source import DataSet, drawn, same_data
 from vitral.errors import ModelError
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
@@ -104,7 +104,7 @@ def prepare(session: Session) -> Run:
     facts = facts.at(distributed.broadcast(session.clock.spent()), session.clock.seconds)
     if loaded is not None and draft.automatic:
         facts = replace(facts, weights=look_at_weights(loaded))
-    learned = loaded is not None and same_data(_data_of(loaded), session.data.fingerprint)
+    learned = loaded is not None and same_data(learned_data(loaded), session.data.fingerprint)
     plan = decide(draft, facts)
     classifier = begin_network(session, plan, loaded)
     if not session.request.quick:  # which trains nothing, so that nothing need be measured
@@ -128,7 +128,8 @@ def _schedule(run: Run, reading: float) -> Schedule:
     return schedule(run.clock.seconds, allowed, reading=reading, training=training, first=first)
 
 
-def _data_of(start: Classifier) -> str:
+def learned_data(start: Classifier) -> str:
+    """Return the fingerprint of the data that a start learned from; empty where none is known."""
     training = start.provenance.training
     return str(training.get("data_fingerprint") or "")
 
@@ -141,14 +142,19 @@ def may_have_learned(data: DataSet, start: Classifier | None) -> str:
     made = [split for split in data.shared_out if split != "train"]
     if start is None or not made or not data.class_names:
         return ""
-    before = _data_of(start)
+    before = learned_data(start)
     shared = set(start.class_names) & set(data.class_names)
-    if not before or same_data(before, data.fingerprint) or not shared or 2 * len(shared) < len(set(start.class_names)):
+    if (
+        not before
+        or drawn(before) == drawn(data.fingerprint)
+        or not shared
+        or 2 * len(shared) < len(set(start.class_names))
+    ):
         return ""
     return (
-        "The start was trained on other data, or on these before they changed, with the same classes. Images that it learned "
-        f"then may now be {' or '.join(made)} images, and the scores too good; {' and '.join(f'{split}/' for split in made)} "
-        "of your own, with images that it has never seen, tell."
+        "The start was trained on other data, or on these before they or their splits changed, with the same classes. Images "
+        f"that it learned then may now be {' or '.join(made)} images, and the scores too good; "
+        f"{' and '.join(f'{split}/' for split in made)} of your own, with images that it has never seen, tell."
     )
 
 

@@ -1,0 +1,83 @@
+"""A user's groups of images: what a column says (a patient, a video, a site), a folder, or a series.
+
+A series are the images of a folder whose names differ in their last number alone, such as frames of a video.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from vitral.data.stored import Entry, Store
+from vitral.data.tables import column_of
+from vitral.errors import DataError
+
+FOLDER = "folder"  # the folder of an image; folder:2 is the folder around it
+SERIES = "series"
+NUMBER = re.compile(r"\d+(?!.*\d)")  # the last one
+
+
+def group_values(
+    column: str, title: str, store: Store, images: Sequence[Entry], tables: Sequence[str]
+) -> dict[int, str]:
+    """Return each image's group by its index in the store; images without a value are not in it.
+
+    Args:
+        column: A column of the tables, or of the dataset; "folder", "folder:2" and so on, or "series", where there are none.
+        title: The data's name in messages.
+        store: The images.
+        images: Those that are to be grouped.
+        tables: The text tables that they are listed in.
+
+    Raises:
+        DataError: There is no such column or folder; the message names those that there are.
+    """
+    cells = getattr(store, "cells", None)
+    if cells is not None and (values := cells(column)) is not None:
+        return {image.store_index: values[image.store_index] for image in images if values[image.store_index]}
+    if not tables:
+        named = dict(
+            zip(
+                [image.store_index for image in images],
+                _named(title, [image.name for image in images], column),
+                strict=True,
+            )
+        )
+        return {index: value for index, value in named.items() if value}
+    by_name: dict[str, str] = {}
+    for name, value in (cell for table in tables for cell in column_of(table, column)):
+        if by_name.setdefault(name, value) != value:
+            raise DataError(
+                f"'{name}' has two values in the column '{column}' of '{title}'; an image can be of one group alone."
+            )
+    values_here = {image.store_index: by_name.get(store.name(image.store_index), "") for image in images}
+    return {index: value for index, value in values_here.items() if value}
+
+
+def _named(title: str, names: Sequence[str], by: str) -> list[str]:
+    if by == SERIES:
+        return [series_of(name) for name in names]
+    return folders_of(
+        title, names, by, f"{FOLDER}, {FOLDER}:2 and so on, or {SERIES} (names but for their last number)"
+    )
+
+
+def series_of(name: str) -> str:
+    """Return an image's name without its last number and its suffix."""
+    path = PurePath(name)
+    return str(path.with_name(NUMBER.sub("", path.stem) or "_"))
+
+
+def folders_of(title: str, names: Sequence[str], by: str, known: str) -> list[str]:
+    """Return the folder of each image that `by` means: "folder", "folder:2" and so on.
+
+    Raises:
+        DataError: `by` is none of these, but `known` are; or an image does not lie in so many folders.
+    """
+    kind, _, level = by.partition(":")
+    if kind != FOLDER or (level and not (level.isdecimal() and 0 < int(level) < 100)):
+        raise DataError(f"'{title}' is no table with columns, so its images are told apart by {known}, not by '{by}'.")
+    depth = int(level or 1)
+    parents = [PurePath(name).parts[:-1] for name in names]
+    if outside := [name for name, parts in zip(names, parents, strict=True) if len(parts) < depth]:
+        raise DataError(f"'{outside[0]}' of {title} does not lie in {depth} folders.")
+    return [parts[-depth] for parts in parents]
