@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitral.checks.check_data import NEAR, check_data, near_pairs
+from vitral.checks.check_data import check_data
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
@@ -168,23 +168,6 @@ def test_a_classifier_doubts_a_wrong_label(tmp_path: Path) -> None:
     ]
 
 
-def test_near_pairs_are_all_pairs_within_the_distance() -> None:
-    rng = np.random.default_rng(0)
-    hashes = rng.integers(0, 1 << 63, 60, dtype=np.uint64)
-    for place in range(1, 60, 3):
-        flips = rng.choice(64, size=int(rng.integers(0, 8)), replace=False)
-        hashes[place] = hashes[place - 1] ^ np.bitwise_xor.reduce(
-            np.uint64(1) << flips.astype(np.uint64), initial=np.uint64(0)
-        )
-    expected = {
-        (one, other)
-        for one, other in itertools.combinations(range(60), 2)
-        if bin(int(hashes[one] ^ hashes[other])).count("1") <= NEAR
-    }
-    assert {tuple(sorted(pair)) for pair in near_pairs(hashes, NEAR)} == expected
-    assert len(expected) > 5
-
-
 def test_the_command_prints_json_and_writes_a_page(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,7 +201,7 @@ def test_duplicates_and_doubtful_labels_are_shown_as_images(folder: Path, tmp_pa
     assert str(folder / "train/cat" / evil) in shown
     assert len(shown) == 2 + 2 + 6
     assert "thumbnails" not in found.to_json()
-    write_check_page(found, [], tmp_path / "check.html", near=NEAR)
+    write_check_page(found, [], tmp_path / "check.html")
     page = (tmp_path / "check.html").read_text(encoding="utf-8")
     assert page.count("<img") == 1 + len(shown)  # and the contact sheet
     assert "and 9 more" in page  # twelve names of the group of twenty-one
@@ -229,7 +212,7 @@ def test_duplicates_and_doubtful_labels_are_shown_as_images(folder: Path, tmp_pa
 def test_built_in_sets_are_checked_too(tmp_path: Path) -> None:
     found = check_data("digits")
     assert sum(sum(counts.values()) for counts in found.counts.values()) == 1797
-    write_check_page(found, [], tmp_path / "digits.html", near=NEAR)
+    write_check_page(found, [], tmp_path / "digits.html")
     assert Image.open(io.BytesIO(found.sheet)).size[0] > 500
     model = create_model("vit-mu4", num_classes=10, image_size=32)
     save(Classifier(model, PHOTOS.with_size(32), [str(digit) for digit in range(10)]), tmp_path / "untrained")

@@ -1,17 +1,16 @@
 """What is in a dataset before anything is trained on it: counts, sizes, damage, duplicates, leaks, doubtful labels.
 
-Images are the same, or nearly, if their pixels are equal, or perceptual hashes differ in a few bits.
+Images are the same if their pixels are equal, and nearly if they look alike; see `vitral.images.look_alikes`.
 """
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt64
 
-from vitral.checks.findings import FLAT, DataCheck, Duplicates, InspectedImage, Suspect, inspect, label_names, oddities
+from vitral.checks.findings import DataCheck, Duplicates, InspectedImage, Suspect, inspect, label_names, oddities
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
@@ -23,9 +22,9 @@ from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Progress, show
 from vitral.images.decode import Pixels
 from vitral.images.drawing import contact_sheet, thumbnail
+from vitral.images.look_alikes import look_alikes
 from vitral.seeds import generator
 
-NEAR = 4  # bits of 64 in which the perceptual hashes of two near duplicates may differ
 SHEET = 48  # images on the contact sheet
 SHOWN = 40  # groups of duplicates and doubtful labels with thumbnails
 SHOWN_OF_GROUP = 6  # images of a group
@@ -48,29 +47,12 @@ def _exact(inspected: Sequence[InspectedImage]) -> Iterator[Duplicates]:
 
 
 def _near(inspected: Sequence[InspectedImage]) -> Iterator[Duplicates]:
-    """Give groups that are linked by pairs whose hashes differ in few bits; equal pixels are left to `_exact`."""
-    varied = [image for image in inspected if image.deviation >= FLAT]
-    distinct = list({image.digest: image for image in reversed(varied)}.values())[::-1]  # the first of equal ones
-    hashes = np.array([image.perceptual for image in distinct], dtype=np.uint64)
+    """Give groups of images that look alike, however indirectly; equal pixels are left to `_exact`."""
+    distinct = list({image.digest: image for image in reversed(inspected)}.values())[::-1]  # the first of equal ones
     groups: dict[int, list[InspectedImage]] = defaultdict(list)
-    for image, root in zip(distinct, _linked(len(distinct), near_pairs(hashes, NEAR)), strict=True):
-        groups[root].append(image)
+    for image, number in zip(distinct, look_alikes([image.look for image in distinct]), strict=True):
+        groups[number].append(image)
     yield from (_group("near", group) for group in groups.values() if len(group) > 1)
-
-
-def _linked(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
-    """Return for each of some items a number that those have in common which pairs link, however indirectly."""
-    parent = list(range(count))
-
-    def root(item: int) -> int:
-        while parent[item] != item:
-            parent[item] = parent[parent[item]]
-            item = parent[item]
-        return item
-
-    for first, second in pairs:
-        parent[root(first)] = root(second)
-    return [root(item) for item in range(count)]
 
 
 def _group(kind: str, inspected: Sequence[InspectedImage]) -> Duplicates:
@@ -82,28 +64,11 @@ def _group(kind: str, inspected: Sequence[InspectedImage]) -> Duplicates:
     )
 
 
-def near_pairs(hashes: UInt64[np.ndarray, " images"], distance: int) -> Iterator[tuple[int, int]]:
-    """Give the pairs of 64-bit hashes that differ in at most `distance` bits.
-
-    Of one bit more bands than may differ, at least one is equal in both: only pairs that share a band are compared.
-    """
-    bands = distance + 1
-    edges = np.linspace(0, 64, bands + 1).astype(int)
-    for low, high in itertools.pairwise(edges.tolist()):
-        keys = (hashes >> np.uint64(low)) & np.uint64((1 << (high - low)) - 1)
-        order = np.argsort(keys, kind="stable")
-        cuts = np.flatnonzero(np.diff(keys[order])) + 1
-        for bucket in np.split(order, cuts):
-            for position, first in enumerate(bucket[:-1].tolist()):
-                rest = bucket[position + 1 :]
-                close = np.bitwise_count(hashes[rest] ^ hashes[first]) <= distance
-                yield from ((first, int(second)) for second in rest[close])
-
-
 def check_data(
     data: str | Path,
     *,
     classes: Reading | None = None,
+    group: str | None = None,
     classifier: Classifier | str | Path | None = None,
     listener: Listener = show,
 ) -> DataCheck:
@@ -112,6 +77,7 @@ def check_data(
     Args:
         data: What `open_data` takes; an endless source is not looked at as a whole, only its validation split.
         classes: The folder that names the class where folders are nested; see `open_data`.
+        group: What tells images that belong together; a note says of groups that several splits share. See `open_data`.
         classifier: The classifier that doubts labels, or whatever `load` takes; None for no doubts.
         listener: The receiver of progress.
 
@@ -120,7 +86,7 @@ def check_data(
         WeightsError: There is no such classifier.
     """
     judge = None if classifier is None else as_classifier(classifier, listener)
-    dataset = open_data(data, classes=classes, skip_bad_images=True, verify=False, listener=listener)
+    dataset = open_data(data, classes=classes, group=group, skip_bad_images=True, verify=False, listener=listener)
     inspected, bad = _inspect_all(dataset, listener)
     groups = duplicates(inspected)
     doubtful = [] if judge is None else _suspects(judge, dataset, inspected, listener)

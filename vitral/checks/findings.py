@@ -21,6 +21,7 @@ from vitral.data.names import ALL
 from vitral.data.source import BadImage, DataSet
 from vitral.errors import ImageError
 from vitral.images.decode import FORMATS, Pixels
+from vitral.images.look_alikes import Look, look_at_image, small
 from vitral.machine import in_threads
 from vitral.tasks.task import classes_of
 
@@ -230,7 +231,7 @@ class InspectedImage:
     size: int
     format: str
     digest: str
-    perceptual: int
+    look: Look | None
     mean: tuple[float, float, float]
     square: tuple[float, float, float]
     deviation: float
@@ -247,8 +248,6 @@ def label_names(data: DataSet, split: str, index: int) -> tuple[str, ...]:
 
 
 def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage:
-    import imagehash  # which whoever only shows a check's findings does without
-
     source = data.splits[split]
     name = source.describe(index)
     sides: list[tuple[int, int]] = []
@@ -265,6 +264,8 @@ def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage
     content = encoded.read_bytes() if isinstance(encoded, Path) else encoded
     height, width = sides[0] if sides else pixels.shape[:2]
     mean, square = _moments(pixels)
+    kind = "pixels" if content is None else _format(content)
+    shrinks = kind.startswith("JPEG") and small(*pixels.shape[:2]) > 1  # a look is that of an image decoded smaller
     return InspectedImage(
         split=split,
         index=index,
@@ -273,9 +274,9 @@ def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage
         height=height,
         width=width,
         size=pixels.nbytes if content is None else len(content),
-        format="pixels" if content is None else _format(content),
+        format=kind,
         digest=hashlib.sha256(pixels.tobytes()).hexdigest(),
-        perceptual=int(str(imagehash.phash(Image.fromarray(pixels))), 16),
+        look=look_at_image(source.image(index, small) if shrinks else pixels),
         mean=mean,
         square=square,
         deviation=float(pixels.std()),

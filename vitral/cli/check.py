@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from vitral.checks.check_data import NEAR, check_data
+from vitral.checks.check_data import check_data
 from vitral.checks.check_resume import check_resume
 from vitral.checks.findings import DataCheck
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result, print_table
@@ -28,6 +28,7 @@ def check(
     source: Start = None,
     classifier: str | None = None,
     classes: Reading | None = None,
+    group: str | None = None,
     report: Path | None = None,
     strict: bool = False,
     overwrite: bool = False,
@@ -41,6 +42,7 @@ def check(
         source: the model or weights to start from, with "resume".
         classifier: the classifier that finds doubtful labels: a classifier or run folder, a weights file or name, a Hub id.
         classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path.
+        group: what tells images that belong together, as for 'finetune'; groups in several splits are said.
         report: write the findings to this HTML page.
         strict: exit with status 1 if there is something to fix.
         overwrite: let --report replace a file that is not such a page.
@@ -53,9 +55,9 @@ def check(
         inputs = [path_in(what), *([classifier] if classifier else [])]
         check_file(report, inputs=inputs, mark=mark("check"), overwrite=overwrite)
     with ConsoleListener() as listener:
-        found = check_data(what, classes=classes, classifier=classifier, listener=listener)
+        found = check_data(what, classes=classes, group=group, classifier=classifier, listener=listener)
     if report is not None:
-        write_check_page(found, facts(found), report, near=NEAR, overwrite=overwrite)
+        write_check_page(found, facts(found), report, overwrite=overwrite)
     if json:
         print_json(found.to_json())
     else:

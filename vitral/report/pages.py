@@ -44,7 +44,7 @@ FILES = (PAGE, FIGURES, ARRAYS, FILTERS, POSITIONS, DISTANCES)
 
 
 def write_check_page(
-    check: DataCheck, facts: Sequence[tuple[str, str]], path: Path, *, near: int, overwrite: bool = False
+    check: DataCheck, facts: Sequence[tuple[str, str]], path: Path, *, overwrite: bool = False
 ) -> None:
     """Write a data check as one HTML file.
 
@@ -52,7 +52,6 @@ def write_check_page(
         check: The data check.
         facts: Sizes, formats and statistics as pairs of name and value.
         path: The file.
-        near: Bits in which near duplicates may differ.
         overwrite: Whether to replace a file that is not such a page.
 
     Raises:
@@ -70,7 +69,6 @@ def write_check_page(
         most=MOST_LISTED,
         most_of_group=MOST_OF_GROUP,
         thumbnails={key: inline(image, largest=LARGEST_THUMBNAIL) for key, image in check.thumbnails.items()},
-        near=near,
     )
     write_file(path, page)
 
