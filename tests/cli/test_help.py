@@ -15,23 +15,23 @@ from vitral.cli.main import app, main
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {
     "demo": "--json --out",
-    "check": "--classes --classifier --data --from --json --report --source --strict --overwrite",
+    "check": "--classes --classifier --data --from --group --json --report --source --strict --overwrite",
     "pretrain": (
-        "--classes --data --data-changed --image-size --json --model --out --plan --recipe --resume --seed --set"
+        "--classes --data --data-changed --group --image-size --json --model --out --plan --recipe --resume --seed --set"
         " --skip-bad-images --time --overwrite"
     ),
     "finetune": (
-        "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --plan --quick --recipe"
-        " --resume --runs --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
+        "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --plan --quick"
+        " --recipe --resume --runs --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
     "plan": (
-        "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --quick --recipe --resume"
-        " --seed --set --skip-bad-images --source --time --overwrite"
+        "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
+        " --resume --seed --set --skip-bad-images --source --time --overwrite"
     ),
-    "starts": "--classes --data --image-size --json --offline --out --seed --skip-bad-images --time --overwrite",
+    "starts": "--classes --data --group --image-size --json --offline --out --seed --skip-bad-images --time --overwrite",
     "sweep": (
-        "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --quick --recipe --resume"
-        " --seed --set --skip-bad-images --source --time --overwrite"
+        "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
+        " --resume --seed --set --skip-bad-images --source --time --overwrite"
     ),
     "evaluate": (
         "--by --classes --classifier --data --engine --frozen --json --merge --precision --report --skip-bad-images --split"
@@ -52,8 +52,8 @@ FLAGS = {
         "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
     ),
     "distill": (
-        "--classes --data --data-changed --image-size --json --out --recipe --resume --seed --set --skip-bad-images --student"
-        " --time --overwrite"
+        "--classes --data --data-changed --group --image-size --json --out --recipe --resume --seed --set --skip-bad-images"
+        " --student --time --overwrite"
     ),
     "convert": "--format --image-size --set --json --overwrite",
     "export": "--data --format --image-size --json --merge --out --precision --verbose --overwrite",

@@ -16,8 +16,10 @@ from PIL import Image, ImageEnhance
 from tests.cases import every_case
 from tests.forks import job
 from vitral import distributed
+from vitral.checks.check_data import check_data
 from vitral.data import assemble
 from vitral.data.groups import split_groups
+from vitral.data.names import series_in
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, drawn, same_data
 from vitral.errors import DataError
@@ -127,6 +129,38 @@ def test_images_that_are_not_all_read_in_time_are_not_compared(tmp_path: Path) -
     assert "/" not in data.fingerprint
     assert any("look alike" in note for note in data.notes)
     assert open_data(folder, drawn_as=(data.fingerprint,)).fingerprint == data.fingerprint
+
+
+@every_case(
+    ("names", "series"),
+    [
+        ([f"cat/frame_{number:04}.jpg" for number in range(30)], 1),
+        ([f"cat/patient{number // 6}_{number % 6:02}.png" for number in range(30)], 5),
+        ([f"cat/clip{number // 6}/{number % 6}.png" for number in range(30)], 5),
+        ([f"cat/3-{number // 3}_{number % 3}.png" for number in range(30)], 10),
+        ([f"cat/IMG_{number:04}.jpg" for number in range(30)], 0),
+        ([f"cat/{number}.jpg" for number in range(30)], 0),
+        ([f"n01443537/n01443537_{number}.JPEG" for number in range(30)], 0),
+        ([f"cat/IMG_20201215_1{number * 3571 % 100000:05}.jpg" for number in range(30)], 0),
+        ([f"cat/Scenery_{number}.jpg" for number in range(30)], 0),
+    ],
+)
+def test_numbering_that_looks_like_series_is_found(names: list[str], series: int) -> None:
+    found = series_in((f"photos/{name}", (name.partition("/")[0],)) for name in names)
+    assert len(found) == series
+    assert sum(map(len, found.values())) == (30 if series else 0)
+
+
+def test_series_are_said_where_splits_are_made_without_groups(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / "photos" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        photo(number).save(tmp_path / "photos" / "ab"[number % 2] / f"video{number // 8}_{number % 8}.png")
+    (note,) = [note for note in check_data(tmp_path / "photos").notes if "series" in note]
+    assert all(fact in note for fact in ("40 images", "10 series", "video0_0.png", "group='series'")), note
+    assert not any("numbered" in note for note in open_data(tmp_path / "photos", group="series").notes)
+    for split in ("train", "val", "test"):
+        shutil.copytree(tmp_path / "photos", tmp_path / "own" / split)
+    assert not any("numbered" in note for note in open_data(tmp_path / "own").notes)
 
 
 PATIENTS = 8

@@ -10,15 +10,18 @@ import pytest
 from PIL import Image
 
 from tests.cli.conftest import write_images
+from tests.data.test_groups import write_exposures
 from vitral.classifier.load import load
 from vitral.cli.command_line import commands_of
 from vitral.data.open import open_data
 from vitral.errors import TrainingError
+from vitral.evaluation.opening import open_split
 from vitral.events import Event, Message
 from vitral.studies.finetune import finetune
 from vitral.studies.run_report import run_report
 from vitral.training.candidates.result import RunResult
-from vitral.training.records.data_record import data_changes, record_change, redrawn
+from vitral.training.records.data_record import data_changes, keep_data, record_change, redrawn
+from vitral.training.records.run_folder import read_run, update_run
 from vitral.training.settings.recipe import load_recipe
 
 SETTINGS = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
@@ -362,3 +365,46 @@ def test_the_fingerprint_is_of_the_data_wherever_they_lie(tmp_path: Path) -> Non
     assert unverified.fingerprint == one.fingerprint
     Image.new("RGB", (8, 8)).save(tmp_path / "a" / "x" / "0.jpg")
     assert open_data(tmp_path / "a").fingerprint != one.fingerprint
+
+
+class TestSplits:
+    """A run keeps its splits: those of look-alikes and groups, and those that a version before drew without them."""
+
+    def test_a_run_of_a_version_without_look_alikes_keeps_its_splits(self, tmp_path: Path) -> None:
+        folder = Folder(tmp_path)
+        shutil.rmtree(folder.photos)
+        write_exposures(folder.photos, {"red": 8, "green": 8})
+        older, data = open_data(folder.photos, near=False), open_data(folder.photos)
+        assert older.inventory != data.inventory
+        folder.begin()
+        assert read_run(folder.run)["data_fingerprint"] == data.fingerprint
+        for before in (data, older):
+            update_run(folder.run, {"data_fingerprint": before.fingerprint})
+            keep_data(folder.run, before, {})
+            folder.cut_back()
+            result = folder.go_on()
+            assert result.run.data.inventory == before.inventory
+            assert load(folder.run).provenance.training["data_fingerprint"] == before.fingerprint
+        scored, _ = open_split(
+            folder.photos,
+            [load(folder.run)],
+            split=None,
+            classes=None,
+            skip_bad_images=False,
+            listener=folder.said.append,
+        )
+        assert scored.inventory == older.inventory
+        assert folder.go_on(overrides=("steps=8",)).run.data.inventory == older.inventory
+        again = finetune(folder.photos, source=folder.run, out=tmp_path / "next", overrides=SETTINGS, baselines=False)
+        assert again.run.data.inventory == older.inventory  # what the start learned is not scored
+
+    def test_a_run_keeps_its_groups(self, tmp_path: Path) -> None:
+        folder = Folder(tmp_path)
+        result = folder.begin(group="series")
+        assert "/group=" in result.run.data.fingerprint
+        assert result.run.request.call().count("group='series'") == 1
+        assert all("series" in json.dumps(read_run(folder.run)[name]) for name in ("request", "notes"))
+        folder.cut_back()
+        assert folder.go_on().run.data.fingerprint == result.run.data.fingerprint
+        with pytest.raises(TrainingError, match="group"):
+            folder.go_on(group="folder")

@@ -15,7 +15,7 @@ from vitral.advice import argument, function
 from vitral.data.batch import evenly
 from vitral.data.groups import Kin, shared_groups
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
+from vitral.data.names import ALL, NAMED, natural_key, series_in, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name
 from vitral.data.published.imagenet_classes import translated
 from vitral.data.source import (
@@ -43,6 +43,7 @@ from vitral.machine import in_threads
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
 SURVEYED = 200  # 16-bit images that are looked at for the bits that they use at most, evenly spaced
 CHECKED = 50_000  # images that are decoded before training at most, evenly spaced
+SERIAL_SHARE = 0.2  # of the images that are numbered like series, from which it is said
 CHECKED_AFAR = 64  # the same for images that are read over a network
 
 
@@ -85,6 +86,8 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     made = _made(entries, splits)
     if kin is not None:
         notes += shared_groups(kin, splits)
+    if listing.task.scored and (kin is None or kin.column is None):
+        notes += _series(splits, made)
     own = f"{prints[0]}{kin.marks(_every(entries)) if kin is not None and made else ''}"
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
@@ -137,6 +140,20 @@ def _bits(store: Store, deep: Sequence[int], notes: list[str]) -> int | None:
             "keeps that."
         )
     return bits
+
+
+def _series(splits: Mapping[str, list[Entry]], made: Collection[str]) -> list[str]:
+    """Return a note on images whose numbering looks like series that the splits made may part; none where few do."""
+    images = [(entry.name, entry.classes) for split in made for entry in splits[split]]
+    series = series_in(images)
+    count = sum(map(len, series.values()))
+    if not series or count < SERIAL_SHARE * len(images):
+        return []
+    example = ", ".join(map(os.path.basename, next(iter(series.values()))[:2]))
+    return [
+        f"{count:,} images are numbered like {len(series):,} series, such as {example}: if those of one series show the same "
+        f"thing, keep each in one split, by {argument('group', 'series')} or another."
+    ]
 
 
 def _every(entries: Mapping[str, list[Entry]]) -> list[Entry]:

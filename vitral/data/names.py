@@ -3,9 +3,10 @@
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vitral.errors import DataError, one_line
@@ -25,7 +26,38 @@ SPLITS = {
 # What fsspec needs for the usual protocols; all of it is in the extra.
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
 EXTRA = "vitral[remote]"
+SERIES_WORDS = re.compile(
+    r"(?<![^\W\d_])(frame|video|vid|clip|burst|seq|sequence|scan|slice|patient|subject|person)s?(?![^\W\d_])", re.I
+)
+LAST_NUMBER = re.compile(r"\d{1,18}(?!.*\d)", re.ASCII)
 BLOCK = 4 << 20  # bytes fetched at once over a network
+
+
+def series_in(images: Iterable[tuple[str, Collection[str]]]) -> dict[str, list[str]]:
+    """Return the images, given as names with classes, of each series that their numbering suggests: frames, bursts, patients.
+
+    A series is named by such a word, as in "frame_0001", or by a number of its own, as in "patient12_03"; of the latter there
+    are several in a folder, since "n01443537_12" is an image of a class. Its images' numbers follow one another, with gaps.
+    """
+    numbered: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for name, classes in images:
+        path = PurePosixPath(name)
+        number = LAST_NUMBER.search(path.stem)
+        if number is not None:
+            own = "" if any(label.endswith(path.parent.name) for label in classes) else path.parent.name
+            place = path.parent if not own else path.parent.parent
+            numbered[str(place), f"{own}/{path.stem[: number.start()]}*{path.stem[number.end() :]}"][int(number[0])] = (
+                name
+            )
+    long = {
+        key: found for key, found in numbered.items() if len(found) > 2 and max(found) - min(found) < 3 * len(found)
+    }
+    several = Counter(place for place, series in long if any(letter.isdecimal() for letter in series))
+    return {
+        f"{place}/{series}": list(found.values())
+        for (place, series), found in long.items()
+        if SERIES_WORDS.search(series) or (several[place] > 1 and any(letter.isdecimal() for letter in series))
+    }
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -40,6 +40,7 @@ DETAIL = 0.78
 BLOCK = 0.5
 COLOUR = 8.0
 AT_ONCE = 4096  # pairs
+ROWS = 256  # hashes that are compared with others at once
 
 _CYCLES = np.cos(np.pi * (2 * np.arange(SIDE) + 1) * np.arange(HASH)[:, None] / (2 * SIDE)).astype(np.float32)
 _GREY = np.full(3, 1 / 3, dtype=np.float32)
@@ -146,13 +147,15 @@ def near_pairs(hashes: UInt64[np.ndarray, " images"], distance: int) -> Iterator
         order = np.argsort(keys, kind="stable")
         cuts = np.flatnonzero(np.diff(keys[order])) + 1
         for bucket in np.split(order, cuts):
-            for position, first in enumerate(bucket[:-1].tolist()):
-                rest = bucket[position + 1 :]
-                differ = hashes[rest] ^ hashes[first]
-                new = np.bitwise_count(differ) <= distance
+            for start in range(0, len(bucket), ROWS):
+                rows, rest = bucket[start : start + ROWS], bucket[start:]
+                differ = hashes[rows, None] ^ hashes[rest]
+                new = np.triu(np.bitwise_count(differ) <= distance, 1)
                 for earlier in bands[:number]:
                     new &= (differ & earlier) != 0
-                yield from ((first, int(second)) for second in rest[new])
+                yield from zip(
+                    *(side[at].tolist() for side, at in zip((rows, rest), np.nonzero(new), strict=True)), strict=True
+                )
 
 
 def _same_scene(
