@@ -6,6 +6,7 @@ Vitral wrote is not data.
 
 import atexit
 import bz2
+import contextlib
 import gzip
 import lzma
 import shutil
@@ -16,17 +17,19 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import numpy as np
 
+from vitral.data.archive_names import Names, decode_names
 from vitral.data.classes import Arranged, Folder
 from vitral.data.folder import list_classes, note_ours, note_systems, ours_error
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import some
 from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
+from vitral.described import is_text
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_hidden, is_of_system, is_ours
@@ -36,6 +39,11 @@ TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", "synsets.txt")  # names of files that may hold labels
 MAX_RATIO = 1000  # unpacked over packed size of a member; no image format compresses so badly
 MAX_MEMBER = 1 << 30  # bytes
+UTF_8_FLAG = 0x800  # of a zip's member whose name is UTF-8
+UNICODE_PATH_KIND = 0x7075
+UNICODE_PATH = struct.Struct(
+    "<HHBL"
+)  # kind, size of what follows, version, and checksum of the name that it stands for
 MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
 # What readers raise for a damaged archive.
 UNREADABLE = (
@@ -46,7 +54,7 @@ UNREADABLE = (
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive: its name, its size in bytes, and their offset."""
+    """A file in an archive: its name, its size in bytes, and their offset; in a zip its index there instead."""
 
     name: str
     size: int
@@ -54,18 +62,19 @@ class Member:
 
 
 class ZipImages:
-    """Images in a zip file."""
+    """Images in a zip file, read by their indices in it: a name may be another one in the archive's own encoding."""
 
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
+    def __init__(self, path: Path, members: Sequence[Member]) -> None:
         self._path = path
-        self._names = Strings(names)
+        self._names = Strings([member.name for member in members])
+        self._indices = np.array([member.offset for member in members], dtype=np.int64)
         self._handles = Handles(zipfile.ZipFile)
 
     def read(self, index: int) -> bytes:
         """Return an image's bytes. See `Store`."""
         try:
             archive: zipfile.ZipFile = self._handles.get(str(self._path))
-            return archive.read(self._names[index])
+            return archive.read(archive.infolist()[int(self._indices[index])])
         except UNREADABLE as error:
             raise ImageError(
                 f"'{self.name(index)}' is damaged in the archive ({error}); replace or remove it."
@@ -121,7 +130,7 @@ def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], Non
     Raises:
         DataError: it is not an archive, damaged, a bomb, written by Vitral, or of archives alone.
     """
-    members, store = open_archive(path)
+    members, store, names = _open(path)
     refuse(member.name for member in members)
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
@@ -135,7 +144,15 @@ def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], Non
             f"'{path}' holds archives and no images: {some(inner)}; unpack it, and name the folder or one of them."
         )
 
+    folders = sorted({part for index in images for part in parts[index][:-1] if not part.isascii()})
+    _refuse_unread(path, names, folders)
+
     def notes(arranged: Arranged) -> Iterator[str]:
+        if names.encoding and folders:
+            yield (
+                f"'{path}' does not say how its names are encoded; they are read as {names.encoding}: {some(folders)}. "
+                f"If that is wrong, {_unpack(path)}."
+            )
         if ours:
             yield note_ours(path, ["/".join(folder) for folder in ours])
         if systems := {"/".join(folder) for name in parts if (folder := _system(name)) is not None}:
@@ -168,14 +185,41 @@ def open_archive(path: Path, *, nested: bool = False) -> tuple[Sequence[Member],
     Raises:
         DataError: it is not an archive, damaged, or a bomb.
     """
+    members, store, _ = _open(path, nested=nested)
+    return members, store
+
+
+def _open(path: Path, *, nested: bool = False) -> tuple[Sequence[Member], "ZipImages | TarImages", Names]:
     if path.name.lower().endswith(ZIP_SUFFIXES):
-        members = _zip_members(path)
-        return members, ZipImages(path, [member.name for member in members])
+        members, names = _zip_members(path)
+        return members, ZipImages(path, members), names
     plain = _plain_tar(path)
     members = tar_members(path, plain)
     if nested:
         members = [inner for member in members for inner in _inside(path, plain, member)]
-    return members, TarImages(path, plain, members)
+    names = decode_names([member.name.encode(errors="surrogateescape") for member in members])
+    members = [replace(member, name=name) for member, name in zip(members, names.names, strict=True)]
+    return members, TarImages(path, plain, members), names
+
+
+def _refuse_unread(path: Path, names: Names, folders: Sequence[str]) -> None:
+    """Refuse an archive with folders whose names are in an unknown encoding, by a `DataError`."""
+    if not all(map(is_text, folders)):
+        may = f" They may be {', or '.join(names.readings)}." if names.readings else ""
+        raise DataError(
+            f"'{path}' does not say how the names of its folders are encoded, and they are the classes.{may} To read it, "
+            f"{_unpack(path)}."
+        )
+
+
+def _unpack(path: Path) -> str:
+    """Return the advice to unpack an archive with its own encoding."""
+    if path.name.lower().endswith(ZIP_SUFFIXES):
+        return (
+            f"unpack it with its encoding (python -m zipfile --metadata-encoding ENCODING -e {path.name} FOLDER) and name the "
+            "folder"
+        )
+    return "unpack it, rename the folders, and name the folder that they are in"
 
 
 def open_tars(paths: Sequence[Path]) -> list[tuple[Sequence[Member], TarImages]]:
@@ -261,13 +305,13 @@ def _system(parts: Folder) -> Folder | None:
     return None if depth is None else parts[:depth]
 
 
-def _zip_members(path: Path) -> list[Member]:
+def _zip_members(path: Path) -> tuple[list[Member], Names]:
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [info for info in archive.infolist() if not info.is_dir()]
+            members = [(index, info) for index, info in enumerate(archive.infolist()) if not info.is_dir()]
     except UNREADABLE as error:
         raise DataError(f"'{path}' cannot be read as a zip file ({error}); fetch or make it again.") from error
-    for info in members:
+    for _, info in members:
         if info.flag_bits & 1:
             raise DataError(f"'{path}' is encrypted; unpack it with its password first.")
         if info.file_size > MAX_MEMBER or info.file_size > MAX_RATIO * max(info.compress_size, 1):
@@ -275,8 +319,33 @@ def _zip_members(path: Path) -> list[Member]:
                 f"'{path}' holds '{info.filename}' of {info.file_size:,} bytes unpacked: no image is so large."
             )
     # Links and devices are left out.
-    plain = [info for info in members if stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)]
-    return [Member(info.filename, info.file_size) for info in plain]
+    plain = [item for item in members if stat.S_IFMT(item[1].external_attr >> 16) in (0, stat.S_IFREG)]
+    names = decode_names([name for _, info in plain if isinstance(name := _zip_name(info), bytes)])
+    decoded = iter(names.names)
+    listed = [
+        Member(name if isinstance(name := _zip_name(info), str) else next(decoded), info.file_size, index)
+        for index, info in plain
+    ]
+    return listed, names
+
+
+def _zip_name(info: zipfile.ZipInfo) -> str | bytes:
+    """Return a member's name, or its bytes where the archive does not say how they are encoded."""
+    if info.flag_bits & UTF_8_FLAG:
+        return info.filename
+    raw = info.orig_filename.partition("\0")[0].encode("cp437")  # as which zipfile reads them
+    return _unicode_path(info.extra, raw) or raw
+
+
+def _unicode_path(extra: bytes, raw: bytes) -> str | None:
+    """Return the name in Info-ZIP's field of Unicode paths; None without one of this very name."""
+    while len(extra) > UNICODE_PATH.size:
+        kind, size, _, checksum = UNICODE_PATH.unpack_from(extra)
+        if kind == UNICODE_PATH_KIND and checksum == zlib.crc32(raw):
+            with contextlib.suppress(UnicodeDecodeError):
+                return extra[UNICODE_PATH.size : 4 + size].decode()
+        extra = extra[4 + size :]
+    return None
 
 
 def _plain_tar(path: Path) -> Path:
