@@ -35,6 +35,13 @@ def test_a_class_may_stand_above_another_and_trees_may_be_several() -> None:
     assert found.places == ((0, 0), (0, 1), (0, None), (1, None))
 
 
+def test_classes_are_found_in_another_unicode_form() -> None:
+    composed, apart = "b\u00e9b\u00e9", "be\u0301be\u0301"
+    for written_as, named in ((composed, apart), (apart, composed)):
+        found = levels({written_as: "person", "dog": "animal"}, (named, "dog"), "tree")
+        assert found.nodes == (("person", "animal"), (named, "dog"))
+
+
 def test_a_byte_order_mark_and_windows_line_ends_are_no_part_of_a_label(tmp_path: Path) -> None:
     path = tmp_path / "tree.tsv"
     path.write_bytes("\ufefftabby\tcat\r\nsiamese\tcat\r\n".encode())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from vitral.advice import argument
-from vitral.data.names import ALL, natural_key, some, split_named, split_within
+from vitral.data.names import ALL, natural_key, one_spelling, some, split_named, split_within
 from vitral.errors import DataError, did_you_mean
 
 Reading = Literal["leaf", "top", "path"]
@@ -71,7 +71,7 @@ def arrange(
         reading: The folder that names the class; None detects it.
         wanted: The known class names; None where the data define them. A reading that gives only these is preferred.
     """
-    parents = [parts[:-1] for parts in images]
+    parents, folders = _spelled([parts[:-1] for parts in images], list(folders), wanted or ())
     every = {*parents, *folders}
     skip, splits = _splits_below(set(parents), every)
     inner = skip + bool(splits)
@@ -101,6 +101,20 @@ def arrange(
         notes=(*(() if reading else _notes(inside, used)), *_beside(set(parents), skip, splits)),
         reading=used if any(len(folder) > 1 for folder in inside) else None,
     )
+
+
+def _spelled(
+    parents: list[Folder], folders: list[Folder], wanted: Collection[str]
+) -> tuple[list[Folder], list[Folder]]:
+    """Return images' and other folders with one spelling of names that differ only in their Unicode form."""
+    counts = Counter(part for folder in parents for part in folder if not part.isascii())
+    spelled = one_spelling(counts, [part for name in wanted for part in name.split("/")])
+    if not spelled:
+        return parents, folders
+    parents, folders = (
+        [tuple(spelled.get(part, part) for part in folder) for folder in listed] for listed in (parents, folders)
+    )
+    return parents, folders
 
 
 def outermost(images: Iterable[Folder]) -> set[Folder]:

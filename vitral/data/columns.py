@@ -2,17 +2,20 @@
 
 | column | names, in any case |
 |---|---|
-| image | image, img, image, path, file, filename, file_name, filepath, image_path, image_name, image_id, img_path, bytes |
-| classes | label, labels, class, class_name, category, target, fine_label, coarse_label |
+| image | image, img, path, file, filename, file_name, filepath, image_path, image_name, image_id, img_path, bytes, … |
+| classes | label, labels, class, class_name, category, target, fine_label, coarse_label, tags, classes, … |
 | split | split, subset |
 
-Where types are known, a column of encoded images comes before any name, and a column with declared classes is one of classes
-under any name. Where several columns could be meant, the one called "image" or "label" is; otherwise the data are refused until
-their name chooses: columns:image=NAME,label=NAME:SOURCE.
+Spaces and hyphens in a name count as underscores. Where types are known, a column of encoded images comes before any name, and
+a column with declared classes is one of classes under any name. In a table of paths without such names the column of images is
+the one whose cells end like image files, or the one of ids; columns of yes and no are labels, see `vitral.data.table_cells`.
+Where several columns could be meant, the one called "image" or "label" is; otherwise the data are refused until their name
+chooses: columns:image=NAME,label=NAME:SOURCE.
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,37 +23,73 @@ import pyarrow as pa
 
 from vitral.data.chosen import PREFIX, choose
 from vitral.data.names import ALL, split_named
+from vitral.data.stored import UNREAD
+from vitral.data.table_cells import Cells, image_by_cells, label_columns
 from vitral.errors import DataError, did_you_mean
 
 IMAGES = (
     *("image", "img", "picture", "path", "file", "filename", "file_name", "filepath"),  # codespell:ignore picture
-    *("image_path", "image_name", "image_id", "img_path", "bytes"),
+    *("image_path", "image_name", "image_id", "img_path", "bytes", "images", "image_file", "image_index", "imageid"),
+    *("img_name", "img_id", "img_file", "file_path", "filenames", "photo"),
 )
-CLASSES = ("label", "labels", "class", "class_name", "category", "target", "fine_label", "coarse_label")
+CLASSES = (
+    *("label", "labels", "class", "class_name", "category", "target", "fine_label", "coarse_label"),
+    *("tags", "classes", "categories", "tag", "label_name", "labelname", "classname", "finding_labels"),
+)
+PLURAL = ("labels", "tags", "classes", "categories")  # the last word of the name of a column of several labels
+IDS = ("id", "id_code", "image_number", "name")  # columns that name images where no other does
 SPLIT = ("split", "subset")
+ANNOTATOR = {"region_attributes", "region_shape_attributes"}  # columns of VIA
 # The names that are meant where several columns could be.
 IMAGE = ("image",)
 LABELS = ("label", "labels")
-UNREAD = ("",)  # the classes of an image whose label is not read
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of a table's columns; None for classes that are not read, and for a split that the rows do not name."""
+    """The names of a table's columns; None for classes that are not read, and for a split that the rows do not name.
+
+    `labels` are columns that say yes or no, one for each label, in place of a column of classes.
+    """
 
     image: str
     classes: str | None
     split: str | None
+    labels: tuple[str, ...] = ()
+
+    def label_names(self) -> tuple[str, ...]:
+        """Return the names of the labels that have a column each."""
+        return tuple(label.strip() for label in self.labels)
+
+    def others(self, names: Sequence[str]) -> list[str]:
+        """Return those of a table's columns that say nothing of images, labels and splits."""
+        return [name for name in names if name not in (self.image, self.classes, self.split, *self.labels)]
 
 
 def known_column(names: Sequence[str], known: Sequence[str]) -> str | None:
     """Return the first column that has one of the known names, tried in their order."""
-    return next((name for wanted in known for name in names if name.strip().lower() == wanted), None)
+    return next((name for wanted in known for name in names if plain(name) == wanted), None)
+
+
+def plain(name: str) -> str:
+    """Return a column's name in small letters, with underscores for spaces and hyphens, and without a leading number sign."""
+    return re.sub(r"[\s-]+", "_", name.strip().lstrip("#").strip().lower())
+
+
+def is_plural(column: str) -> bool:
+    """Tell whether a column's name says that its cells may hold several labels."""
+    return plain(column).rpartition("_")[2] in PLURAL
 
 
 def find_columns(
-    title: str, names: Sequence[str], *, labelled: bool = True, schema: pa.Schema | None = None
+    title: str,
+    names: Sequence[str],
+    *,
+    labelled: bool = True,
+    schema: pa.Schema | None = None,
+    cells: Cells | None = None,
+    may_lack: bool = False,
 ) -> Columns:
     """Return which columns of a table contain what, of the classes only if they are read.
 
@@ -59,45 +98,108 @@ def find_columns(
         names: The names of its columns.
         labelled: Whether the classes are read.
         schema: The types of the columns, where they are known.
+        cells: Returns the cells of a column, by which images and labels are found where no name tells them.
+        may_lack: Whether there may be no classes.
 
     Raises:
         DataError: there is no column of images, or of classes that are to be read, or there are several.
     """
-    encoded = [] if schema is None else _image_columns(schema)
-    known = known_column(names, IMAGES)
-    image = choose(title, "image", encoded or ([known] if known else []), IMAGE)
     have = ", ".join(names) or "none"
+    image = find_image(title, names, schema=schema, cells=cells)
     if image is None:
         raise DataError(
             f"'{title}' has no column of images (its columns: {have}); name one of them 'image', or write "
             f"{PREFIX}image=NAME: before the name of the data."
         )
     check_column(title, image, names)
+    if set(map(plain, names)) >= ANNOTATOR:
+        raise DataError(
+            f"'{title}' is a table of the VGG Image Annotator, with classes in JSON among its regions' attributes; write a "
+            "table with a column 'label'."
+        )
+    others = [name for name in names if name != image and name not in _image_columns(schema)]
+    split = known_column(others, SPLIT)
     if not labelled:
-        return Columns(image, None, known_column(names, SPLIT))
-    could = [
-        name
-        for name in names
-        if name not in (image, *encoded)
-        and (name.strip().lower() in CLASSES or (schema and declared_names(schema, name) is not None))
-        and (schema is None or _holds_classes(schema.field(name).type))
-    ]
-    classes = choose(title, "label", could, LABELS)
-    if classes is None:
+        return Columns(image, None, split)
+    classes = choose(title, "label", [name for name in others if _may_be_classes(name, schema)], LABELS)
+    if classes is not None:
+        check_column(title, classes, names)
+        return Columns(image, classes, split)
+    could = [name for name in others if name != split and plain(name) not in (*IMAGES, *IDS)]
+    labels = () if cells is None else label_columns(title, could, cells)
+    if not labels and not may_lack:
         raise DataError(
             f"'{title}' has no column of classes (its columns: {have}); name one of them 'label', or write "
             f"{PREFIX}label=NAME: before the name of the data."
         )
-    check_column(title, classes, names)
-    return Columns(image, classes, known_column(names, SPLIT))
+    return Columns(image, None, split, labels)
 
 
-def _image_columns(schema: pa.Schema) -> list[str]:
+def find_image(
+    title: str, names: Sequence[str], *, schema: pa.Schema | None = None, cells: Cells | None = None
+) -> str | None:
+    """Return the column of images, see `find_columns`; None where there is none.
+
+    Raises:
+        DataError: there are several.
+    """
+    could = _image_columns(schema)
+    if not could:
+        known = known_column(names, IMAGES)
+        if known is None and cells is not None:
+            known = image_by_cells(names, cells) or known_column(names, IDS)
+        could = [] if known is None else [known]
+    return choose(title, "image", could, IMAGE)
+
+
+def may_lack(split: str, splits: Collection[str]) -> bool:
+    """Tell whether a table may be without classes: it is of a split to predict, and others are to train on."""
+    return split not in ("train", ALL) and "train" in splits
+
+
+def no_class(column: str | None, *, text: bool) -> tuple[str, ...]:
+    """Return the classes that an empty cell stands for: none where a text may name several, else none that is known."""
+    return () if text and column is not None and is_plural(column) else UNREAD
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether the cells of a column are text."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_encoded(kind: pa.DataType) -> bool:
+    """Tell whether the cells of a column are bytes, or bytes and a path."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_struct(kind))
+
+
+def simple_cells(schema: pa.Schema, cells: Cells) -> Cells:
+    """Return what gives the cells of a column of numbers or text, and none of any other, which may be large."""
+
+    def simple(column: str) -> Sequence[Any]:
+        kind = schema.field(column).type
+        plain_kind = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        return cells(column) if plain_kind or is_text(kind) else ()
+
+    return simple
+
+
+def _may_be_classes(name: str, schema: pa.Schema | None) -> bool:
+    if schema is None:
+        return plain(name) in CLASSES
+    return (plain(name) in CLASSES or declared_names(schema, name) is not None) and _holds_classes(
+        schema.field(name).type
+    )
+
+
+def _image_columns(schema: pa.Schema | None) -> list[str]:
     """Return the columns of encoded images: those that say so, else those of bytes under a known name, else any of bytes."""
+    if schema is None:
+        return []
     said = [item.name for item in schema if _feature(schema, item.name).get("_type") == "Image" or _is_image(item.type)]
-    plain = [item.name for item in schema if pa.types.is_binary(item.type) or pa.types.is_large_binary(item.type)]
-    known = [name for name in plain if name.strip().lower() in IMAGES]
-    return said or known or ([] if known_column(schema.names, IMAGES) else plain)
+    raw = [item.name for item in schema if pa.types.is_binary(item.type) or pa.types.is_large_binary(item.type)]
+    known = [name for name in raw if plain(name) in IMAGES]
+    return said or known or ([] if known_column(schema.names, IMAGES) else raw)
 
 
 def _is_image(kind: pa.DataType) -> bool:

@@ -9,11 +9,22 @@ from typing import Any
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
-from vitral.data.columns import UNREAD, cell_text, check_column, declared_names, find_columns
+from vitral.data.columns import (
+    Columns,
+    cell_text,
+    check_column,
+    declared_names,
+    find_columns,
+    is_text,
+    may_lack,
+    no_class,
+    simple_cells,
+)
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, find, split_named
-from vitral.data.stored import Entry, JoinedStores, Store
-from vitral.data.tables import LISTS, class_names, content_of, list_tables, split_of_file
+from vitral.data.stored import UNREAD, Entry, JoinedStores, Store
+from vitral.data.table_cells import class_names, is_given, marked, note_labels
+from vitral.data.tables import LISTS, content_of, list_tables, split_of_file
 from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
 from vitral.transfers import bound_requests
@@ -142,27 +153,35 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
     stores: list[tuple[Store, int]] = []
     entries: dict[str, list[Entry]] = {}
     declared: tuple[str, ...] | None = None
+    text_column: str | None = None
+    notes: list[str] = []
     several = False
     first = 0
     for split, rows in splits.items():
         schema = rows.features.arrow_schema
-        columns = find_columns(title, schema.names, labelled=labelled, schema=schema)
+        columns = find_columns(
+            title,
+            schema.names,
+            labelled=labelled,
+            schema=schema,
+            cells=simple_cells(schema, rows.__getitem__),
+            may_lack=may_lack(split_named(split) or split, splits),
+        )
         column, classes = columns.image, columns.classes
-        several = several or (classes is not None and isinstance(schema.field(classes).type, LISTS))
-        declared = declared_names(schema, classes) or declared
+        notes += note_labels(f"{title} {split}", columns.labels, columns.others(schema.names))
+        kind = None if classes is None else schema.field(classes).type
+        several = several or isinstance(kind, LISTS)
+        declared = declared_names(schema, classes) or columns.label_names() or declared
+        text_column = classes if kind is not None and is_text(kind) else text_column
         undecoded = rows.cast_column(column, datasets.Image(decode=False))
         stores.append((HubImages(title, undecoded, column), len(rows)))
         listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
-        for row in range(len(rows) if classes is None else 0):
-            listed.append(Entry(first + row, f"{split}[{row}]", UNREAD, 0))
-        for row, value in enumerate(() if classes is None else rows[classes]):
-            if value is None or (isinstance(value, int) and value < 0 and declared is not None):
-                raise DataError(f"'{title}' {split}[{row}] has no class; choose a split in which every image has one.")
-            names = class_names(list(value) if isinstance(value, tuple) else value, declared, title)
+        for row, names in enumerate(_classes(title, rows, columns, declared)):
             listed.append(Entry(first + row, f"{split}[{row}]", names, 0))
+        several = several or any(len(entry.classes) != 1 for entry in listed)
         first += len(rows)
     known = {split: listed for split, listed in entries.items() if split in ("train", "validation", "test", ALL)}
-    notes = tuple(f"The split '{split}' was left out." for split in entries if split not in known)
+    notes += [f"The split '{split}' was left out." for split in entries if split not in known]
     return Listing(
         title=title,
         name=name,
@@ -170,5 +189,22 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         entries=known,
         class_names=declared,
         task=task_of(several=several),
-        notes=notes,
+        notes=tuple(notes),
+        column=text_column,
     )
+
+
+def _classes(
+    title: str,
+    rows: Any,  # noqa: ANN401  # as above
+    columns: Columns,
+    declared: tuple[str, ...] | None,
+) -> list[tuple[str, ...]]:
+    """Return the classes of each row."""
+    if columns.labels:
+        return [marked(row, columns.labels) for row in rows.select_columns(list(columns.labels))]
+    if columns.classes is None:
+        return [UNREAD] * len(rows)
+    nothing = no_class(columns.classes, text=is_text(rows.features.arrow_schema.field(columns.classes).type))
+    cells = (list(cell) if isinstance(cell, tuple) else cell for cell in rows[columns.classes])
+    return [class_names(cell, declared, title) if is_given(cell) else nothing for cell in cells]

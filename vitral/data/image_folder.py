@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from vitral.data.chosen import chosen
-from vitral.data.columns import CLASSES, UNREAD, find_columns, in_order, known_column, split_of_row
+from vitral.data.columns import CLASSES, find_columns, in_order, known_column, split_of_row
 from vitral.data.folder import Files
 from vitral.data.listing import Listing
 from vitral.data.source import BadImage
-from vitral.data.stored import Entry
+from vitral.data.stored import UNREAD, Entry
 from vitral.data.tables import split_of_file
 from vitral.errors import DataError, one_line
 from vitral.paths import look_at, refuse_endless

@@ -1,9 +1,11 @@
 """A tree of labels: a text file with a line for each label, the one above it behind a tab, or the label alone at the top."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitral.data.names import one_spelling
 from vitral.errors import DataError, did_you_mean, one_line
 from vitral.files import text_of
 from vitral.paths import from_home, refuse_endless
@@ -65,6 +67,7 @@ def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: s
         DataError: a class is not in the tree, labels stand above each other, there is no level with two labels, or every class
             stands on the level that is left out.
     """
+    above = _spelled(above, class_names)
     known = {*above, *(label for label in above.values() if label is not None)}
     if unknown := [name for name in class_names if name not in known]:
         listed = ", ".join(unknown[:SHOWN]) + (f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else "")
@@ -100,6 +103,13 @@ def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: s
         ),
         left_out,
     )
+
+
+def _spelled(above: Mapping[str, str | None], class_names: Sequence[str]) -> dict[str, str | None]:
+    """Return a tree with classes spelled as theirs, where only the Unicode form differs."""
+    labels = [*above, *(label for label in above.values() if label is not None), *class_names]
+    spelled = one_spelling(Counter(labels), class_names)
+    return {spelled.get(label, label): parent and spelled.get(parent, parent) for label, parent in above.items()}
 
 
 def _quoted(label: str | None) -> str:

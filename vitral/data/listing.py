@@ -33,6 +33,7 @@ class Listing:
         held_out: The share of the training images that become a validation split where the data have none; 0 for none.
         base: The beginning of the images' names that is this machine's alone.
         outside: The number of images in no class, which were left out.
+        column: The column of text that names the classes, of which several may stand in a cell; None where there is none.
     """
 
     title: str
@@ -50,6 +51,7 @@ class Listing:
     held_out: float = HELD_OUT
     base: str = ""
     outside: int = 0
+    column: str | None = None
 
 
 @dataclass(frozen=True)

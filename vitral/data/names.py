@@ -4,7 +4,7 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -70,6 +70,30 @@ def _number(digits: str) -> tuple[int, int, str]:
     plain = digits if digits.isascii() else "".join(str(unicodedata.decimal(digit)) for digit in digits)
     shortest = plain.lstrip("0")
     return 0, len(shortest), shortest
+
+
+def one_spelling(counts: Mapping[str, int], preferred: Collection[str] = ()) -> dict[str, str]:
+    """Return for each name that has another Unicode form among the names the spelling of all of them.
+
+    Args:
+        counts: How often each name occurs; the most frequent spelling counts, of equally frequent ones the composed form.
+        preferred: Spellings that count before any other.
+    """
+    forms: dict[str, list[str]] = {}
+    for name in counts:
+        if not name.isascii():
+            forms.setdefault(composed(name), []).append(name)
+    known = {composed(name): name for name in preferred if not name.isascii()}
+    chosen = {
+        form: known.get(form) or max(names, key=lambda name: (counts[name], name == composed(name)))
+        for form, names in forms.items()
+    }
+    return {name: chosen[form] for form, names in forms.items() for name in names if name != chosen[form]}
+
+
+def composed(name: str) -> str:
+    """Return a name with its letters and accents composed (NFC), the form in which names are compared."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def common_folder(files: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from vitral.data.folder import list_folder
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.group_values import group_values
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
+from vitral.data.labels import UNKNOWN, settle
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, SYNSETS_FILE, find, is_address, some
 from vitral.data.part import cut
@@ -25,7 +26,7 @@ from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.stored import Entry
-from vitral.data.tables import SUFFIXES, list_files, list_tables, split_of_file, table_files
+from vitral.data.tables import SUFFIXES, list_files, list_tables, split_of_file, table_files, unread_lists
 from vitral.data.text_table import LIST_SUFFIX, is_list
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
@@ -214,11 +215,22 @@ def seen_from_here(spec: str, where: str) -> str:
 
 
 def list_data(spec: str, how: Opening) -> Listing:
-    """Return the images of a dataset as its reader finds them, none of them decoded yet.
+    """Return the images of a dataset as its reader finds them, none of them decoded yet, their labels settled.
 
     Raises:
-        DataError: there is no such dataset.
+        DataError: there is no such dataset, or some of its images have no class.
     """
+    listing = _list_any(spec, how)
+    return settle(listing, how.class_names) if how.labelled and not _is_plain(listing) else listing
+
+
+def _is_plain(listing: Listing) -> bool:
+    """Tell whether labels are plain names, of which nothing is to be settled: the usual case of folders."""
+    names = {name for images in listing.entries.values() for entry in images for name in entry.classes}
+    return listing.column is None and all(name.isascii() and name.lower() not in UNKNOWN for name in names)
+
+
+def _list_any(spec: str, how: Opening) -> Listing:
     if not spec.strip():
         raise DataError("Name the data: a folder, a file, an address, or a built-in dataset such as digits.")
     prefix = prefix_of(spec)
@@ -276,6 +288,10 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     notes = [f"Archives in '{folder}' are not read: {some(archives)}."] if archives else []
     if metadata:
         notes.append(f"'{metadata[0]}' in '{folder}' has no column of classes: folders name them.")
+    if lists := unread_lists(folder, walked):
+        notes.append(
+            f"Lists of images in '{folder}' are not read, for not all of their images are there with a class: {some(lists)}."
+        )
     if tables := [path for paths in table_files(folder, walked).values() for path in paths]:
         others = f" and {len(tables) - 1} more tables are" if len(tables) > 1 else " is"
         notes.append(

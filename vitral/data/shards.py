@@ -27,7 +27,6 @@ import fsspec
 import numpy as np
 
 from vitral.data.archive import UNREADABLE, Member, headers, regular
-from vitral.data.columns import UNREAD
 from vitral.data.examples import LABELS, Example, Labels, grouped, image_members
 from vitral.data.listing import Listing
 from vitral.data.names import (
@@ -42,7 +41,7 @@ from vitral.data.names import (
     open_address,
     open_anywhere,
 )
-from vitral.data.stored import Entry, Handles, Strings, located
+from vitral.data.stored import UNREAD, Entry, Handles, Strings, located
 from vitral.data.tables import split_of_file
 from vitral.errors import DataError, ImageError, StorageError, one_line
 from vitral.events import Listener, Progress

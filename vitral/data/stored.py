@@ -14,6 +14,7 @@ from vitral.errors import ImageError, one_line
 from vitral.images.decode import Pixels, Shrink, read_image
 from vitral.tasks.task import Label, classes_of
 
+UNREAD = ("",)  # the classes of an image whose label is not read
 MOST_OPEN = 16  # files that a thread keeps open at once
 
 

@@ -14,19 +14,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitral.data.columns import (
-    UNREAD,
     Columns,
     cell_text,
     check_column,
     declared_names,
     find_columns,
+    find_image,
     in_order,
+    is_encoded,
+    is_text,
+    may_lack,
+    no_class,
+    simple_cells,
     split_of_row,
 )
+from vitral.data.find_images import ImageFinder
 from vitral.data.listing import Listing
 from vitral.data.names import ALL, common_folder, is_address, open_anywhere, split_named
+from vitral.data.path_table import PathTable, list_paths, path_column
 from vitral.data.stored import Entry, Strings
-from vitral.data.text_table import LIST_SUFFIX, is_list, list_text, text_column
+from vitral.data.table_cells import class_names, is_given, marked, note_labels
+from vitral.data.text_table import LIST_SUFFIX, is_list, names_images, read_sheet
 from vitral.errors import DataError, ImageError, one_line
 from vitral.paths import Walk
 from vitral.tasks.registry import task_of
@@ -52,11 +60,50 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, la
     Raises:
         DataError: a table cannot be read, a column is missing, or there are no rows.
     """
-    texts = any(path.lower().endswith((*TEXT_SUFFIXES, LIST_SUFFIX)) for paths in files.values() for path in paths)
-    listing = (list_text if texts else _list_parquet)(title, name, files, labelled=labelled)
+    every = [(split, path) for split, paths in files.items() for path in paths]
+    with contextlib.ExitStack() as stack:
+        opened = [path_table(path, split, stack) for split, path in every]
+        tables = [table for table in opened if table is not None]
+        if len(tables) == len(every):
+            listing = list_paths(title, name, tables, labelled=labelled)
+        else:
+            listing = _list_parquet(title, name, files, labelled=labelled)
     if not any(listing.entries.values()) and not listing.bad:
         raise DataError(f"'{title}' has no rows; give it one for each image, with the image and its class.")
     return listing
+
+
+def path_table(path: str, split: str, stack: contextlib.ExitStack) -> PathTable | None:
+    """Return a table of paths on this machine, open as long as the stack; None for one of encoded images.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    finder = ImageFinder(Path(path), split)
+    if path.lower().endswith((*TEXT_SUFFIXES, LIST_SUFFIX)):
+        sheet = read_sheet(Path(path), finder)
+        names, places = [name for name in sheet.names if name], [f"line {line.number}" for line in sheet.lines]
+        return PathTable(Path(path), split, names, sheet.column, places, None, finder)
+    if is_address(path):
+        return None
+    table = stack.enter_context(_parquet(path))
+    schema = table.schema_arrow
+    image = find_image(path, schema.names, schema=schema)
+    if image in schema.names and is_encoded(schema.field(image).type):
+        return None
+
+    @functools.cache
+    def cells(column: str) -> list[Any]:
+        if is_encoded(schema.field(column).type):
+            return []
+        try:
+            found: list[Any] = table.read([column]).column(0).to_pylist()
+        except Exception as error:  # file systems and damaged files raise many types
+            raise DataError(f"'{path}' cannot be read ({one_line(error)}).") from error
+        return found
+
+    places = [f"row {row}" for row in range(table.metadata.num_rows)]
+    return PathTable(Path(path), split, schema.names, cells, places, schema, finder)
 
 
 class ParquetImages:
@@ -139,20 +186,33 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     ends: dict[str, list[int]] = {}
     declared: tuple[str, ...] | None = None
     columns: Columns | None = None
-    several, size = False, 0
+    notes: list[str] = []
+    several, size, column = False, 0, None
     for split, paths in files.items():
         for path in paths:
             with _parquet(path) as table:
-                columns = find_columns(path, table.schema_arrow.names, labelled=labelled, schema=table.schema_arrow)
-                declared_here = declared_names(table.schema_arrow, columns.classes)
+                schema = table.schema_arrow
+                columns = find_columns(
+                    path,
+                    schema.names,
+                    labelled=labelled,
+                    schema=schema,
+                    cells=simple_cells(schema, lambda column: table.read([column]).column(0).to_pylist()),
+                    may_lack=may_lack(split, files),
+                )
+                notes += note_labels(path, columns.labels, columns.others(schema.names))
+                declared_here = declared_names(schema, columns.classes) or columns.label_names() or None
                 declared = declared or declared_here
                 if columns.classes is not None:
-                    several = several or isinstance(table.schema_arrow.field(columns.classes).type, LISTS)
+                    kind = schema.field(columns.classes).type
+                    several = several or isinstance(kind, LISTS)
+                    column = columns.classes if is_text(kind) else column
                 first = len(names)
                 for group in range(table.num_row_groups):
                     rows = _group_rows(table, group, columns, path, declared_here)
                     groups.append((len(listed), group, len(names)))
                     size += table.metadata.row_group(group).total_byte_size
+                    several = several or any(len(classes) != 1 for _, classes, _ in rows)
                     for index, (own, classes, part) in enumerate(rows, len(names)):
                         label = _row_name(own, path, index - first)
                         row_split = split_of_row(part, split, path, f"row {index - first}")
@@ -172,8 +232,10 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
         class_names=declared,
         task=task_of(several=several),
         shards={} if random_access else {split: tuple(positions) for split, positions in ends.items()},
+        notes=tuple(notes),
         remote=remote,
         base=common_folder(listed),
+        column=column,
     )
 
 
@@ -183,16 +245,18 @@ def column_of(path: str, column: str) -> list[tuple[str, str]]:
     Raises:
         DataError: the table cannot be read, or has no such column.
     """
-    if path.lower().endswith(TEXT_SUFFIXES):
-        return text_column(Path(path), column)
+    with contextlib.ExitStack() as stack:
+        paths = path_table(path, split_of_file(Path(path).name), stack)
+        if paths is not None:
+            check_column(path, column, paths.names)
+            return path_column(paths, column)
     cells: list[tuple[str, str]] = []
     with _parquet(path) as table:
         names = table.schema_arrow.names
         check_column(path, column, names)
-        columns = find_columns(path, names, schema=table.schema_arrow)
-        declared = declared_names(table.schema_arrow, columns.classes)
+        columns = find_columns(path, names, labelled=False, schema=table.schema_arrow)
         for group in range(table.num_row_groups):
-            rows = _group_rows(table, group, columns, path, declared)
+            rows = _group_rows(table, group, columns, path, None)
             values = table.read_row_group(group, columns=[column]).column(0).to_pylist()
             texts = ("" if value is None else str(value).strip() for value in values)
             named = (_row_name(own, path, row) for row, (own, _, _) in enumerate(rows, len(cells)))
@@ -223,45 +287,32 @@ def _group_rows(
     """Return each row's own image name, classes and split, "" for a split not filled in, without reading the images' bytes."""
     kind = table.schema_arrow.field(columns.image).type
     own = None
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         own = columns.image
     elif pa.types.is_struct(kind) and kind.get_field_index("path") >= 0:
         own = f"{columns.image}.path"
-    wanted = [column for column in (columns.classes, columns.split, own) if column is not None]
+    wanted = [column for column in (columns.classes, columns.split, own, *columns.labels) if column is not None]
     try:
         rows, count = table.read_row_group(group, columns=wanted), table.metadata.row_group(group).num_rows
         classes = rows.column(columns.classes).to_pylist() if columns.classes else [None] * count
+        labels = rows.select(columns.labels).to_pylist() if columns.labels else [{}] * count
         splits = _texts(rows.column(columns.split)) if columns.split else [None] * count
         cells = rows.column(columns.image).to_pylist() if own else [None] * count
     except Exception as error:  # file systems and damaged files raise many types
         raise DataError(f"'{path}', row group {group}, cannot be read ({one_line(error)}).") from error
+    text = columns.classes is not None and is_text(table.schema_arrow.field(columns.classes).type)
+    nothing = no_class(columns.classes, text=text)
     listed = []
-    for row, (value, split, cell) in enumerate(zip(classes, splits, cells, strict=True)):
-        if value is None and columns.classes:
-            raise DataError(f"'{path}', row {row} of row group {group}, has no class; fill it in or remove the row.")
+    for value, split, cell, row in zip(classes, splits, cells, labels, strict=True):
         name = cell.get("path") if isinstance(cell, dict) else cell
-        listed.append((name, class_names(value, declared, path) if columns.classes else UNREAD, split))
+        known = class_names(value, declared, path) if is_given(value) else nothing
+        listed.append((name, marked(row, columns.labels) if columns.labels else known, split))
     return listed
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
     """Return the cells as texts, "" for a null or NaN."""
     return ["" if cell is None or cell != cell else str(cell) for cell in column.to_pylist()]
-
-
-def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell
-    """Return the names of a cell's class or classes: a name, a number among declared names, or a list of either.
-
-    Raises:
-        DataError: a number beyond the declared names.
-    """
-    if isinstance(value, list):
-        return tuple(name for item in value for name in class_names(item, declared, where))
-    if declared is not None and isinstance(value, int):
-        if not 0 <= value < len(declared):
-            raise DataError(f"'{where}' has the class number {value}, but declares only {len(declared)} names.")
-        return (declared[value],)
-    return (str(value),)
 
 
 def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
@@ -278,12 +329,24 @@ def list_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
     A text file of such a name may be anything: only lists whose images are there count.
     """
     by_split: dict[str, list[str]] = {}
-    for path in sorted(file.path for file in walked.files):
-        name = PurePosixPath(path)
-        split = split_named(name.stem)
-        if name.suffix.lower() == LIST_SUFFIX and split and len(name.parts) <= LIST_DEPTH and is_list(folder / path):
-            by_split.setdefault(split, [str(folder / path)])
+    for path in _named_as_lists(walked):
+        if is_list(folder / path):
+            by_split.setdefault(str(split_named(PurePosixPath(path).stem)), [str(folder / path)])
     return by_split if "train" in by_split else {}
+
+
+def unread_lists(folder: Path, walked: Walk) -> list[str]:
+    """Return the lists of images by split, such as train.txt, of a folder that is read without them."""
+    return [path for path in _named_as_lists(walked) if names_images(folder / path)]
+
+
+def _named_as_lists(walked: Walk) -> list[str]:
+    names = [PurePosixPath(path) for path in sorted(file.path for file in walked.files)]
+    return [
+        str(name)
+        for name in names
+        if name.suffix.lower() == LIST_SUFFIX and split_named(name.stem) and len(name.parts) <= LIST_DEPTH
+    ]
 
 
 def split_of_file(name: str) -> str:

@@ -1,251 +1,288 @@
-"""CSV files and plain lists of images: with column names or without, their paths relative to the images' folder.
+"""CSV files and plain lists of images as rows of cells: with column names or without, whatever separates the cells.
 
 | kind | line |
 |---|---|
-| .csv, .tsv with column names | as in `vitral.data.columns`; under "labels" several classes, separated by "|" |
-| .csv, .tsv without | image,class or class,image, with train, val or test in a further column if there is one |
-| .txt | image class, separated by a tab, a comma or the last space; or only the image, whose folder is its class |
+| .csv, .tsv with column names | as in `vitral.data.columns`; cells between commas, semicolons, tabs or spaces |
+| .csv, .tsv without | image and class in either order, with train, val or test in a further column if there is one |
+| .txt | image and class, separated by a tab, a comma or spaces; or only the image, whose folder is its class |
 
 The csv module reads them: Arrow's reader refuses a whole table for a row of more or fewer cells, and counts rows instead of
 lines. Numbers in a .txt file are line numbers, from 0, of a classes.txt next to it, if there is one.
 """
 
-import contextlib
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+import io
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from vitral.data.batch import evenly
-from vitral.data.columns import (
-    CLASSES,
-    IMAGES,
-    UNREAD,
-    Columns,
-    check_column,
-    find_columns,
-    in_order,
-    known_column,
-    split_of_row,
-)
-from vitral.data.folder import Files
-from vitral.data.listing import Listing
+from vitral.data.columns import CLASSES, IMAGES, known_column
+from vitral.data.find_images import TRIED, ImageFinder
 from vitral.data.names import names_beside, split_named
-from vitral.data.source import BadImage
-from vitral.data.stored import Entry
 from vitral.errors import DataError, one_line
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import is_regular, look_at, refuse_endless
-from vitral.tasks.registry import task_of
+from vitral.paths import refuse_endless
 
 LIST_SUFFIX = ".txt"
-SEPARATOR = "|"  # between the classes of one image
 DELIMITERS = (",", ";", "\t")
-TRIED = 20  # rows that are tried to find the images' folder
+SPREADSHEET = re.compile(r'"?sep=(.)"?\r?\n?')  # a first line by which spreadsheets are told what separates cells
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the beginnings of such files
+IMAGE = "image"  # a column's name in a table without names
+LABEL = "label"  # the same for classes
+PART = "split"  # the same for splits
 
 
-class TableRow(NamedTuple):
-    """A line of a table: its number, the image's path as written, its classes, and its split; None without such a column."""
+class Line(NamedTuple):
+    """A row of a text table: the number of its line in the file, from 1, and its cells."""
 
-    line: int
-    image: str
-    classes: tuple[str, ...]
-    split: str | None
+    number: int
+    cells: list[str]
 
 
-def list_text(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True) -> Listing:
-    """Return the images of text tables, by split, their classes only if they are `labelled`.
+class Sheet(NamedTuple):
+    """A text table: the names of its columns, and its rows, each with as many cells."""
 
-    Raises:
-        DataError: a table cannot be read, a column is missing, or none of its images exists.
-    """
-    paths: list[str] = []
-    entries: dict[str, list[Entry]] = {}
-    bad: list[BadImage] = []
-    bad_classes: set[str] = set()
-    several = False
-    for split, tables in files.items():
-        for table in tables:
-            rows = list(read_rows(Path(table), labelled=labelled))
-            folder, suffix = find_images(Path(table), [row.image for row in rows])
-            for row in rows:
-                several = several or len(row.classes) != 1
-                where = folder / (row.image + suffix)
-                status = look_at(where)
-                if status is None:
-                    bad.append(BadImage(str(where), f"'{where}' ({table}, line {row.line}) does not exist"))
-                    bad_classes.update(row.classes)
-                    continue
-                entry = Entry(len(paths), row.image, row.classes, status.st_size)
-                entries.setdefault(split_of_row(row.split, split, table, f"line {row.line}"), []).append(entry)
-                paths.append(str(where))
-    return Listing(
-        title=title,
-        name=name,
-        store=Files(Path(), paths),
-        entries=in_order(entries),
-        task=task_of(several=several),
-        bad=tuple(bad),
-        bad_classes=frozenset(bad_classes),
-    )
+    names: list[str]
+    lines: list[Line]
+
+    def column(self, name: str) -> list[str]:
+        """Return the cells of a column."""
+        index = self.names.index(name)
+        return [line.cells[index].strip() for line in self.lines]
 
 
 def is_list(table: Path) -> bool:
-    """Tell whether a text file is a list of existing images."""
+    """Tell whether a text file is a list of existing images with a class each."""
     try:
-        find_images(table, [row.image for row in read_rows(table)])
+        finder = ImageFinder(table)
+        sheet = read_sheet(table, finder)
+        found = IMAGE in sheet.names and finder.count(sheet.column(IMAGE)) > 0
+        return found and LABEL in sheet.names and all(sheet.column(LABEL))
     except DataError:
         return False
-    return True
 
 
-def read_rows(table: Path, *, labelled: bool = True) -> Iterator[TableRow]:
-    """Yield every row of a text table, with its classes if it is `labelled`.
+def names_images(table: Path) -> bool:
+    """Tell whether most lines of a text file hold the name of an image file."""
+    try:
+        lines = [line for line in _text(table).splitlines()[:TRIED] if line.strip()]
+    except DataError:
+        return False
+    named = [line for line in lines if any(part.lower().endswith(EXTENSIONS) for part in re.split(r"[\s,;]+", line))]
+    return 2 * len(named) > len(lines)
+
+
+def read_sheet(table: Path, finder: ImageFinder) -> Sheet:
+    """Return a text table; the columns of one without names are "image", "label" and "split", by what is in them.
 
     Raises:
-        DataError: it cannot be read, or a row is incomplete.
+        DataError: it cannot be read, a row has too many or too few cells, or it is unclear which column is the class.
     """
-    with _opened(table) as file:
-        yield from (_listed if table.suffix.lower() == LIST_SUFFIX else _tabled)(table, file, labelled)
+    text = _text(table)
+    lines = list(io.StringIO(text, newline=""))
+    told = SPREADSHEET.fullmatch(lines[0]) if lines else None
+    skipped = 1 if told else 0
+    listed = table.suffix.lower() == LIST_SUFFIX
+    mark = told[1] if told else "\t" if table.suffix.lower() == ".tsv" else _delimiter(lines)
+    try:
+        rows = _rows(lines[skipped:], mark, skipped, listed=listed)
+    except csv.Error as error:
+        raise _unreadable(table, error) from error
+    if not rows:
+        return Sheet([IMAGE, LABEL] if listed else [""], [])
+    rows = _without_count(rows)
+    if _is_header(rows, finder, sure=listed or mark is None):
+        names = [cell.strip() for cell in rows[0].cells]
+        return Sheet(names, [_of_width(table, row, names, mark or " ") for row in rows[1:]])
+    texts = [lines[row.number - 1].strip() for row in rows] if listed or mark is None else []
+    return _unnamed(table, rows, finder, texts, spaced=mark is None)
 
 
-@contextlib.contextmanager
-def _opened(table: Path) -> Iterator[TextIO]:
+def _text(table: Path) -> str:
     refuse_endless(table, DataError)
     try:
-        with open(table, encoding="utf-8-sig", newline="") as file:
-            yield file
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).") from error
+        content = table.read_bytes()
+        return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(table, error) from error
 
 
-def text_column(table: Path, column: str) -> list[tuple[str, str]]:
-    """Return the path of the image of each row of a table with column names, and the row's cell of a column.
-
-    Raises:
-        DataError: the table cannot be read, has no such column, or none of its images exists.
-    """
-    with _opened(table) as file:
-        first, delimiter = _first_line(table, file)
-        names = next(csv.reader([first], delimiter=delimiter), [])
-        named = [name for name in names if name]
-        check_column(str(table), column, named)
-        image = find_columns(str(table), named).image
-        rows = csv.DictReader(file, fieldnames=names, delimiter=delimiter)
-        pairs = [((row[image] or "").strip(), (row[column] or "").strip()) for row in rows]
-    folder, suffix = find_images(table, [name for name, _ in pairs])
-    return [(str(folder / (name + suffix)), value) for name, value in pairs]
+def _unreadable(table: Path, error: Exception) -> DataError:
+    return DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).")
 
 
-def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:
-    """Return the folder that a table's paths are relative to, and the suffix that they omit: those where most are found.
-
-    Raises:
-        DataError: none is found anywhere.
-    """
-    tried = evenly(names, TRIED)
-    here = table.parent
-    folders = dict.fromkeys((here, here / "images", here / table.stem, here.parent, here.parent / "images"))
-    bare = all(not name.lower().endswith(EXTENSIONS) for name in tried)
-    best, most = (here, ""), 0
-    for folder in folders:
-        for suffix in ("", *(EXTENSIONS if bare else ())):
-            count = sum(look_at(folder / (name + suffix)) is not None for name in tried)
-            if count > most:
-                best, most = (folder, suffix), count
-    if tried and not most and not any(is_regular(here / name) for name in names):
-        raise DataError(
-            f"None of the {len(names):,} images in '{table}' exists, such as '{here / tried[0]}'; paths are "
-            "relative to the table's folder."
-        )
-    return best
+def _delimiter(lines: Sequence[str]) -> str | None:
+    """Return what separates the cells, the mark that gives all rows the same number; None for spaces."""
+    sample = [line for line in lines[:TRIED] if line.strip() and not line.startswith("#")]
+    widths: dict[str, set[int]] = {}
+    for mark in DELIMITERS:
+        try:
+            widths[mark] = {len(row) for row in csv.reader(sample, delimiter=mark)}
+        except csv.Error:
+            widths[mark] = set()
+    even = [mark for mark in DELIMITERS if len(widths[mark]) == 1 and widths[mark] != {1}]
+    if even:
+        return max(even, key=lambda mark: max(widths[mark]))
+    first = next((line for line in sample if not line.strip().isdecimal()), "")
+    most = max(DELIMITERS, key=first.count)
+    return most if most in first or len(first.split()) < 2 else None
 
 
-def _tabled(table: Path, file: TextIO, labelled: bool) -> Iterator[TableRow]:
-    """Read a table whose first line names the columns, or is a row like the others."""
-    first, delimiter = _first_line(table, file)
-    names = next(csv.reader([first], delimiter=delimiter), [])
-    if not _is_header(names):
-        yield from _bare(table, csv.reader(chain([first], file), delimiter=delimiter), names, labelled)
-        return
-    columns = find_columns(str(table), [name for name in names if name], labelled=labelled)
-    reader = csv.DictReader(file, fieldnames=names, delimiter=delimiter)
-    for row in reader:
-        yield _row(table, reader.line_num + 1, row, columns)
+def _rows(lines: Sequence[str], mark: str | None, skipped: int, *, listed: bool) -> list[Line]:
+    """Return the rows with anything in them; a line of a list that begins with a number sign is a remark."""
+    if mark is None:
+        rows = [Line(number, line.split()) for number, line in enumerate(lines, 1 + skipped)]
+    else:
+        reader = csv.reader(lines, delimiter=mark)
+        rows = [Line(reader.line_num + skipped, row) for row in reader]
+    filled = [row for row in rows if any(map(str.strip, row.cells))]
+    return [row for row in filled if not (listed and row.cells[0].startswith("#"))]
 
 
-def _first_line(table: Path, file: TextIO) -> tuple[str, str]:
-    """Return the first line of a table and what separates its cells."""
-    first = file.readline()
-    return first, "\t" if table.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
+def _without_count(rows: list[Line]) -> list[Line]:
+    """Return rows without a first line that is their number, and with the name of the images' column, as CelebA lacks it."""
+    if len(rows) < len(("number", "names", "row")) or rows[0].cells != [str(len(rows) - 2)]:
+        return rows
+    number, names = rows[1]
+    return [Line(number, [IMAGE, *names] if len(names) + 1 == len(rows[2].cells) else names), *rows[2:]]
 
 
-def _is_header(names: Sequence[str]) -> bool:
-    if known_column(names, IMAGES) and known_column(names, CLASSES):
+def _is_header(rows: Sequence[Line], finder: ImageFinder, *, sure: bool) -> bool:
+    """Tell whether the first row names columns: known ones, or, unless one must be `sure`, what leads to no image."""
+    names = [cell.strip() for cell in rows[0].cells]
+    images = [index for index, name in enumerate(names) if name.lower().endswith(EXTENSIONS)]
+    if known_column(names, IMAGES) and (known_column(names, CLASSES) or not images):
         return True
-    return not any(name.strip().lower().endswith(EXTENSIONS) for name in names)
+    if images or sure:
+        return False
+    second = rows[1].cells if len(rows) > 1 else []
+    if any(cell.strip().lower().endswith(EXTENSIONS) for cell in second):
+        return True
+    return not any(name and finder.count([name]) for name in names)
 
 
-def _row(table: Path, line: int, row: Mapping[str, str | None], columns: Columns) -> TableRow:
-    image = (row[columns.image] or "").strip()
-    split = (row[columns.split] or "") if columns.split else None
-    if not image:
-        raise DataError(f"'{table}', line {line}, names no image; fill it in or remove the line.")
-    if columns.classes is None:
-        return TableRow(line, image, UNREAD, split)
-    classes, several = (row[columns.classes] or "").strip(), columns.classes.strip().lower() == "labels"
-    if not several and not classes:
-        raise DataError(f"'{table}', line {line}, gives '{image}' no class.")
-    names = tuple(part.strip() for part in classes.split(SEPARATOR) if part.strip()) if several else (classes,)
-    return TableRow(line, image, names, split)
+def _of_width(table: Path, row: Line, names: Sequence[str], mark: str) -> Line:
+    """Return a row with as many cells as there are names: marks beyond them belong to the last cell if that is the class."""
+    if len(row.cells) == len(names):
+        return row
+    more = row.cells[len(names) :]
+    if not any(map(str.strip, more)):
+        return Line(row.number, [*row.cells[: len(names)], *[""] * (len(names) - len(row.cells))])
+    if known_column(names, CLASSES) != names[-1]:
+        raise DataError(
+            f"'{table}', line {row.number}, has {len(row.cells)} cells for {len(names)} columns; put quotes around cells "
+            "that hold the separator."
+        )
+    return Line(row.number, [*row.cells[: len(names) - 1], mark.join(row.cells[len(names) - 1 :])])
 
 
-def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str], labelled: bool) -> Iterator[TableRow]:
-    """Read rows without column names: the columns of image and split are recognised by the first row."""
-    image = next(column for column, cell in enumerate(first) if cell.strip().lower().endswith(EXTENSIONS))
-    others = [column for column in range(len(first)) if column != image]
-    split = next((column for column in others if split_named(first[column].strip())), None) if len(others) > 1 else None
-    classes = next((column for column in others if column != split), None)
-    for line, row in enumerate(rows, 1):
-        cells = [cell.strip() for cell in row]
-        if not any(cells):
+Row = tuple[str, str | None, str | None]  # an image, its class, its split
+
+
+def _unnamed(table: Path, rows: Sequence[Line], finder: ImageFinder, texts: Sequence[str], *, spaced: bool) -> Sheet:
+    """Return a table without names; a list, of which the lines are given, by the reading that leads to most images.
+
+    A list's class may be a name of several words.
+    """
+    readings: list[Callable[[], list[Row]]] = [lambda: _columned(table, rows, finder)]
+    if texts:
+        readings.insert(0 if spaced else 1, lambda: [_parted(text) for text in texts])
+        readings.append(lambda: [_first_word(text) for text in texts])
+    best: list[Row] = []
+    most, unclear = -1, None
+    for reading in readings:
+        try:
+            parsed = reading()
+        except DataError as error:
+            unclear = error
             continue
-        if len(cells) < len(first):
-            raise DataError(f"'{table}', line {line}, has {len(cells)} columns where the first has {len(first)}.")
-        split_name = None if split is None else cells[split]
-        label = None if classes is None else cells[classes]
-        yield _named(table, line, cells[image], label, split_name, labelled=labelled)
+        count = finder.count(evenly([image for image, _, _ in parsed], TRIED)) if texts else 0
+        if count > most:
+            best, most = parsed, count
+    if unclear is not None and (most < 1 or not any(map(_is_name, best))):
+        raise unclear
+    names = names_beside(table.parent) if table.suffix.lower() == LIST_SUFFIX else None
+    filled = [
+        Line(row.number, [image, _class_of(image, label, names), part or ""])
+        for row, (image, label, part) in zip(rows, best, strict=True)
+    ]
+    split = any(part is not None for _, _, part in best)
+    return Sheet([IMAGE, LABEL, PART if split else ""], filled)
 
 
-def _listed(table: Path, lines: Iterable[str], labelled: bool) -> Iterator[TableRow]:
-    """Read a list: an image per line, and its class after it or in the folder's name."""
-    names = names_beside(table.parent)
-    for line, text in enumerate(lines, 1):
-        written = text.strip()
-        if not written or written.startswith("#"):
-            continue
-        image, label = _parted(written)
-        if names is not None and label is not None and label.isdecimal() and len(label) < len(str(len(names))) + 1:
-            label = names[int(label)] if int(label) < len(names) else label
-        yield _named(table, line, image, label, None, labelled=labelled)
+def _columned(table: Path, rows: Sequence[Line], finder: ImageFinder) -> list[Row]:
+    """Read rows without column names: the columns of image, split and class are recognised by what is in them."""
+    width = len(rows[0].cells)
+    for row in rows:
+        if len(row.cells) < width:
+            raise DataError(f"'{table}', line {row.number}, has {len(row.cells)} columns where the first has {width}.")
+    tried = evenly(rows, TRIED)
+    columns = [[row.cells[index].strip() for row in tried] for index in range(width)]
+    image = max(range(width), key=lambda index: sum(cell.lower().endswith(EXTENSIONS) for cell in columns[index]))
+    if not any(cell.lower().endswith(EXTENSIONS) for cell in columns[image]):
+        image = max(range(width), key=lambda index: finder.count(columns[index]))
+    others = [index for index in range(width) if index != image]
+    split = (
+        next((index for index in others if all(map(split_named, columns[index]))), None) if len(others) > 1 else None
+    )
+    others = [index for index in others if index != split and not _counts(rows, index)]
+    texts = [index for index in others if not all(map(_is_number, columns[index]))]
+    chosen = others if len(others) < 2 else texts  # of several columns the one that is no number
+    if len(others) > 1 and len(chosen) != 1:
+        raise DataError(
+            f"'{table}' has {width} columns without names, and more than one may be the class; write their names into the "
+            "first line, such as 'image' and 'label'."
+        )
+    return [
+        (
+            row.cells[image].strip(),
+            row.cells[chosen[0]].strip() if chosen else None,
+            None if split is None else row.cells[split].strip(),
+        )
+        for row in rows
+    ]
 
 
-def _parted(line: str) -> tuple[str, str | None]:
-    for mark in ("\t", ","):
+def _counts(rows: Sequence[Line], index: int) -> bool:
+    """Tell whether a column numbers the rows: each has a whole number of its own."""
+    cells = [row.cells[index].strip() for row in rows]
+    return len(cells) > 1 and all(map(str.isdecimal, cells)) and len(set(cells)) == len(cells)
+
+
+def _is_name(row: Row) -> bool:
+    """Tell whether the class of a row is one name or number, not several numbers."""
+    label = row[1]
+    return label is None or " " not in label or not all(map(_is_number, label.split()))
+
+
+def _parted(line: str) -> Row:
+    """Read a line of a list: an image, and its class behind the last separator."""
+    for mark in ("\t", ",", ";"):
         if mark in line:
             image, _, label = line.rpartition(mark)
-            return image.strip(), label.strip()
+            return image.strip(), label.strip(), None
     parts = line.rsplit(maxsplit=1)
     if len(parts) == 1 or line.lower().endswith(EXTENSIONS):
-        return line, None
-    return parts[0], parts[1]
+        return line, None, None
+    return parts[0], parts[1], None
 
 
-def _named(table: Path, line: int, image: str, label: str | None, split: str | None, *, labelled: bool) -> TableRow:
-    if image and not labelled:
-        return TableRow(line, image, UNREAD, split)
-    label = PurePosixPath(image).parent.name if label is None else label
-    if not image or not label:
-        raise DataError(f"'{table}', line {line}, gives '{image}' no class.")
-    return TableRow(line, image, (label,), split)
+def _first_word(line: str) -> Row:
+    """Read a line of a list: an image without spaces, and its class, which may be of several words."""
+    image, *label = line.split(maxsplit=1)
+    return image, label[0].strip() if label else None, None
+
+
+def _class_of(image: str, label: str | None, names: Sequence[str] | None) -> str:
+    """Return an image's class: that of its line, by its number among names if there are any, else its folder's name."""
+    if label is None:
+        return PurePosixPath(image.replace("\\", "/")).parent.name
+    if names is not None and label.isdecimal() and len(label) < len(str(len(names))) + 1 and int(label) < len(names):
+        return names[int(label)]
+    return label
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).replace("-", "", 1).isdecimal()

@@ -7,6 +7,7 @@ split is worth what it is because nothing was chosen by it. Whoever looks ten ti
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from vitral import torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
-from vitral.data.names import side_by_side
+from vitral.data.names import one_spelling, side_by_side
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source, whole
 from vitral.data.subset import DRAWN_ANEW, Renumbered
@@ -233,14 +234,16 @@ def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarr
     Raises:
         DataError: It has none.
     """
+    spelled = one_spelling(Counter((*class_names, *data.class_names)), class_names)
     columns = {name: column for column, name in enumerate(class_names)}
-    for name in data.class_names:
+    named = [spelled.get(name, name) for name in data.class_names]
+    for name in named:
         if name not in columns:
             raise DataError(
                 f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, columns)} "
                 f"{side_by_side(columns, data.class_names)}"
             )
-    return np.array([columns[name] for name in data.class_names], dtype=np.int64)
+    return np.array([columns[name] for name in named], dtype=np.int64)
 
 
 def matched(data: DataSet, split: str, classifier: Classifier) -> Source:

@@ -1,0 +1,443 @@
+"""Tables from elsewhere: paths of other machines, columns of other tools, a column for each label, a line for each box."""
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cases import every_case
+from tests.data.test_labels import counted, notes
+from tests.data.written import encode
+from vitral.data import find_images
+from vitral.data.open import open_data
+from vitral.data.source import DataSet
+from vitral.data.tables import column_of
+from vitral.errors import DataError, ImageError
+
+NAMES = ("cat", "dog")
+COUNT = 20
+HOT = ("rust", "healthy", "scab", "spots")  # in the order of a table's columns
+MARKS = [(1, 0, 0, 0), (0, 1, 0, 0), (1, 0, 1, 1), (0, 0, 0, 0)]
+
+
+def write(root: Path, paths: Iterable[str]) -> None:
+    """Write images with pixels of their own."""
+    for number, path in enumerate(paths):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(encode(0, number))
+
+
+def by_name(data: DataSet) -> dict[str, tuple[str, ...]]:
+    """Return the classes of each image by its path."""
+    return {
+        source.describe(index): tuple(data.class_names[one] for one in _classes(source.label(index)))
+        for source in data.splits.values()
+        for index in range(len(source))
+    }
+
+
+def _classes(label: Any) -> tuple[int, ...]:  # noqa: ANN401  # any label
+    return label if isinstance(label, tuple) else (label,)
+
+
+def sizes(data: DataSet) -> dict[str, int]:
+    return {split: len(source) for split, source in data.splits.items()}
+
+
+def table(root: Path, form: Callable[[int, str], str], header: str = "image,label") -> Path:
+    (root / "all.csv").write_text("\n".join([header, *(form(n, NAMES[n % 2]) for n in range(COUNT))]) + "\n")
+    return root / "all.csv"
+
+
+PATHS: dict[str, tuple[Callable[[int, str], str], Callable[[int, str], str]]] = {
+    "backslashes": (lambda n, c: f"images/{c}/{n}.png", lambda n, c: f"images\\{c}\\{n}.png"),
+    "backslashes from a folder": (lambda n, c: f"images/{c}/{n}.png", lambda n, c: f"{c}\\{n}.png"),
+    "a drive": (lambda n, c: f"images/{c}/{n}.png", lambda n, c: f"C:\\Users\\me\\data\\images\\{c}\\{n}.png"),
+    "a drive, flat": (lambda n, c: f"{n}.png", lambda n, c: f"D:\\data\\{n}.png"),
+    "a drive, one folder": (lambda n, c: f"images/{n}.png", lambda n, c: f"D:/data/old/{n}.png"),
+    "a server": (lambda n, c: f"{c}/{n}.png", lambda n, c: f"\\\\server\\share\\{c}\\{n}.png"),
+    "another home": (lambda n, c: f"photos/{c}/{n}.png", lambda n, c: f"/home/other/set/photos/{c}/{n}.png"),
+    "a drive and a renamed folder": (lambda n, c: f"renamed/{c}/{n}.png", lambda n, c: f"C:\\set\\{c}\\{n}.png"),
+    "a point": (lambda n, c: f"images/{n}.png", lambda n, c: f"./{n}.png"),
+    "a folder of any name": (lambda n, c: f"my photos/{n}.png", lambda n, c: f"{n}.png"),
+    "ids in a folder of any name": (lambda n, c: f"photographs/{n:04d}.png", lambda n, c: f"{n:04d}"),
+    "ids of several endings": (lambda n, c: f"all/{n}{'.png' if n % 3 else '.jpg'}", lambda n, c: f"{n}"),
+    "several folders": (lambda n, c: f"part_{n % 3}/{n}.png", lambda n, c: f"{n}.png"),
+    "ids in several folders": (lambda n, c: f"HAM_part_{n % 2}/deep/{n}.png", lambda n, c: f"{n}"),
+    "images and more": (lambda n, c: f"{'images' if n % 2 else 'more'}/{n}.png", lambda n, c: f"{n}.png"),
+    "capitals": (lambda n, c: f"images/{c}/{n}.png", lambda n, c: f"Images\\{c.upper()}\\{n}.PNG"),
+    "letters and accents apart": (
+        lambda n, c: f"images/\u00e9t\u00e9/{c} \u00fc{n}.png",
+        lambda n, c: unicodedata.normalize("NFD", f"images/\u00e9t\u00e9/{c} \u00fc{n}.png"),
+    ),
+    "letters and accents composed": (
+        lambda n, c: unicodedata.normalize("NFD", f"images/\u00e9t\u00e9/{c} \u00fc{n}.png"),
+        lambda n, c: f"images/\u00e9t\u00e9/{c} \u00fc{n}.png",
+    ),
+}
+
+
+@every_case("kind", PATHS)
+@every_case("parquet", [False, True])
+def test_paths_from_elsewhere_are_found(tmp_path: Path, kind: str, parquet: bool) -> None:
+    there, written = PATHS[kind]
+    paths = [there(number, NAMES[number % 2]) for number in range(COUNT)]
+    write(tmp_path, paths)
+    path = table(tmp_path, lambda n, c: f"{written(n, c)},{c},camera {n}", "image,label,camera")
+    if parquet:
+        rows = [(written(n, NAMES[n % 2]), NAMES[n % 2], f"camera {n}") for n in range(COUNT)]
+        path.unlink()
+        path = tmp_path / "all.parquet"
+        pq.write_table(pa.table(dict(zip(("image", "label", "camera"), zip(*rows, strict=True), strict=True))), path)
+    expected = {str(tmp_path / name): (NAMES[number % 2],) for number, name in enumerate(paths)}
+    assert by_name(open_data(path)) == expected
+    assert dict(column_of(str(path), "camera")) == {name: f"camera {number}" for number, name in enumerate(expected)}
+
+
+def test_the_folders_where_images_were_found_are_said(tmp_path: Path) -> None:
+    write(tmp_path, (f"part_{number % 2}/{number}.png" for number in range(COUNT)))
+    said = notes(open_data(table(tmp_path, lambda n, c: f"{n}.png,{c}")))
+    assert "part_0" in said
+    assert "part_1" in said
+
+
+def test_a_table_in_a_folder_of_its_own_beside_the_images(tmp_path: Path) -> None:
+    write(tmp_path, (f"photos/{number}.png" for number in range(COUNT)))
+    (tmp_path / "annotations").mkdir()
+    path = table(tmp_path / "annotations", lambda n, c: f"{n}.png,{c}")
+    data = open_data(path)
+    assert len(by_name(data)) == COUNT
+    assert "photos" in notes(data)
+    write(tmp_path, (f"masks/{number}.png" for number in range(COUNT)))
+    with pytest.raises(DataError, match=r"'0.png' .* may be in any of .*masks.*photos"):
+        open_data(path)
+
+
+def test_an_image_is_never_taken_for_another(tmp_path: Path) -> None:
+    """Only what all paths begin with may be left out, and a name that fits two images is refused."""
+    write(tmp_path, (f"images/{NAMES[number % 2]}/{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"C:\\data\\images\\{NAMES[(n // 19 + n) % 2]}\\{n}.png,{c}")
+    with pytest.raises(ImageError, match=r"1 of 20 .*line 21"):  # dog/19.png is there, cat/19.png is not
+        open_data(path)
+    with pytest.raises(DataError, match="None of the 20 images"):
+        open_data(table(tmp_path, lambda n, c: f"elsewhere/{c}/{n}.png,{c}"))
+    write(tmp_path, (f"masks/{NAMES[number % 2]}/{number}.png" for number in range(COUNT)))
+    (tmp_path / "images").rename(tmp_path / "photos")
+    with pytest.raises(DataError, match=r"masks/cat/0.png, photos/cat/0.png"):
+        open_data(table(tmp_path, lambda n, c: f"{c}/{n}.png,{c}"))
+
+
+def test_the_same_ids_in_the_folders_of_two_splits(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write(tmp_path, (f"{split}_images/{number}.png" for number in range(COUNT)))
+        table(tmp_path, lambda n, c: f"{n},{c}", "id,label").rename(tmp_path / f"{split}.csv")
+    data = open_data(tmp_path)
+    for split, source in data.splits.items():
+        folder = "test_images" if split == "test" else "train_images"
+        assert {Path(source.describe(index)).parent.name for index in range(len(source))} == {folder}
+    assert sizes(data) == {"train": 18, "validation": 2, "test": 20}
+
+
+@every_case(
+    "header",
+    ["id,label", "ID,label", "Image Index,Finding Labels", "photo_file,label", "#filename,class", "id_code,tags"],
+)
+def test_other_names_of_the_columns(tmp_path: Path, header: str) -> None:
+    write(tmp_path, (f"images/{number}.png" for number in range(COUNT)))
+    assert counted(open_data(table(tmp_path, lambda n, c: f"{n}.png,{c}", header))) == {("cat",): 10, ("dog",): 10}
+
+
+def test_an_id_beside_the_path_is_not_the_image(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    data = open_data(table(tmp_path, lambda n, c: f"{COUNT - 1 - n},{n}.png,{c}", "id,photo_file,label"))
+    assert all(classes == (NAMES[int(Path(name).stem) % 2],) for name, classes in by_name(data).items())
+
+
+def lines(form: str, separator: str = "\n") -> str:
+    return separator.join(form.format(n=n, c=NAMES[n % 2]) for n in range(COUNT)) + separator
+
+
+TEXTS: dict[str, tuple[str, bytes]] = {
+    "sep=;": ("all.csv", b"sep=;\r\nimage;label\r\n" + lines("{n}.png;{c}", "\r\n").encode()),
+    "sep=;, BOM": ("all.csv", b"\xef\xbb\xbfsep=;\nimage;label\n" + lines("{n}.png;{c}").encode()),
+    "sep=; in quotes": ("all.csv", b'"sep=;"\nimage;label\n' + lines("{n}.png;{c}").encode()),
+    "sep=;, no names": ("all.csv", b"sep=;\n" + lines("{n}.png;{c}").encode()),
+    "sep=|": ("all.csv", b"sep=|\nimage|label\n" + lines("{n}.png|{c}").encode()),
+    "UTF-16": ("all.csv", ("image,label\n" + lines("{n}.png,{c}")).encode("utf-16")),
+    "UTF-16, tabs": ("all.tsv", ("image\tlabel\n" + lines("{n}.png\t{c}")).encode("utf-16")),
+    "tabs in a .csv": ("all.csv", ("image\tlabel\n" + lines("{n}.png\t{c}")).encode()),
+    "semicolons, commas within": ("all.csv", ("image;label;size\n" + lines("{n}.png;{c};1,5,7")).encode()),
+    "ids without names": ("all.csv", lines("{n},{c}").encode()),
+    "ids without names, class first": ("all.csv", lines("{c},{n}").encode()),
+    "aligned": ("all.csv", lines("{n}.png    {c}").encode()),
+    "aligned list": ("all.txt", lines("{n}.png    {c}").encode()),
+    "aligned, with names": ("all.csv", ("image      label\n" + lines("{n}.png    {c}")).encode()),
+    "aligned list, with names": ("all.txt", ("image      label\n" + lines("{n}.png    {c}")).encode()),
+    "aligned, a split": ("all.csv", lines("{n}.png  {c}  train").encode()),
+    "aligned list, a split": ("all.txt", lines("{n}.png  {c}  train").encode()),
+    "aligned list, class first": ("all.txt", lines("{c}   {n}.png").encode()),
+    "aligned list, number and name": ("all.txt", lines("{n}.png   7   {c}").encode()),
+    "aligned list of ids": ("all.txt", lines("{n}    {c}").encode()),
+    "list with names": ("all.txt", ("image,label\n" + lines("{n}.png,{c}")).encode()),
+    "list with semicolons": ("all.txt", lines("{n}.png;{c}").encode()),
+}
+
+
+@every_case("kind", TEXTS)
+def test_texts_of_other_programs_are_read(tmp_path: Path, kind: str) -> None:
+    name, content = TEXTS[kind]
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    (tmp_path / name).write_bytes(content)
+    found = by_name(open_data(tmp_path / name))
+    assert found == {str(tmp_path / f"{number}.png"): (NAMES[number % 2],) for number in range(COUNT)}
+
+
+@every_case("name", ["all.csv", "all.txt"])
+@every_case("images", ["{n}.png", "{n}"])
+def test_classes_of_several_words_in_a_list(tmp_path: Path, name: str, images: str) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    makers = ("McDonnell Douglas", "Boeing")
+    (tmp_path / name).write_text("".join(f"{images.format(n=n)} {makers[n % 2]}\n" for n in range(COUNT)))
+    assert counted(open_data(tmp_path / name)) == {(makers[0],): 10, (makers[1],): 10}
+
+
+def test_an_aligned_list_in_a_folder_is_read(tmp_path: Path) -> None:
+    write(tmp_path, (f"pool/{number}.png" for number in range(COUNT)))
+    (tmp_path / "train.txt").write_text(lines("pool/{n}.png   {c}   7"))
+    assert counted(open_data(tmp_path)) == {("cat",): 10, ("dog",): 10}
+
+
+def test_commas_of_a_class_without_quotes_stay_in_it(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    data = open_data(table(tmp_path, lambda n, c: f"{n}.png,{'Pepper, bell' if n % 2 else 'Tomato'}"))
+    assert counted(data) == {("Pepper, bell",): 10, ("Tomato",): 10}
+    with pytest.raises(DataError, match="line 3, has 4 cells for 3 columns"):
+        open_data(
+            table(tmp_path, lambda n, c: f"{n}.png,{'Pepper, bell' if n % 2 else 'Tomato'},7", "image,label,size")
+        )
+
+
+@every_case("row", ["{n}.png,3,4", "{n}.png,{c},grey", "{n}.png,3,4,5,6", "{n}.png 3 4 5", "{n} 1 0 1"])
+def test_columns_without_names_of_which_any_may_be_the_class_are_refused(tmp_path: Path, row: str) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    for name in ("all.csv", *(["all.txt"] if " " in row else [])):
+        (tmp_path / name).write_text(lines(row))
+        with pytest.raises(DataError, match="columns without names"):
+            open_data(tmp_path / name)
+
+
+@every_case("row", ["{n} {c}/{n}.png", "{n},{c}/{n}.png", "{n} {c}/{n}.png {c}", "{c}/{n}.png {n} {c}"])
+@every_case("name", ["all.csv", "all.txt"])
+def test_the_numbers_of_rows_are_no_classes(tmp_path: Path, name: str, row: str) -> None:
+    write(tmp_path, (f"images/{NAMES[number % 2]}/{number}.png" for number in range(COUNT)))
+    (tmp_path / name).write_text(lines(row))
+    assert counted(open_data(tmp_path / name)) == {("cat",): 10, ("dog",): 10}
+
+
+def test_regions_of_an_annotator_are_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    header = "#filename,file_size,file_attributes,region_count,region_id,region_shape_attributes,region_attributes"
+    with pytest.raises(DataError, match="VGG Image Annotator"):
+        open_data(table(tmp_path, lambda n, c: f'{n}.png,1,{{}},1,0,{{}},"{{""a"": ""{c}""}}"', header))
+
+
+VALUES: dict[str, tuple[Any, Any]] = {
+    "numbers": (1, 0),
+    "truths": (True, False),
+    "floats": (1.0, 0.0),
+    "signs": (1, -1),
+    "texts": ("yes", "no"),
+    "blanks": ("1", ""),
+}
+
+
+def hot_rows(values: tuple[Any, Any], marks: Sequence[tuple[int, ...]]) -> list[tuple[Any, ...]]:
+    return [tuple(values[0] if one else values[1] for one in marks[n % len(marks)]) for n in range(COUNT)]
+
+
+def hot_csv(root: Path, values: tuple[Any, Any], marks: Sequence[tuple[int, ...]]) -> Path:
+    write(root, (f"{number}.png" for number in range(COUNT)))
+    rows = [",".join(map(str, (f"{n}.png", *row))) for n, row in enumerate(hot_rows(values, marks))]
+    (root / "all.csv").write_text("\n".join([f"image_id, {', '.join(HOT)}", *rows]))
+    return root / "all.csv"
+
+
+def hot_parquet(root: Path, values: tuple[Any, Any], marks: Sequence[tuple[int, ...]]) -> Path:
+    columns = zip(HOT, zip(*hot_rows(values, marks), strict=True), strict=True)
+    pq.write_table(pa.table({"image": [encode(0, n) for n in range(COUNT)], **dict(columns)}), root / "all.parquet")
+    return root / "all.parquet"
+
+
+def hot_paths(root: Path, values: tuple[Any, Any], marks: Sequence[tuple[int, ...]]) -> Path:
+    write(root, (f"{number}.png" for number in range(COUNT)))
+    columns = zip(HOT, zip(*hot_rows(values, marks), strict=True), strict=True)
+    pq.write_table(pa.table({"id": [str(n) for n in range(COUNT)], **dict(columns)}), root / "paths.parquet")
+    return root / "paths.parquet"
+
+
+def hot_saved(root: Path, values: tuple[Any, Any], marks: Sequence[tuple[int, ...]]) -> Path:
+    rows = dict(zip(HOT, zip(*hot_rows(values, marks), strict=True), strict=True))
+    images = [{"bytes": encode(0, n)} for n in range(COUNT)]
+    cast = datasets.Dataset.from_dict({"image": images, **rows}).cast_column("image", datasets.Image())
+    cast.save_to_disk(root / "saved")
+    return root / "saved"
+
+
+HOT_FORMS = [hot_csv, hot_parquet, hot_paths, hot_saved]
+
+
+@every_case("kind", VALUES)
+@every_case("form", HOT_FORMS, ids=lambda form: form.__name__)
+def test_a_column_for_each_label(tmp_path: Path, form: Callable[..., Path], kind: str) -> None:
+    marks = [MARKS[0], MARKS[1], MARKS[2]] if kind == "blanks" else MARKS  # of blanks alone no labels are known
+    data = open_data(form(tmp_path, VALUES[kind], marks))
+    assert data.multi_label
+    assert data.class_names == HOT
+    expected = {
+        tuple(sorted(name for name, one in zip(HOT, mark, strict=True) if one)): sum(
+            n % len(marks) == place for n in range(COUNT)
+        )
+        for place, mark in enumerate(marks)
+    }
+    assert counted(data) == expected
+    assert all(name in notes(data) for name in HOT)
+
+
+@every_case("form", HOT_FORMS, ids=lambda form: form.__name__)
+def test_a_column_for_each_label_with_one_in_each_row_is_a_class(tmp_path: Path, form: Callable[..., Path]) -> None:
+    marks = [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
+    data = open_data(form(tmp_path, (1, 0), marks))
+    assert not data.multi_label
+    assert data.class_names == HOT
+    assert counted(data) == {(name,): 5 for name in HOT}
+
+
+def test_a_column_for_each_label_by_split_with_other_numbers_beside(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    rows = [f"{n}.png,{n + 20},{n % 2},{n // 2 % 2},{'train' if n < 16 else 'test'}" for n in range(COUNT)]
+    (tmp_path / "all.csv").write_text("\n".join(["filename,age,ill,old,split", *rows]))
+    data = open_data(tmp_path / "all.csv")
+    assert data.class_names == ("ill", "old")
+    assert sizes(data)["test"] == 4
+    assert "age" in notes(data)
+
+
+def test_columns_of_yes_and_no_beside_a_text_that_may_be_the_class_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"{n}.png,{c},{n % 2},{n // 2 % 2}", "image,breed,ill,old")
+    with pytest.raises(DataError, match=r"\(ill, old\) .*\(breed\)"):
+        open_data(path)
+    path.write_text(path.read_text().replace("breed", "label"))
+    assert open_data(path).class_names == NAMES
+
+
+def test_one_column_of_yes_and_no_is_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    with pytest.raises(DataError, match="no column of classes.*has_cactus"):
+        open_data(table(tmp_path, lambda n, c: f"{n}.png,{n % 2}", "id,has_cactus"))
+
+
+def test_labels_of_a_tool_in_the_folder_of_each_split(tmp_path: Path) -> None:
+    for split, first in (("train", 0), ("valid", 20), ("test", 30)):
+        numbers = range(first, first + 10)
+        write(tmp_path, (f"{split}/{number}.png" for number in numbers))
+        rows = [f"{n}.png, {n % 2}, {n // 2 % 2}, {n // 4 % 2}" for n in numbers]
+        (tmp_path / split / "_classes.csv").write_text("\n".join(["filename, cat, dog, none of them", *rows]))
+    data = open_data(tmp_path)
+    assert data.class_names == ("cat", "dog", "none of them")
+    assert sizes(data) == {"train": 10, "validation": 10, "test": 10}
+    assert data.splits["test"].label(0) == (1, 2)  # 30 is even, 15 is odd, 7 is odd
+
+
+ROBOFLOW = "filename,width,height,class,xmin,ymin,xmax,ymax"
+OPEN_IMAGES = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded"
+
+
+@every_case(
+    ("header", "row"),
+    [
+        (ROBOFLOW, "{n}.png,64,64,{c},3,3,30,30"),
+        (OPEN_IMAGES, "{n},xclick,{c},1,0.1,0.2,0.3,0.4,0"),
+        ("image,label,bbox", '{n}.png,{c},"[1, 2, 3, 4]"'),
+        ("", "{n}.png,1,2,3,4,{c}"),
+    ],
+)
+def test_a_line_for_each_box_is_an_image_of_several_labels(tmp_path: Path, header: str, row: str) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    boxes = [row.format(n=n, c=c) for n in range(COUNT) for c in ("cat", "dog", "dog", "person")[: 1 + n % 4]]
+    (tmp_path / "all.csv").write_text("\n".join([*([header] if header else []), *boxes]))
+    if not header:
+        with pytest.raises(DataError, match="different classes on several lines"):
+            open_data(tmp_path / "all.csv")
+        return
+    data = open_data(tmp_path / "all.csv")
+    assert data.multi_label
+    assert counted(data) == {("cat",): 5, ("cat", "dog"): 10, ("cat", "dog", "person"): 5}
+    assert "50 lines for 20 images" in notes(data)
+
+
+def test_boxes_of_one_class_in_each_image_are_images_of_a_class(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    boxes = [f"{n}.png,64,64,{NAMES[n % 2]},3,3,30,30" for n in range(COUNT) for _ in range(3)]
+    (tmp_path / "all.csv").write_text("\n".join([ROBOFLOW, *boxes]))
+    data = open_data(tmp_path / "all.csv")
+    assert not data.multi_label
+    assert counted(data) == {("cat",): 10, ("dog",): 10}
+    assert "60 lines for 20 images" in notes(data)
+
+
+def test_an_image_of_two_classes_without_boxes_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"{n}.png,{c}")
+    path.write_text(path.read_text() + "7.png,cat\n")
+    with pytest.raises(DataError, match=r"'7.png' \(cat, dog\).*'labels'"):
+        open_data(path)
+    path.write_text(path.read_text().replace("label", "labels"))
+    assert counted(open_data(path)) == {("cat",): 10, ("dog",): 9, ("cat", "dog"): 1}
+
+
+def test_a_class_of_confidence_0_is_not_in_the_image(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    rows = [f"{n},human,{c},{int((n % 2 == 0) == (c == 'cat'))}" for n in range(COUNT) for c in NAMES]
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join(["ImageID,Source,Labels,Confidence", *rows]))
+    assert counted(open_data(path)) == {("cat",): 10, ("dog",): 10}
+    path.write_text(path.read_text().replace("Labels", "LabelName"))
+    with pytest.raises(DataError, match="different classes on several lines"):
+        open_data(path)
+
+
+def test_attributes_with_their_number_on_top_are_labels(tmp_path: Path) -> None:
+    """The form of CelebA's list_attr_celeba.txt: no name above the images, and 1 and -1."""
+    write(tmp_path, (f"img_align/{number:06d}.png" for number in range(COUNT)))
+    rows = [f"{n:06d}.png {1 if n % 2 else -1:2d} {1 if n % 4 else -1:2d}" for n in range(COUNT)]
+    (tmp_path / "list_attr.txt").write_text("\n".join([str(COUNT), "Bald Young ", *rows]) + "\n")
+    data = open_data(tmp_path / "list_attr.txt")
+    assert data.class_names == ("Bald", "Young")
+    assert counted(data) == {("Bald", "Young"): 10, ("Young",): 5, (): 5}
+
+
+def test_a_list_in_a_folder_that_is_not_read_is_named(tmp_path: Path) -> None:
+    write(tmp_path, (f"pool/{NAMES[number % 2]}/{number}.png" for number in range(COUNT)))
+    (tmp_path / "pool" / "train.txt").write_text(lines("elsewhere/{n}.png {c}"))
+    (tmp_path / "pool" / "test.txt").write_text("tested on a Tuesday\n")
+    said = notes(open_data(tmp_path / "pool"))
+    assert "train.txt" in said
+    assert "test.txt" not in said
+
+
+def test_so_many_files_that_a_name_may_be_of_any_are_not_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, (f"photos/{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"{n}.png,{c}")
+    monkeypatch.setattr(find_images, "MOST_FILES", COUNT)
+    with pytest.raises(DataError, match="None of the 20 images"):
+        open_data(path)
+    monkeypatch.setattr(find_images, "MOST_FILES", COUNT + 1)  # the table is one, too
+    assert counted(open_data(path)) == {("cat",): 10, ("dog",): 10}

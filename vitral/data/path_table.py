@@ -1,0 +1,211 @@
+"""Tables with a row for each image's path, text or Parquet, as a listing: an image of several rows counts once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from vitral.data.columns import (
+    Columns,
+    declared_names,
+    find_columns,
+    in_order,
+    is_plural,
+    is_text,
+    may_lack,
+    no_class,
+    plain,
+    split_of_row,
+)
+from vitral.data.find_images import Found, ImageFinder
+from vitral.data.folder import Files
+from vitral.data.listing import Listing
+from vitral.data.names import ALL, some
+from vitral.data.source import BadImage
+from vitral.data.stored import UNREAD, Entry
+from vitral.data.table_cells import Cells, class_names, is_given, is_no, marked, note_labels
+from vitral.errors import DataError
+from vitral.tasks.registry import task_of
+
+# Columns that tell of boxes: any of these sets.
+BOXES = ({"xmin", "ymin"}, {"x_min", "y_min"}, {"x1", "y1"}, {"bbox"}, {"bboxes"})
+PARQUET = ".parquet"
+CONFIDENCE = "confidence"  # a column of Open Images: 0 for a class that people did not find in an image
+
+
+@dataclass(frozen=True)
+class PathTable:
+    """A table of paths.
+
+    Attributes:
+        path: The table's file.
+        split: The split that the file determines, or "all".
+        names: The names of its columns.
+        cells: Returns the cells of a column.
+        places: The name of each row in messages: "line 3".
+        schema: The types of its columns; None for a table of text.
+        finder: Finds its images.
+    """
+
+    path: Path
+    split: str
+    names: Sequence[str]
+    cells: Cells
+    places: Sequence[str]
+    schema: pa.Schema | None
+    finder: ImageFinder
+
+    def declared(self, column: str | None) -> tuple[str, ...] | None:
+        """Return the class names that the table itself lists for a column, in order."""
+        return None if self.schema is None else declared_names(self.schema, column)
+
+    def is_text(self, column: str | None) -> bool:
+        """Tell whether the cells of a column of classes are text, in which several may stand."""
+        return self.schema is None or column is None or is_text(self.schema.field(column).type)
+
+
+class _Row(NamedTuple):
+    """A row of a table."""
+
+    image: str
+    classes: tuple[str, ...]
+    split: str
+    found: Found
+    place: str
+    table: str
+
+
+def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: bool) -> Listing:
+    """Return the images of tables of paths, by split, their classes only if they are `labelled`.
+
+    Raises:
+        DataError: a column is missing, none of the images exists, or one of them has different classes on several rows.
+    """
+    splits = {table.split for table in tables}
+    chosen: list[Columns] = []
+    rows: list[_Row] = []
+    notes: list[str] = []
+    for table in tables:
+        where, lacking = str(table.path), may_lack(table.split, splits)
+        columns = find_columns(
+            where, table.names, labelled=labelled, schema=table.schema, cells=table.cells, may_lack=lacking
+        )
+        chosen.append(columns)
+        rows += _rows(table, columns)
+        notes += note_labels(where, columns.labels, columns.others(table.names))
+        if table.finder.elsewhere:
+            notes.append(f"The images of '{table.path}' lie in {some(table.finder.elsewhere)}.")
+    boxes = any(_has_boxes(table.names) for table in tables)
+    several = boxes or any(columns.labels or (columns.classes and is_plural(columns.classes)) for columns in chosen)
+    images, more = _images(title, rows, several=several, boxes=boxes)
+    column = next((columns.classes for columns in chosen if columns.classes), None)
+    declared = [table.declared(columns.classes) for table, columns in zip(tables, chosen, strict=True)]
+    text = all(table.is_text(columns.classes) for table, columns in zip(tables, chosen, strict=True))
+    labels = tuple(dict.fromkeys(label for columns in chosen for label in columns.label_names()))
+    there = [row for row in images if row.found.size is not None]
+    entries: dict[str, list[Entry]] = {}
+    for index, row in enumerate(there):
+        # Of Parquet files no sizes were counted from the first: those data keep their fingerprint.
+        size = 0 if row.table.lower().endswith(PARQUET) else row.found.size or 0
+        entries.setdefault(row.split, []).append(Entry(index, row.image, row.classes, size))
+    gone = [row for row in images if row.found.size is None]
+    return Listing(
+        title=title,
+        name=name,
+        store=Files(Path(), [row.found.path for row in there]),
+        entries=in_order(entries),
+        class_names=next(filter(None, declared), labels or None),
+        task=task_of(several=any(len(row.classes) != 1 for row in images)),
+        notes=(*notes, *more),
+        bad=tuple(
+            BadImage(row.found.path, f"'{row.found.path}' ({row.table}, {row.place}) does not exist") for row in gone
+        ),
+        bad_classes=frozenset(name for row in gone for name in row.classes),
+        column=column if text else None,
+    )
+
+
+def path_column(table: PathTable, column: str) -> list[tuple[str, str]]:
+    """Return the path of the image of each row of a table, and the row's cell of a column as text.
+
+    Raises:
+        DataError: none of its images exists.
+    """
+    columns = find_columns(str(table.path), table.names, labelled=False, schema=table.schema, cells=table.cells)
+    found = table.finder.find([_text(cell) for cell in table.cells(columns.image)])
+    return [(file.path, _text(cell)) for file, cell in zip(found, table.cells(column), strict=True)]
+
+
+def _rows(table: PathTable, columns: Columns) -> list[_Row]:
+    images = [_text(cell) for cell in table.cells(columns.image)]
+    named = [None] * len(images) if columns.split is None else [_text(cell) for cell in table.cells(columns.split)]
+    splits = [
+        split_of_row(own, table.split, str(table.path), place) for own, place in zip(named, table.places, strict=True)
+    ]
+    classes = _classes(table, columns, len(images))
+    for image, own, split, place in zip(images, classes, splits, table.places, strict=True):
+        if not image:
+            raise DataError(f"'{table.path}', {place}, names no image; fill it in or remove the row.")
+        if own == UNREAD and (columns.classes or columns.labels) and split in ("train", ALL):
+            raise DataError(f"'{table.path}', {place}, gives '{image}' no class; fill it in or remove the row.")
+    found = table.finder.find(images)
+    where = str(table.path)
+    return [_Row(*row, where) for row in zip(images, classes, splits, found, table.places, strict=True)]
+
+
+def _classes(table: PathTable, columns: Columns, count: int) -> list[tuple[str, ...]]:
+    """Return the classes of each row, a cell of text as a whole."""
+    if columns.labels:
+        cells = {label: table.cells(label) for label in columns.labels}
+        rows = ({label: cells[label][row] for label in cells} for row in range(count))
+        return [marked(row, columns.labels) for row in rows]
+    if columns.classes is None:
+        return [UNREAD] * count
+    nothing, declared = no_class(columns.classes, text=table.is_text(columns.classes)), table.declared(columns.classes)
+    denied = {row for row, cell in enumerate(_verdicts(table)) if is_no(cell)}
+    return [
+        () if row in denied else class_names(cell, declared, str(table.path)) if is_given(cell) else nothing
+        for row, cell in enumerate(table.cells(columns.classes))
+    ]
+
+
+def _verdicts(table: PathTable) -> Sequence[Any]:
+    """Return the cells that say whether the class of a row is in its image, as in Open Images; none without such a column."""
+    return next((table.cells(name) for name in table.names if plain(name) == CONFIDENCE), ())
+
+
+def _has_boxes(names: Sequence[str]) -> bool:
+    """Tell whether a table's columns tell of boxes in its images."""
+    written = set(map(plain, names))
+    return any(columns <= written for columns in BOXES)
+
+
+def _text(cell: Any) -> str:  # noqa: ANN401  # a cell of any type
+    return str(cell).strip() if is_given(cell) else ""
+
+
+def _images(title: str, rows: Sequence[_Row], *, several: bool, boxes: bool) -> tuple[list[_Row], list[str]]:
+    """Return a row for each image of each split, with the classes of all of its rows, and a note if there are fewer."""
+    merged: dict[tuple[str, str], _Row] = {}
+    different: list[_Row] = []
+    for row in rows:
+        first = merged.setdefault((row.split, row.found.path), row)
+        if set(first.classes) != set(row.classes):
+            merged[row.split, row.found.path] = first._replace(
+                classes=tuple(dict.fromkeys(first.classes + row.classes))
+            )
+            different.append(merged[row.split, row.found.path])
+    if different and not several:
+        raise DataError(
+            f"'{title}' gives images different classes on several lines, such as '{different[0].image}' "
+            f"({some(different[0].classes)}); remove the wrong lines, or name the column of classes 'labels' if an image has "
+            "several."
+        )
+    if len(merged) == len(rows):
+        return list(merged.values()), []
+    what = "all classes of its lines" if different else "the class of its lines"
+    read = "; its boxes are not read" if boxes else ""
+    note = f"'{title}' has {len(rows):,} lines for {len(merged):,} images: each image counts once, with {what}{read}."
+    return list(merged.values()), [note]

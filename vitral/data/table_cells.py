@@ -1,0 +1,112 @@
+"""What the cells of a table say where the names of its columns do not: images, labels with a column each, boxes.
+
+A column of yes and no for each label (1 and 0, true and false, 1 and -1) stands for a column of classes.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vitral.data.names import some
+from vitral.data.stored import UNREAD
+from vitral.errors import DataError
+from vitral.images.decode import EXTENSIONS
+
+YES = {"1", "true", "yes"}
+NO = {"0", "-1", "false", "no", ""}
+UNKNOWN_NUMBER = -1  # of a class, in test splits of Hugging Face's datasets
+FEWEST_LABELS = 2  # columns of yes and no: a single one may be anything
+Cells = Callable[[str], Sequence[Any]]  # of a column
+
+
+def is_given(cell: Any) -> bool:  # noqa: ANN401  # a cell of any type
+    """Tell whether a cell is filled in: not empty, null or NaN."""
+    return cell is not None and cell == cell and (not isinstance(cell, str) or bool(cell.strip()))
+
+
+def image_by_cells(names: Sequence[str], cells: Cells) -> str | None:
+    """Return the only column whose cells all end like image files."""
+    found = [
+        name
+        for name in names
+        if (written := list(filter(is_given, cells(name))))
+        and all(isinstance(cell, str) and cell.strip().lower().endswith(EXTENSIONS) for cell in written)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def label_columns(title: str, names: Sequence[str], cells: Cells) -> tuple[str, ...]:
+    """Return which columns of a table are labels, with yes or no in each row; none if there are fewer than two.
+
+    Raises:
+        DataError: a column of text beside them may name the classes.
+    """
+    values = {name: {_said(cell) for cell in cells(name)} for name in names}
+    labels = tuple(name for name in names if _is_label(values[name]))
+    if len(labels) < FEWEST_LABELS:
+        return ()
+    texts = [
+        name
+        for name in names
+        if name not in labels and not all(map(_is_number, values[name])) and len(values[name]) < len(cells(name))
+    ]
+    if texts:
+        raise DataError(
+            f"'{title}' has columns of 0 and 1 ({some(labels)}) and of text ({some(texts)}): name the one of classes 'label', "
+            "or remove those that are no labels."
+        )
+    return labels
+
+
+def marked(row: Mapping[str, Any], labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels with a yes in a row; unknown ones where all cells are empty."""
+    said = {label: _said(row[label]) for label in labels}
+    return tuple(label.strip() for label in labels if said[label] in YES) if any(said.values()) else UNREAD
+
+
+def is_no(cell: Any) -> bool:  # noqa: ANN401  # a cell of any type
+    """Tell whether a cell says no."""
+    return is_given(cell) and _said(cell) in NO
+
+
+def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell
+    """Return the names of a cell's class or classes: a name, a number among declared names, or a list of either.
+
+    The number -1 is that of no known class.
+
+    Raises:
+        DataError: a number beyond the declared names.
+    """
+    if isinstance(value, list):
+        return tuple(name for item in value for name in class_names(item, declared, where))
+    if declared is not None and isinstance(value, int):
+        if value == UNKNOWN_NUMBER:
+            return UNREAD
+        if not 0 <= value < len(declared):
+            raise DataError(f"'{where}' has the class number {value}, but declares only {len(declared)} names.")
+        return (declared[value],)
+    return (str(value),)
+
+
+def note_labels(title: str, labels: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return a line on the columns that are labels, and on others that are left out; none where there are no such labels."""
+    left = f"; left out: {some(others)}" if others else ""
+    return [f"The classes of '{title}' are its columns of 0 and 1: {some(labels)}{left}."] if labels else []
+
+
+def _said(cell: Any) -> str:  # noqa: ANN401  # a cell of any type
+    """Return a cell as text, whole numbers without a point, and nothing for one that is not filled in."""
+    text = str(cell).strip().lower() if is_given(cell) else ""
+    number = text.removesuffix(".0")
+    return number if number in ("0", "1", "-1") else text
+
+
+def _is_label(values: set[str]) -> bool:
+    return bool(values - {""}) and values <= YES | NO and not {"0", "-1"} <= values
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not text or math.isfinite(float(text))
+    except ValueError:
+        return False
