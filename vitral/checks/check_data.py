@@ -5,7 +5,7 @@ Images are the same if their pixels are equal, and nearly if they look alike; se
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np

@@ -84,8 +84,9 @@ class JoinedStores:
 
     def cells(self, column: str) -> list[str] | None:
         """Return each image's cell of a column as text; None where a store has no columns."""
-        lists = [store.cells(column) if hasattr(store, "cells") else None for store in self._stores]
-        return None if None in lists else [cell for cells in lists for cell in cells]
+        if not all(hasattr(store, "cells") for store in self._stores):
+            return None
+        return [cell for store in self._stores for cell in store.cells(column)]
 
     def _find(self, index: int) -> tuple[Store, int]:
         number, own = located(self._ends, index)
