@@ -173,7 +173,7 @@ def patient_of(name: str) -> str:
 def rows(folder: Path) -> list[dict[str, str]]:
     """Write images of patients of two classes, which do not look alike; return them as rows of a table."""
     (folder / "images").mkdir(parents=True)
-    found = []
+    found: list[dict[str, str]] = []
     for patient in range(PATIENTS):
         for number in range(3 + patient % 3):
             for label in ("ill", "well"):

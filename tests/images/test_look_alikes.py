@@ -3,6 +3,7 @@
 import io
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter
@@ -22,10 +23,10 @@ def photos() -> list[Image.Image]:
     ]
 
 
-def look(image: Image.Image, **options: object) -> Look | None:
+def look(image: Image.Image, format: str = "PNG", **options: Any) -> Look | None:  # noqa: ANN401
     """Look at an image as it is stored."""
     file = io.BytesIO()
-    image.save(file, **{"format": "PNG"} | options)
+    image.save(file, format, **options)
     return look_at_image(read_image(file.getvalue(), shrink=small))
 
 
@@ -41,6 +42,7 @@ CHANGES: dict[str, Callable[[Image.Image], Look | None]] = {
     "darker": lambda image: look(ImageEnhance.Brightness(image).enhance(0.7)),
     "less contrast": lambda image: look(ImageEnhance.Contrast(image).enhance(0.8)),
     "slightly cropped": lambda image: look(image.crop((2, 2, image.width - 2, image.height - 1))),
+    "cropped": lambda image: look(image.crop((6, 5, image.width - 5, image.height - 5))),
     "out of focus": lambda image: look(image.filter(ImageFilter.GaussianBlur(1))),
     "WebP": lambda image: look(image, format="WEBP", quality=60),
 }

@@ -86,7 +86,7 @@ class JoinedStores:
         """Return each image's cell of a column as text; None where a store has no columns."""
         if not all(hasattr(store, "cells") for store in self._stores):
             return None
-        return [cell for store in self._stores for cell in store.cells(column)]
+        return [cell for store in self._stores for cell in store.cells(column)]  # type: ignore[attr-defined]
 
     def _find(self, index: int) -> tuple[Store, int]:
         number, own = located(self._ends, index)

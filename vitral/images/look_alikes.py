@@ -4,7 +4,7 @@ Two images are near duplicates if the signs of their low frequencies (the percep
 differ in few bits, and a second look finds the same details in the same places and colours. The hash alone takes coins, letters
 or radiographs for one another, which share an outline. The second look tells them apart by correlations:
 
-- of the brightness, once one image is laid over the other, which may be displaced by a thirty-second;
+- of the brightness, once one image is laid over the other, which may be displaced by a thirty-second or be a part of it;
 - of the detail: the brightness less its surroundings, over its own contrast, so that a strong outline does not decide;
 - of the detail in each of sixteen blocks, of which one may differ;
 - and by the difference of the colours, where neither's saturation counts.
@@ -28,6 +28,7 @@ HASH = 8  # frequencies a side
 LEAST = 3 * SIDE  # pixels that an image's shorter side keeps in decoding
 FLAT = 12  # difference between the darkest and the brightest value of an image that shows nothing
 NEAR = 8  # bits of 64 in which the hashes of two near duplicates may differ
+ZOOM = 1.06  # of an image that may be a part of the other
 SHIFT = 1  # pixels by which two images may be displaced
 AROUND = 3  # pixels to each side that are a pixel's surroundings
 CONTRAST = 50.0  # standard deviation of the brightness that is compared
@@ -164,21 +165,36 @@ def _same_scene(
     """Tell of pairs of images whether a second look takes them for near duplicates."""
     cells = [np.stack([looks[index].cells for index in side]).astype(np.float32) for side in (firsts, seconds)]
     same = _colour_difference(*(each - each.mean(axis=3, keepdims=True) for each in cells)) <= COLOUR
-    first, second = (
-        _standardized(np.stack([looks[index].brightness for index in side[same]]))
-        if same.any()
-        else np.empty((0, SIDE, SIDE))
-        for side in (firsts, seconds)
-    )
-    same[same] = _same_details(first, second) if same.any() else False
+    left = np.flatnonzero(same)
+    first, second = (_brightness(looks, side[left]) for side in (firsts, seconds))
+    same[:] = False
+    for zooms in ((False, False), (True, False), (False, True)):  # one may be a part of the other
+        if len(left):
+            pair = [_zoomed(values) if zoom else values for values, zoom in zip((first, second), zooms, strict=True)]
+            found = _same_details(*map(_standardized, pair))
+            same[left[found]] = True
+            left, first, second = left[~found], first[~found], second[~found]
     return same
+
+
+def _brightness(looks: Sequence[Look], indices: Int64[np.ndarray, " images"]) -> Values:
+    return np.array([looks[index].brightness for index in indices], dtype=np.float32).reshape(-1, SIDE, SIDE)
+
+
+def _zoomed(values: Values) -> Values:
+    """Return the inner part of images, as large as the whole."""
+    places = (np.arange(SIDE) - (SIDE - 1) / 2) / ZOOM + (SIDE - 1) / 2
+    weights = np.maximum(0, 1 - np.abs(places[:, None] - np.arange(SIDE))).astype(np.float32)
+    zoomed: Values = weights @ values @ weights.T
+    return zoomed
 
 
 def _same_details(first: Values, second: Values) -> Bool[np.ndarray, " pairs"]:
     details = [values - _around(values) for values in (first, second)]
     plain = [detail / np.sqrt(_around(detail**2) + NOISE**2) for detail in details]
-    shifts = list(itertools.product(range(-SHIFT, SHIFT + 1), repeat=2))
-    alike = np.stack([_correlation(*_laid_over(*plain, shift)) for shift in shifts])
+    steps = range(-SHIFT, SHIFT + 1)
+    shifts = [(down, right) for down in steps for right in steps]
+    alike = np.stack([_correlation(*_laid_over(plain[0], plain[1], shift)) for shift in shifts])
     best, same = alike.argmax(axis=0), alike.max(axis=0) >= DETAIL
     for number, shift in enumerate(shifts):
         chosen = np.flatnonzero(same & (best == number))
@@ -199,9 +215,8 @@ def _colour_difference(
     return difference
 
 
-def _standardized(brightness: UInt8[np.ndarray, "pairs 32 32"]) -> Values:
-    values = brightness.astype(np.float32)
-    values -= values.mean(axis=(1, 2), keepdims=True)
+def _standardized(values: Values) -> Values:
+    values = values - values.mean(axis=(1, 2), keepdims=True)
     standardized: Values = values * (CONTRAST / np.maximum(values.std(axis=(1, 2), keepdims=True), 1))
     return standardized
 

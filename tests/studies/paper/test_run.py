@@ -137,8 +137,8 @@ def test_a_folder_keeps_its_question(small: None, once: Path) -> None:
 def test_images_are_decoded_beforehand_once_and_not_anew_for_every_run(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked, check = [], assemble._unreadable
-    monkeypatch.setattr(assemble, "_unreadable", lambda *given: checked.append(1) or check(*given))  # type: ignore[func-returns-value]
+    checked, check = [], assemble._decode
+    monkeypatch.setattr(assemble, "_decode", lambda *given: checked.append(1) or check(*given))  # type: ignore[func-returns-value]
     photos = write_folder(tmp_path)
     study("patches", str(photos), budget="small", runs=2, out=tmp_path / "out", listener=ignore)
     assert len(rows(tmp_path / "out")) == 4
