@@ -14,6 +14,7 @@ from PIL import Image
 from vitral.checks.check_data import check_data
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
+from vitral.cli.check import facts
 from vitral.cli.main import main
 from vitral.data.open import open_data
 from vitral.data.subset import Joined, Subset
@@ -83,14 +84,19 @@ def test_the_imbalance_is_of_the_training_images_and_said(folder: Path, tmp_path
             photo(7000 + number + 10 * count).save(folder / "test" / name / f"{number}.png")
     found = check_data(folder)
     assert found.imbalance == 1.0
-    assert found.unequal() is None
+    assert "unequal" not in " ".join(found.notes)
     for number in range(60):
         photo(5000 + number, 40).save(folder / "train" / "dog" / f"more-{number}.png")
     found = check_data(folder)
     assert found.imbalance == 66 / 6
-    sentence = found.unequal()
-    assert sentence is not None
-    assert all(fact in sentence for fact in ("6 (cat)", "66 (dog)", "training", "1 : 11.0"))
+    assert found.class_sizes() == "6 (cat) to 66 (dog) of the training images, 1 : 11.0"
+    (note,) = (note for note in found.notes if "unequal" in note)
+    assert "66 training images of dog, 6 of cat" in note
+    write_check_page(found, facts(found), tmp_path / "page.html", near=NEAR)
+    assert "6 (cat) to 66 (dog)" in (tmp_path / "page.html").read_text()
+    assert open_data(folder).notes[-1] == note  # as every command that trains has it
+    judged = open_data(folder, class_names=("cat", "dog"))
+    assert note not in judged.notes
 
 
 def test_what_is_wrong_is_found(folder: Path) -> None:

@@ -30,7 +30,6 @@ SIDES = "on several sides of the split that Vitral made: scores would be too goo
 TINY = 32  # pixels of the shorter side
 LONG = 4.0  # ratio of the sides
 FLAT = 2.0  # standard deviation of the values
-UNEQUAL = 10.0  # ratio of the largest class to the smallest from which a line says it
 SAMPLED = 4096  # pixels of an image that its mean and standard deviation are taken of, about
 
 
@@ -162,15 +161,6 @@ class DataCheck:
         if fewest == largest:
             return f"{fewest:,} each {where}"
         return f"{fewest:,} ({least}) to {largest:,} ({most}) {where}, 1 : {self.imbalance:.1f}"
-
-    def unequal(self) -> str | None:
-        """Return a sentence on classes of very unequal size; None where they are not."""
-        if self.imbalance < UNEQUAL:
-            return None
-        return (
-            f"The classes are unequal, {self.class_sizes()}: accuracy says little about the small ones, so look at the scores "
-            "of each class."
-        )
 
     def _sizes(self) -> dict[str, int]:
         """Return how many of the images that `imbalance` is of each class has, without classes that have none."""

@@ -89,8 +89,6 @@ def show(found: DataCheck, report: Path | None) -> None:
     if any(found.unlabelled.values()):
         rows.append([NO_CLASS, *(f"{found.unlabelled[split]:,}" for split in splits)])
     print_table(["class", *splits], rows)
-    if (unequal := found.unequal()) is not None:
-        print_lines(unequal)
     print_lines(*(f"{name}: {value}" for name, value in facts(found)))
     _print_first(
         f"{group.kind} duplicates{' across splits' if group.leaks else ''}: {', '.join(group.names)}"

@@ -44,6 +44,7 @@ AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="
 SURVEYED = 200  # 16-bit images that are looked at for the bits that they use at most, evenly spaced
 CHECKED = 50_000  # images that are decoded before training at most, evenly spaced
 SERIAL_SHARE = 0.2  # of the images that are numbered like series, from which it is said
+UNEQUAL = 10  # times the images of the smallest class in the largest, from which on a note says so
 CHECKED_AFAR = 64  # the same for images that are read over a network
 
 
@@ -91,6 +92,8 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     own = f"{prints[0]}{kin.marks(_every(entries)) if kin is not None and made else ''}"
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
+    if how.class_names is None:
+        notes += _unequal(splits.get("train", []))
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name if how.part is None else part_name(listing.name, how.part),
@@ -201,6 +204,18 @@ def _kin(
             f"The images of '{listing.title}' have no groups, so {argument('group', column)} cannot be honoured."
         )
     return Kin(alike, column, groups(column, _every(entries)))
+
+
+def _unequal(images: Sequence[Entry]) -> list[str]:
+    """Return a note on classes of very unequal numbers of training images; none where they are not."""
+    counts = Counter(name for entry in images for name in entry.classes).most_common()
+    if not counts or counts[0][1] < UNEQUAL * counts[-1][1]:
+        return []
+    (most, largest), (least, fewest) = counts[0], counts[-1]
+    return [
+        f"The classes are unequal: {largest:,} training images of {most}, {fewest:,} of {least}; accuracy says little of the "
+        "small ones, the scores of each class do."
+    ]
 
 
 def _part(images: list[Entry], base: str, share: Fraction, notes: list[str]) -> list[Entry]:

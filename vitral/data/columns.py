@@ -33,7 +33,7 @@ IMAGES = (
     *("img_name", "img_id", "img_file", "file_path", "filenames", "photo"),
 )
 CLASSES = (
-    *("label", "labels", "class", "class_name", "category", "target", "fine_label", "coarse_label"),
+    *("label", "labels", "class", "class_name", "category", "target", "fine_label", "coarse_label", "cls"),
     *("tags", "classes", "categories", "tag", "label_name", "labelname", "classname", "finding_labels"),
 )
 PLURAL = ("labels", "tags", "classes", "categories")  # the last word of the name of a column of several labels

@@ -4,7 +4,6 @@ The class names are the sub-folders of the training split in natural order (2 be
 and every later use, is matched to them by name. In nested folders, `vitral.data.classes` decides which one is the class.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, walk
 
-MASKS = re.compile("mask|seg|annot|label|gt|truth|trimap|matte", re.IGNORECASE)  # part of every name of a mask
+MASKS = ("mask", "seg", "annot", "label", "gt", "truth", "trimap", "matte")  # one is part of every name of a mask
 
 
 class Files:
@@ -106,11 +105,13 @@ def without_masks(
 ) -> tuple[Sequence[Entry], Sequence[Folder], Iterable[Folder], list[str]]:
     """Return images and parts without masks of photos, the folders that hold not only such, and a note on what is left out."""
     kinds = {path[-1].rpartition(".")[2].lower() for path in parts}
-    if len(kinds) < 2 and not any(MASKS.search("/".join(path)) for path in parts):
+    names = "\n".join({part for path in parts for part in path}).lower()
+    spoken_of = any(word in names for word in MASKS)
+    if len(kinds) < 2 and not spoken_of:
         return images, parts, folders, []
     from vitral.data.masks import find_masks, note_masks  # which most folders do without
 
-    if not (masks := find_masks(store, images, parts)):
+    if not (masks := find_masks(store, images, parts, spoken_of=spoken_of)):
         return images, parts, folders, []
     kept = [index for index in range(len(images)) if index not in masks]
     holding = {parts[index][:depth] for index in kept for depth in range(len(parts[index]))}

@@ -13,7 +13,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -38,16 +37,17 @@ COVERED = 0.98  # share of a mask that is of its main coarse colours
 RATIO = 4  # colours of a photo over those of its mask, at least
 
 
-def find_masks(store: Store, images: Sequence[Entry], parts: Sequence[Folder]) -> dict[int, int]:
+def find_masks(store: Store, images: Sequence[Entry], parts: Sequence[Folder], *, spoken_of: bool) -> dict[int, int]:
     """Return the position of each mask among images, and that of its photo.
 
     Args:
         store: The images.
         images: An entry for each image.
         parts: The parts of each image's path.
+        spoken_of: Whether any of them may be a word for masks, so that names are looked at as well as formats.
     """
     found: dict[int, int] = {}
-    for pairs in _pairs(parts).values():
+    for pairs in _pairs(parts, spoken_of).values():
         looked_at = evenly(pairs, LOOKED_AT)
         judged = {pair: _is_mask(store, images, pair) for pair in looked_at}
         if len(set(judged.values())) > 1:
@@ -65,28 +65,33 @@ def note_masks(images: Sequence[Entry], masks: dict[int, int]) -> str:
     )
 
 
-def _pairs(parts: Sequence[Folder]) -> dict[tuple[str, ...], list[Pair]]:
+def _pairs(parts: Sequence[Folder], spoken_of: bool) -> dict[tuple[str, ...], list[Pair]]:
     """Return what may be masks, with their photos, by what makes them pairs: formats, or the mask's folder."""
     names = _Names(parts)
     pairs: dict[tuple[str, ...], list[Pair]] = {}
     for mask, path in enumerate(parts):
-        kind = PurePosixPath(path[-1]).suffix.lower()
+        kind = _suffix(path)
         for photo in names.same(path[:-1], names.stems[mask]):
-            if (other := PurePosixPath(parts[photo][-1]).suffix.lower()) != kind:
+            if (other := _suffix(parts[photo])) != kind:
                 pairs.setdefault((kind, other), []).append((mask, photo))
                 break
         else:
-            photo = next((photo for photo in names.photos(path[:-1], names.stems[mask]) if photo != mask), mask)
-            if photo != mask:
-                pairs.setdefault(path[:-1], []).append((mask, photo))
+            photos = names.photos(path[:-1], names.stems[mask]) if spoken_of else ()
+            likeliest = next((photo for photo in photos if photo != mask), None)
+            if likeliest is not None:
+                pairs.setdefault(path[:-1], []).append((mask, likeliest))
     return pairs
+
+
+def _suffix(path: Folder) -> str:
+    return path[-1].rpartition(".")[2].lower()
 
 
 class _Names:
     """Images by their folders and by their stems, which are their names without a suffix."""
 
     def __init__(self, parts: Sequence[Folder]) -> None:
-        self.stems = [PurePosixPath(path[-1]).stem for path in parts]
+        self.stems = [path[-1].rpartition(".")[0] for path in parts]
         self._same: dict[tuple[Folder, str], list[int]] = {}
         self._anywhere: dict[str, list[int]] = {}
         self._beside: dict[tuple[Folder, Folder, str], list[int]] = {}
