@@ -16,6 +16,7 @@ from PIL import Image
 from tests.cases import every_case
 from tests.data.written import encode
 from vitral.data.column_values import values_by
+from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import columns_in, open_data
 from vitral.data.source import DataSet
 from vitral.errors import DataError
@@ -256,6 +257,10 @@ def test_what_an_example_leaves_open_is_refused_with_the_choice(tmp_path: Path, 
         open_data(folder)
     if choice:
         assert read_of(open_data(f"{choice}{folder}")) == expected(PHOTOS, SPECIES)
+        if "image=" in choice:
+            with pytest.raises(DataError, match=message):
+                list_unlabelled(str(folder))
+            assert len(list_unlabelled(f"{choice}{folder}")) == COUNT + COUNT // 2
         with pytest.raises(DataError, match="gif"):
             open_data(f"columns:image=gif,label=gif:{folder}")
 

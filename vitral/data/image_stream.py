@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from vitral.data.archive import archive_images, is_archive
+from vitral.data.hub import is_saved
 from vitral.data.image_files import Arrange, LazyImage, files_in, of_file, read_ahead, require
 from vitral.data.listing import Opening
 from vitral.data.open import is_data_name, is_opened_whole, list_data, open_data
@@ -15,7 +16,9 @@ from vitral.data.stored import Store, StoredImages
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
 from vitral.images.decode import Pixels
-from vitral.paths import is_folder, is_regular
+from vitral.paths import files_below, is_folder, is_regular
+
+PACKED = (".tar", ".zip", ".parquet")  # what a folder without image files may hold them in
 
 
 def list_unlabelled(spec: str, listener: Listener = ignore) -> list[LazyImage]:
@@ -68,8 +71,11 @@ def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[L
     if first is not None:
         yield from chain([first], files)
         return
-    with contextlib.suppress(DataError):
+    try:
         yield from _of_data(str(folder), listener)
+    except DataError:
+        if is_saved(folder) or any(name.lower().endswith(PACKED) for name in files_below(folder)):
+            raise
 
 
 def _of_data(spec: str, listener: Listener) -> Iterator[LazyImage]:
