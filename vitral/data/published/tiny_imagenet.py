@@ -16,7 +16,7 @@ from vitral.errors import DataError
 TITLE = "Tiny ImageNet"
 LIST = "val/val_annotations.txt"
 TRAINING = r"train/(n\d{8})/images/([^/]+\.jpe?g)"
-VALIDATION = r"val/images/([^/]+\.jpe?g)"
+VALIDATION = r"val/(?:n\d{8}/)?(?:images/)?([^/]+\.jpe?g)"  # many sort them into folders of classes
 ADVICE = "unpack tiny-imagenet-200.zip there"
 PUBLISHED = {"train": 100_000, "test": 10_000}
 
