@@ -71,7 +71,7 @@ def _check(response: Any) -> None:  # noqa: ANN401  # as above
 
 
 def _within(seconds: float | None, work: Callable[[], Any]) -> Any:  # noqa: ANN401  # of any work
-    """Return what the work gives, within a time if there is one; a head that comes byte after byte resets every other time-out."""
+    """Return what the work gives, in time if that is limited; a head that comes byte by byte resets all other time-outs."""
     done: Future[Any] = Future()
 
     def run() -> None:

@@ -47,6 +47,10 @@ class Step:
         status: the exit status that is expected; None for any of 0, 1 and 2.
         says: what the output must hold.
         writes: what of the user's the command may change, such as the run that it continues with.
+        environment: variables that the command sees.
+        accident: what befalls it: {"kind": "ENOSPC" or a signal, "call": before which of its writes to the disk}.
+        memory: MiB of address space that it may take; 0 for the rule's own.
+        hub: the answers of the Hub that it sees, by their name among `HUBS`, or "sound"; empty for none that answers.
     """
 
     command: tuple[str, ...]
@@ -54,6 +58,13 @@ class Step:
     status: int | None = None
     says: str = ""
     writes: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    accident: Mapping[str, Any] = field(default_factory=dict)
+    memory: int = 0
+    hub: str = ""
+
+
+FURTHER = ("environment", "accident", "memory", "hub")  # of a step, as they are in a file of the corpus
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,7 @@ class Scene:
                 **({} if step.status is None else {"status": step.status}),
                 **({"says": step.says} if step.says else {}),
                 **({"writes": list(step.writes)} if step.writes else {}),
+                **{name: value for name in FURTHER if (value := getattr(step, name))},
             }
             for step in self.steps
         ]
@@ -89,6 +101,7 @@ def read_scene(path: Path) -> Scene:
             status=step.get("status"),
             says=step.get("says", ""),
             writes=tuple(step.get("writes", ())),
+            **{name: step[name] for name in FURTHER if name in step},
         )
         for step in values["step"]
     )
@@ -253,6 +266,16 @@ def _entry(path: Path, thing: Thing) -> None:
     path.write_text(json.dumps(values))
 
 
+def _vtab(path: Path, thing: Thing) -> None:
+    """A task of VTAB as vtab-1k hands it on: lists of images, of which there are few."""
+    folder = path / thing.get("task", "svhn")
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(10):
+        (folder / f"{number}.png").write_bytes(encoded(number))
+    for name, count in (("train800", 800), ("val200", 200), ("test", 20)):
+        (folder / f"{name}.txt").write_text("".join(f"{row % 10}.png {row % 10}\n" for row in range(count)))
+
+
 def _link(path: Path, thing: Thing) -> None:
     if not path.is_symlink() and not path.exists():
         path.symlink_to(spell(thing["target"]))
@@ -285,6 +308,7 @@ MAKERS: dict[str, Callable[[Path, Thing], Any]] = {
     "torch": _torch,
     "npz": _npz,
     "parquet": _parquet,
+    "vtab": _vtab,
 }
 
 KINDS: Sequence[str] = tuple(MAKERS)

@@ -3,6 +3,8 @@
 Run as `python -m tests.fuzz.server`; it reads a JSON line a command and answers with one.
 """
 
+import builtins
+import errno
 import importlib
 import json
 import os
@@ -10,8 +12,14 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from huggingface_hub import constants
+
+from vitral import transfers
+from vitral.cli import process
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import main
 
@@ -51,9 +59,12 @@ def _become(asked: dict[str, Any]) -> None:
             os.dup2(os.open(name, flags, 0o600), number)
         with open("/proc/self/statm") as file:
             taken = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+        memory = asked["memory"] << 20 or MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (taken + memory, taken + memory))
         resource.setrlimit(resource.RLIMIT_CPU, (int(asked["cpu"]), int(asked["cpu"]) + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _surround(asked)
+        process.end_at_once()
         code = main(asked["command"])
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -65,6 +76,40 @@ def _become(asked: dict[str, Any]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _surround(asked: dict[str, Any]) -> None:
+    """Give the command its environment, the Hub's answers in a test's time, and its accident."""
+    os.environ.update(asked["environment"])
+    if "HF_ENDPOINT" in asked["environment"]:
+        importlib.reload(constants)  # which reads the environment only once
+        transfers.ANSWER_SECONDS, transfers.WINDOW_SECONDS = 2.0, 1.0
+    if accident := asked["accident"]:
+        _befall(accident["kind"], int(accident["call"]), asked["home"])
+
+
+def _befall(kind: str, number: int, home: str) -> None:
+    """Let the disk be full, or a signal come, before one of the calls that write in the command's folder."""
+    calls = 0
+
+    def counted(call: Callable[..., Any], writes: Callable[..., bool]) -> Callable[..., Any]:
+        def changed(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # the call's own
+            nonlocal calls
+            place = os.path.abspath(os.fspath(arguments[0])) if isinstance(arguments[0], str | Path) else ""
+            if place.startswith(home) and writes(*arguments, **options):
+                calls += 1
+                if calls == number and kind != "ENOSPC":
+                    os.kill(os.getpid(), getattr(signal, kind))
+                elif calls == number:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), place)
+            return call(*arguments, **options)
+
+        return changed
+
+    for name in ("replace", "rename", "mkdir", "rmdir", "unlink"):
+        setattr(os, name, counted(getattr(os, name), lambda *_, **__: True))
+    os.open = counted(os.open, lambda path, flags, *_, **__: bool(flags & (os.O_WRONLY | os.O_RDWR)))
+    builtins.open = counted(open, lambda path, mode="r", *_, **__: set(mode) & set("wax+"))  # type: ignore[assignment]
 
 
 def serve() -> None:

@@ -5,6 +5,18 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.fuzz.scene import Scene, Step
+from tests.weights.hostile_server import HUBS
+
+QUICK = ("--set", "steps=2", "--set", "batch_size=4", "--set", "workers=0")
+MADE: tuple[dict[str, Any], ...] = (
+    {"kind": "classifier", "path": "net"},
+    {"kind": "text", "path": "net/notes.txt", "text": ["mine"]},
+    {"kind": "photos", "path": "data/train", "count": 8},
+    {"kind": "photos", "path": "data/val", "count": 8},
+    {"kind": "vtab", "path": "vtab"},
+)
+ZERO = {"kind": "link", "path": "mine.py", "target": "/dev/zero"}
+HUB_DATA = ("check", "hf:me/x")
 
 # Names that people and file systems make, and some that only an attacker does.
 NAMES = st.sampled_from(
@@ -229,8 +241,99 @@ def commands(draw: st.DrawFn) -> tuple[str, ...]:
     return draw(names), *draw(st.lists(st.one_of(flags, WORDS, st.just("data")), max_size=5))
 
 
+# The commands that write, in their quickest forms, and what of the user's they may change.
+WRITERS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("calibrate", "--data", "data", "--classifier", "net", "--write"), ("net",)),
+    (("quantize", "--data", "data", "--classifier", "net", "--write"), ("net",)),
+    (("convert", "net", "out", "--format", "vitral"), ()),
+    (("push", "net", "me/x"), ()),
+    (("predict", "data", "--classifier", "net", "--engine", "torch", "--out", "rows.csv"), ("rows.csv.parts",)),
+    (("distill", "net", "--data", "data", *QUICK, "--out", "out"), ()),
+    (("finetune", "--data", "data", "--from", "net", *QUICK, "--out", "out"), ()),
+    (("vtab", "net", "--data", "vtab", "--tasks", "svhn", "--test-images", "20", "--out", "out"), ()),
+)
+# Those that take a minute or more are drawn seldom; a whole study takes longer, and is stopped at its beginning.
+SLOW_WRITERS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("tune", "net", "--data", "data", "--latency", "1s"), ("net",)),
+    (("export", "net", "--out", "out"), ()),
+)
+STUDY = ("study", "data-size", "--data", "data", "--out", "out")
+KINDS_OF_ACCIDENT = ("ENOSPC", "SIGINT", "SIGTERM", "SIGHUP")
+VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
+MORE_VARIABLES = ("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "COLUMNS", "LINES")
+SETTINGS = st.sampled_from(("", "0", "1", "2", "-1", "x", "2.5", "0x2", "٣", "5000*9", " 1 ", "²", "true"))
+PLUGIN_LINES = ("raise SystemExit(0)\n", "raise GeneratorExit\n", "import sys; sys.exit(3)\n", "x = \n", "1/0\n", "")
+FURTHER_PLUGIN_LINES = ("raise MemoryError\n", "import vitral\n", "%00", "raise BaseException('%1b[31m')\n")
+FLAGS = (
+    "--image-size",
+    "--seed",
+    "--top",
+    "--merge",
+    "--accuracy",
+    "--loss",
+    "--runs",
+    "--layer",
+    "--images",
+    "--rounds",
+)
+SPELLED = (
+    "32.9",
+    "2.5",
+    "0x20",
+    "٣",
+    "３",
+    "1_0",
+    "1,5",
+    "inf",
+    "nan",
+    "none",
+    "null",
+    "-0",
+    "+3",
+    "1e3",
+    "5000*9",
+    "²",
+)
+
+
 @st.composite
-def scenes(draw: st.DrawFn) -> Scene:
+def accidents(draw: st.DrawFn) -> Scene:
+    """A full disk or a signal before one of a command's writes; then the same command again."""
+    if draw(st.integers(0, 9)) == 0:
+        signal = {"kind": draw(st.sampled_from(KINDS_OF_ACCIDENT[1:])), "call": draw(st.integers(1, 12))}
+        return Scene((Step(STUDY, MADE, accident=signal), Step((*STUDY, "--plan"), writes=("out",))))
+    command, writes = draw(st.sampled_from(SLOW_WRITERS if draw(st.integers(0, 19)) == 0 else WRITERS))
+    befalls = {"kind": draw(st.sampled_from(KINDS_OF_ACCIDENT)), "call": draw(st.integers(1, 40))}
+    hub = "sound" if command[0] == "push" else ""
+    again = (*command, "--resume") if command[0] in ("finetune", "distill") else command
+    first = Step(command, MADE, writes=writes, accident=befalls, hub=hub)
+    return Scene((first, Step(again, writes=(*writes, "out"), hub=hub)))
+
+
+@st.composite
+def surroundings(draw: st.DrawFn) -> Scene:
+    """A command in little memory, in a strange environment, with a strange plugin, number or Hub."""
+    command, writes = draw(st.sampled_from(WRITERS))
+    kind = draw(st.sampled_from(("memory", "memory", "environment", "plugin", "number", "hub")))
+    if kind == "memory":
+        return Scene((Step(command, MADE, writes=writes, memory=draw(st.integers(1, 600)), hub="sound"),))
+    if kind == "environment":
+        names = draw(st.lists(st.sampled_from((*VARIABLES, *MORE_VARIABLES)), min_size=1, max_size=3, unique=True))
+        return Scene((Step(command, MADE, writes=writes, environment={name: draw(SETTINGS) for name in names}),))
+    if kind == "plugin":
+        lines = draw(st.lists(st.sampled_from((*PLUGIN_LINES, *FURTHER_PLUGIN_LINES)), max_size=3))
+        text = {"kind": "text", "path": "mine.py", "text": lines}
+        made = draw(st.sampled_from((text, {"kind": "pipe", "path": "mine.py"}, ZERO)))
+        return Scene((Step((*command, "--plugin", "mine.py"), (*MADE, made), writes=writes),))
+    if kind == "number":
+        given = (draw(st.sampled_from(FLAGS)), draw(st.sampled_from(SPELLED)))
+        return Scene((Step((*command, *given), MADE, writes=writes),))
+    asked = draw(st.sampled_from((("predict", "data", "--classifier", "hf:me/x"), ("push", "net", "me/x"), HUB_DATA)))
+    return Scene((Step(asked, MADE, hub=draw(st.sampled_from(tuple(HUBS)))),))
+
+
+@st.composite
+def odd_folders(draw: st.DrawFn) -> Scene:
     """A folder of odd things and one command on it."""
     made = [{"kind": "classifier", "path": "net"}]
     if draw(st.integers(0, 3)):
@@ -239,3 +342,10 @@ def scenes(draw: st.DrawFn) -> Scene:
     if draw(st.integers(0, 3)) == 0:
         made.append(draw(SPOILED))
     return Scene((Step(draw(commands()), tuple(made)),))
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    """A folder of odd things and one command on it; or an accident, or strange surroundings."""
+    which = draw(st.integers(0, 3))
+    return draw((accidents(), surroundings(), odd_folders(), odd_folders())[which])
