@@ -104,7 +104,7 @@ GLASS = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
 def test_glass_copies_neighbours_as_the_authors_program_does(published: Pixels, severity: int) -> None:
     sigma, reach, rounds = GLASS[severity - 1]
     rng = generator(0, "test")
-    seen = np.uint8(blurred(published / 255, sigma, "nearest", 4.0) * 255 + 1e-3)
+    seen = (blurred(published / 255, sigma, "nearest", 4.0) * 255 + 1e-3).astype(np.uint8)
     for _ in range(rounds):
         down, right = (rng.integers(-reach, reach, (224, 224)) for _ in range(2))
         for row in range(224 - reach, reach, -1):

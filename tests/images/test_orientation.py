@@ -52,10 +52,12 @@ def exif(value: object, tag: int = ORIENTATION) -> bytes:
     return stating.tobytes()
 
 
+EXACT: dict[str, dict[str, object]] = {"JPEG": {"quality": 95, "subsampling": 0}, "WEBP": {"lossless": True}}
+
+
 def saved(image: Image.Image, kind: str = "JPEG", **options: object) -> bytes:
     buffer = io.BytesIO()
-    exact: dict[str, object] = {"JPEG": {"quality": 95, "subsampling": 0}, "WEBP": {"lossless": True}, "PNG": {}}[kind]
-    image.save(buffer, kind, **exact, **options)
+    image.save(buffer, kind, **EXACT.get(kind, {}), **options)
     return buffer.getvalue()
 
 

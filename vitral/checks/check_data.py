@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from vitral.checks.findings import DataCheck, Duplicates, InspectedImage, Suspect, inspect, label_names, oddities
+from vitral.checks.suspects import FEWEST, find_suspects
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.names import unread_classes
 from vitral.data.open import open_data
 from vitral.data.source import BadImage, DataSet
-from vitral.data.subset import Subset
-from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Progress, show
 from vitral.images.decode import Pixels
 from vitral.images.drawing import contact_sheet, thumbnail
@@ -28,9 +27,7 @@ from vitral.seeds import generator
 SHEET = 48  # images on the contact sheet
 SHOWN = 40  # groups of duplicates and doubtful labels with thumbnails
 SHOWN_OF_GROUP = 6  # images of a group
-# A label is doubtful where the classifier gives another class, and its own class, such probabilities.
-SURE = 0.9
-DOUBTED = 0.05
+UNDOUBTED = f"No label was doubted: images need one class each, and at least two classes {FEWEST} images."
 
 
 def duplicates(inspected: Sequence[InspectedImage]) -> list[Duplicates]:
@@ -78,18 +75,19 @@ def check_data(
         data: What `open_data` takes; an endless source is not looked at as a whole, only its validation split.
         classes: The folder that names the class where folders are nested; see `open_data`.
         group: What tells images that belong together; a note says of groups that several splits share. See `open_data`.
-        classifier: The classifier that doubts labels, or whatever `load` takes; None for no doubts.
+        classifier: The classifier whose features doubt labels, or whatever `load` takes; None for no doubts.
         listener: The receiver of progress.
 
     Raises:
         DataError: There is no such dataset.
         WeightsError: There is no such classifier.
+        ModelError: The classifier has no features to show.
     """
     judge = None if classifier is None else as_classifier(classifier, listener)
     dataset = open_data(data, classes=classes, group=group, skip_bad_images=True, verify=False, listener=listener)
     inspected, bad = _inspect_all(dataset, listener)
     groups = duplicates(inspected)
-    doubtful = [] if judge is None else _suspects(judge, dataset, inspected, listener)
+    doubts = None if judge is None else find_suspects(judge, dataset, inspected, listener)
     median_side = float(np.median([min(image.height, image.width) for image in inspected])) if inspected else 0.0
     mean, std = _channels(inspected)
     return DataCheck(
@@ -102,50 +100,18 @@ def check_data(
         bad=(*dataset.bad_images, *bad),
         suspicious=tuple(itertools.chain.from_iterable(oddities(image, median_side) for image in inspected)),
         duplicates=tuple(groups),
-        suspects=tuple(doubtful),
+        doubts=doubts,
         widths=_spread([image.width for image in inspected]),
         heights=_spread([image.height for image in inspected]),
         formats=dict(Counter(image.format for image in inspected).most_common()),
         size=sum(image.size for image in inspected),
         mean=mean,
         std=std,
-        notes=(*dataset.notes, *_unread(dataset, inspected)),
+        notes=(*dataset.notes, *_unread(dataset, inspected), *([UNDOUBTED] if judge and doubts is None else [])),
         sheet=_sheet(dataset, inspected),
         shared_out=dataset.shared_out,
-        thumbnails=_thumbnails(dataset, inspected, groups, doubtful),
+        thumbnails=_thumbnails(dataset, inspected, groups, () if doubts is None else doubts.suspects),
     )
-
-
-def _suspects(
-    classifier: Classifier, data: DataSet, inspected: Sequence[InspectedImage], listener: Listener
-) -> list[Suspect]:
-    """Return the labels of readable images that a classifier doubts, the most doubtful first.
-
-    There are none where labels cannot be compared: images that need not have exactly one, or classes that it does not know.
-    """
-    exclusive = data.task.exclusive and classifier.task.exclusive
-    if not exclusive or not set(data.class_names) <= set(classifier.class_names):
-        return []
-    columns = np.array([classifier.class_names.index(name) for name in data.class_names])
-    found: list[Suspect] = []
-    for split in dict.fromkeys(image.split for image in inspected):
-        readable = Subset(data.splits[split], [image.index for image in inspected if image.split == split])
-        values, _ = predict_probabilities(classifier, readable, listener=listener)
-        probabilities, truth = values.numpy(), columns[readable.labels()]
-        own = probabilities[np.arange(len(truth)), truth]
-        surest = probabilities.argmax(axis=1)
-        found += [
-            Suspect(
-                name=readable.describe(row),
-                split=split,
-                label=classifier.class_names[truth[row]],
-                predicted=classifier.class_names[surest[row]],
-                probability=float(probabilities[row].max()),
-                own_probability=float(own[row]),
-            )
-            for row in np.flatnonzero((own < DOUBTED) & (probabilities.max(axis=1) > SURE)).tolist()
-        ]
-    return sorted(found, key=lambda suspect: suspect.own_probability - suspect.probability)
 
 
 def _finite(data: DataSet) -> dict[str, int]:

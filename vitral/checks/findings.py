@@ -70,7 +70,13 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Suspect:
-    """An image whose label a classifier doubts."""
+    """An image whose label the features of a classifier doubt.
+
+    Attributes:
+        predicted: The class that it more probably has.
+        probability: The probability of that class, 0 to 1.
+        own_probability: The probability of its label.
+    """
 
     name: str
     split: str
@@ -78,6 +84,32 @@ class Suspect:
     predicted: str
     probability: float
     own_probability: float
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """The labels that the features of a classifier doubt.
+
+    Attributes:
+        images: The number of images whose labels were judged.
+        accuracy: How often the most probable class was the label, 0 to 1.
+        expected: The number of labels that are probably wrong.
+        suspects: The images of which another class is more probable, the most doubtful first: three times as many as are
+            probably wrong, and at least 20, if there are as many.
+    """
+
+    images: int
+    accuracy: float
+    expected: int
+    suspects: tuple[Suspect, ...]
+
+    def sentence(self) -> str:
+        """Return how many labels are probably wrong, and by what."""
+        wrong = "label is" if self.expected == 1 else "labels are"
+        return (
+            f"Of {self.images:,} images about {self.expected:,} {wrong} wrong, as far as a linear head on the classifier's "
+            f"features knows, which is right on {self.accuracy:.1%} of images that it was not fitted on."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +125,7 @@ class DataCheck:
         bad: Images that cannot be read.
         suspicious: Images that can be read but look like mistakes.
         duplicates: The groups of duplicates: those across splits first, then those with contradictory classes.
-        suspects: Labels that a classifier doubts, the most doubtful first; empty without a classifier.
+        doubts: The labels that a classifier doubts; None without a classifier, and where labels are of another form.
         widths: The least, the median and the greatest width, pixels.
         heights: The heights, likewise.
         formats: Images by format.
@@ -115,7 +147,7 @@ class DataCheck:
     bad: tuple[BadImage, ...]
     suspicious: tuple[Finding, ...]
     duplicates: tuple[Duplicates, ...]
-    suspects: tuple[Suspect, ...]
+    doubts: Doubts | None
     widths: tuple[int, int, int]
     heights: tuple[int, int, int]
     formats: Mapping[str, int]
@@ -136,6 +168,11 @@ class DataCheck:
     def total(self) -> int:
         """The number of readable images."""
         return sum(self.images.values())
+
+    @property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """The labels that a classifier doubts, the most doubtful first; empty without a classifier."""
+        return () if self.doubts is None else self.doubts.suspects
 
     @property
     def imbalance(self) -> float:
@@ -180,7 +217,7 @@ class DataCheck:
             *self._grouped("stands", "stand", lambda group: group.leaks and self._ours(group), SIDES),
             *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
             (len(self.bad), "image cannot", "images cannot", "be read"),
-            (len(self.suspects), "label is", "labels are", "doubtful"),
+            (0 if self.doubts is None else self.doubts.expected, "label is", "labels are", "probably wrong"),
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )
@@ -204,8 +241,15 @@ class DataCheck:
         """Return everything but the images as JSON values."""
         values = dataclasses.asdict(dataclasses.replace(self, sheet=b"", thumbnails={}))
         del values["sheet"], values["thumbnails"]
-        balance = {"imbalance": self.imbalance, "imbalance_of": self.imbalance_of}
-        return {**values, **balance, "leaks": self.leaks, "problems": self.problems()}
+        suspects = [] if self.doubts is None else values["doubts"].pop("suspects")
+        return {
+            **values,
+            "suspects": suspects,
+            "imbalance": self.imbalance,
+            "imbalance_of": self.imbalance_of,
+            "leaks": self.leaks,
+            "problems": self.problems(),
+        }
 
 
 @dataclass(frozen=True)

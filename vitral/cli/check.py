@@ -40,7 +40,7 @@ def check(
         what: the data, as --data of 'finetune'; or the word "resume" (a folder of that name is ./resume).
         data: the data to train on, with "resume".
         source: the model or weights to start from, with "resume".
-        classifier: the classifier that finds doubtful labels: a classifier or run folder, a weights file or name, a Hub id.
+        classifier: the network whose features find wrong labels: a classifier or run folder, a weights file or name, a Hub id.
         classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path.
         group: what tells images that belong together, as for 'finetune'; groups in several splits are said.
         report: write the findings to this HTML page.
@@ -96,6 +96,8 @@ def show(found: DataCheck, report: Path | None) -> None:
     )
     _print_first(f"cannot be read: {bad.reason}" for bad in found.bad)
     _print_first(f"odd: {finding.name}: {finding.reason}" for finding in found.suspicious)
+    if found.doubts is not None:
+        print_lines(found.doubts.sentence())
     _print_first(
         f"doubtful: {suspect.name}: labelled {suspect.label}, but {suspect.predicted} {suspect.probability:.1%}"
         for suspect in found.suspects
