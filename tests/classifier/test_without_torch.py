@@ -82,6 +82,25 @@ def test_it_answers_as_with_torch(exported: Path, photos: Path) -> None:
         np.testing.assert_allclose([p for _, p in found.top], [p for _, p in expected.top], rtol=0, atol=1e-6)
 
 
+@every_case(("bits", "white"), ((12, 4095), (None, 1023), ("left out", 65535)))
+def test_a_16_bit_image_is_as_bright_as_the_file_has_it(
+    exported: Path, tmp_path: Path, bits: int | str | None, white: int
+) -> None:
+    values = np.random.default_rng(0).integers(0, 1024, (40, 40)).astype(np.uint16)
+    values[0, 0] = 1023  # ten bits, as far as this image tells
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    grey = (values.astype(np.uint32) * 255 // white).astype(np.uint8)
+    Image.fromarray(np.stack([grey] * 3, axis=2)).save(tmp_path / "plain.png")
+    stated = PHOTOS.with_size(make("deit").image_size).to_json() | {"bits": bits}
+    if bits == "left out":  # as of an earlier version
+        del stated["bits"]
+    file = with_metadata(exported, tmp_path, preprocessing=json.dumps(stated))
+    deep, plain = (alone(file, tmp_path / name)[0].top for name in ("deep.png", "plain.png"))
+    assert deep == plain
+    usual = vitral.load(file).predict([tmp_path / "deep.png"], top=3, listener=ignore)[0].top
+    np.testing.assert_allclose([p for _, p in usual], [p for _, p in plain], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["", "model.onnx"], ids=["folder", "file"])
 def test_the_command_runs_where_torch_cannot_be_imported(exported: Path, photos: Path, name: str) -> None:
     command = [

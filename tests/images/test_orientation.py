@@ -26,7 +26,7 @@ ORIENTATION = 0x0112
 PIXELS = np.zeros((32, 64, 3), np.uint8)
 PIXELS[:, :32, 0] = PIXELS[:, 32:, 2] = 255
 PIXELS[:16, :16] = (0, 255, 0)
-PICTURE = Image.fromarray(PIXELS)
+HALVES = Image.fromarray(PIXELS)
 # EXIF that states the orientation as the text "6", which no reader takes for a number.
 TEXT = b"Exif\0\0" + b"II*\0" + struct.pack("<IHHHI4sI", 8, 1, ORIENTATION, 2, 2, b"6\0\0\0", 0)
 
@@ -72,33 +72,33 @@ def before(data: bytes, *segments: bytes) -> bytes:
 
 def stated() -> Iterator[tuple[str, bytes]]:
     for orientation in range(1, 9):
-        yield f"XMP attribute {orientation}", saved(PICTURE, xmp=as_attribute(orientation))
-        yield f"XMP element {orientation}", saved(PICTURE, xmp=as_element(orientation))
+        yield f"XMP attribute {orientation}", saved(HALVES, xmp=as_attribute(orientation))
+        yield f"XMP element {orientation}", saved(HALVES, xmp=as_element(orientation))
     profile = segment(0xE2, b"ICC_PROFILE\0\1\2" + bytes(65_000))
-    jpeg, six = saved(PICTURE), segment(0xE1, exif(6))
+    jpeg, six = saved(HALVES), segment(0xE1, exif(6))
     yield "EXIF behind 64 KB", before(jpeg, profile, six)
     yield "EXIF behind 1 MB", before(jpeg, *[profile] * 16, six)
     yield "XMP behind 64 KB", before(jpeg, profile, segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0" + as_attribute(8)))
-    yield "EXIF and XMP differ", saved(PICTURE, exif=exif(6), xmp=as_attribute(3))
-    yield "EXIF without, XMP with", saved(PICTURE, exif=exif("a camera", 0x010F), xmp=as_attribute(5))
-    yield "EXIF that is damaged, XMP", saved(PICTURE, exif=b"Exif\0\0MM\0", xmp=as_attribute(6))
+    yield "EXIF and XMP differ", saved(HALVES, exif=exif(6), xmp=as_attribute(3))
+    yield "EXIF without, XMP with", saved(HALVES, exif=exif("a camera", 0x010F), xmp=as_attribute(5))
+    yield "EXIF that is damaged, XMP", saved(HALVES, exif=b"Exif\0\0MM\0", xmp=as_attribute(6))
     yield "EXIF in two segments", before(jpeg, segment(0xE1, exif(6)[:20]), segment(0xE1, b"Exif\0\0" + exif(6)[20:]))
     yield (
         "two XMP, the last holds",
         before(jpeg, *(segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0" + as_attribute(turn)) for turn in (6, 3))),
     )
-    yield "EXIF of text", saved(PICTURE, exif=TEXT)
-    yield "EXIF of none", saved(PICTURE, exif=exif(0), xmp=as_attribute(6))
-    yield "XMP of nine", saved(PICTURE, xmp=as_attribute(9))
-    yield "XMP for the pixels only", saved(PICTURE, xmp=xmp(' exif:Orientation="6"/>'))
+    yield "EXIF of text", saved(HALVES, exif=TEXT)
+    yield "EXIF of none", saved(HALVES, exif=exif(0), xmp=as_attribute(6))
+    yield "XMP of nine", saved(HALVES, xmp=as_attribute(9))
+    yield "XMP for the pixels only", saved(HALVES, xmp=xmp(' exif:Orientation="6"/>'))
     yield "a comment with EXIF's name", before(jpeg, segment(0xFE, b"Exif\0\0" + exif(6)))
     for mode in ("L", "CMYK"):
-        yield f"{mode} JPEG", saved(PICTURE.convert(mode), xmp=as_attribute(6))
-    yield "progressive", saved(PICTURE, xmp=as_attribute(6), progressive=True)
-    yield "WebP", saved(PICTURE, "WEBP", xmp=as_attribute(6))
+        yield f"{mode} JPEG", saved(HALVES.convert(mode), xmp=as_attribute(6))
+    yield "progressive", saved(HALVES, xmp=as_attribute(6), progressive=True)
+    yield "WebP", saved(HALVES, "WEBP", xmp=as_attribute(6))
     described = PngInfo()
     described.add_itxt("XML:com.adobe.xmp", as_attribute(6).decode())
-    yield "PNG", saved(PICTURE, "PNG", pnginfo=described)
+    yield "PNG", saved(HALVES, "PNG", pnginfo=described)
 
 
 STATED = list(stated())
@@ -121,7 +121,7 @@ def test_the_table_turns_images() -> None:
 @pytest.fixture
 def doors(tmp_path: Path) -> dict[str, str]:
     """The same two images, turned by XMP alone, as class folders, an archive, a table with the bytes, and shards."""
-    data = {f"{name}/{number}.jpg": saved(PICTURE, xmp=as_attribute(6)) for name in ("a", "b") for number in range(2)}
+    data = {f"{name}/{number}.jpg": saved(HALVES, xmp=as_attribute(6)) for name in ("a", "b") for number in range(2)}
     for name, content in data.items():
         path = tmp_path / "folder" / name
         path.parent.mkdir(parents=True, exist_ok=True)

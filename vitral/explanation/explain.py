@@ -20,6 +20,7 @@ from vitral.explanation.methods import Choice, Method, choose_method, compute, w
 from vitral.explanation.nearest import Neighbour, TrainingImages
 from vitral.files import write_file
 from vitral.images.decode import Pixels
+from vitral.images.depth import at_depth
 from vitral.images.drawing import encode, image_format
 from vitral.inference.ranking import check_finite
 from vitral.notebook import image
@@ -223,7 +224,7 @@ def explain(
     predictor = classifier.predictor
     index = None if label is None else _class_index(classifier, label)
     chosen = choose_method(predictor, method, of_class=index is not None, layer=layer, head=head)
-    pixels = to_pixels(image)
+    pixels = at_depth(to_pixels(image), classifier.preprocessing.bits)
     prepared = classifier.preprocessing(pixels)
     maps = compute(predictor, prepared[None], chosen, target=index, layer=layer, head=head)
     probabilities = classifier.to_probabilities(maps.logits)[0]
