@@ -63,7 +63,7 @@ def test_images_of_several_classes_are_counted_as_images(tmp_path: Path, capsys:
     assert found.unlabelled == {"train": 2, "validation": 2}
     assert found.counts["train"] == {"sea": 1, "sky": 18}
     assert "31 images" in repr(found)
-    write_check_page(found, [], tmp_path / "page.html", near=NEAR)
+    write_check_page(found, [], tmp_path / "page.html")
     assert "<b>31</b><span>images" in (tmp_path / "page.html").read_text()
     main(["check", str(table)])
     printed = capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_the_imbalance_is_of_the_training_images_and_said(folder: Path, tmp_path
     assert found.class_sizes() == "6 (cat) to 66 (dog) of the training images, 1 : 11.0"
     (note,) = (note for note in found.notes if "unequal" in note)
     assert "66 training images of dog, 6 of cat" in note
-    write_check_page(found, facts(found), tmp_path / "page.html", near=NEAR)
+    write_check_page(found, facts(found), tmp_path / "page.html")
     assert "6 (cat) to 66 (dog)" in (tmp_path / "page.html").read_text()
     assert open_data(folder).notes[-1] == note  # as every command that trains has it
     judged = open_data(folder, class_names=("cat", "dog"))

@@ -12,7 +12,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from tests.cases import every_case
-from vitral.checks.check_data import NEAR, check_data
+from vitral.checks.check_data import check_data
 from vitral.checks.suspects import confidently_wrong, left_out
 from vitral.classifier.classifier import Classifier
 from vitral.evaluation.probes import fit_probe
@@ -135,7 +135,7 @@ def test_four_planted_labels_are_found_first_by_a_network_of_other_classes(
     assert described["doubts"] == {"images": 180, "accuracy": found.doubts.accuracy, "expected": found.doubts.expected}
     assert len(described["suspects"]) == len(own)
     json.dumps(described)
-    write_check_page(found, [], tmp_path / "check.html", near=NEAR)
+    write_check_page(found, [], tmp_path / "check.html")
     page = (tmp_path / "check.html").read_text(encoding="utf-8")
     assert found.doubts.sentence().split(",")[0] in page
     for suspect in first:

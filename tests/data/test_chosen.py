@@ -103,14 +103,14 @@ def test_the_column_called_image_is_meant_in_every_door(tmp_path: Path, write: C
 @pytest.mark.filterwarnings("ignore")
 @every_case("write", DOORS, ids=lambda write: write.__name__)
 def test_of_two_columns_of_images_the_user_chooses(tmp_path: Path, write: Callable[[Path, Columns], Path]) -> None:
-    path = write(tmp_path, {"segmentation": MASKS, "photo": PHOTOS, "label": SPECIES})
+    path = write(tmp_path, {"segmentation": MASKS, "view": PHOTOS, "label": SPECIES})
     for spec in (str(path), f"unlabelled:{path}"):
         with pytest.raises(
-            DataError, match=r"'segmentation'.*'photo'.*columns:image=segmentation:.*columns:image=photo:"
+            DataError, match=r"'segmentation'.*'view'.*columns:image=segmentation:.*columns:image=view:"
         ):
             open_data(spec)
-    assert read_of(open_data(f"columns:image=photo:{path}")) == expected(PHOTOS, SPECIES)
-    with pytest.raises(DataError, match="no column 'scan'.*photo"):
+    assert read_of(open_data(f"columns:image=view:{path}")) == expected(PHOTOS, SPECIES)
+    with pytest.raises(DataError, match="no column 'scan'.*view"):
         open_data(f"columns:image=scan:{path}")
 
 
