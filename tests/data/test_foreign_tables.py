@@ -169,6 +169,8 @@ TEXTS: dict[str, tuple[str, bytes]] = {
     "sep=;, no names": ("all.csv", b"sep=;\n" + lines("{n}.png;{c}").encode()),
     "sep=|": ("all.csv", b"sep=|\nimage|label\n" + lines("{n}.png|{c}").encode()),
     "UTF-16": ("all.csv", ("image,label\n" + lines("{n}.png,{c}")).encode("utf-16")),
+    "UTF-16 without a mark": ("all.csv", ("image,label\n" + lines("{n}.png,{c}")).encode("utf-16-le")),
+    "UTF-16, the other way": ("all.csv", ("image,label\n" + lines("{n}.png,{c}")).encode("utf-16-be")),
     "UTF-16, tabs": ("all.tsv", ("image\tlabel\n" + lines("{n}.png\t{c}")).encode("utf-16")),
     "tabs in a .csv": ("all.csv", ("image\tlabel\n" + lines("{n}.png\t{c}")).encode()),
     "semicolons, commas within": ("all.csv", ("image;label;size\n" + lines("{n}.png;{c};1,5,7")).encode()),

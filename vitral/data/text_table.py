@@ -104,9 +104,16 @@ def _text(table: Path) -> str:
     refuse_endless(table, DataError)
     try:
         content = table.read_bytes()
-        return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
+        return content.decode(_encoding(content[:2]))
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(table, error) from error
+
+
+def _encoding(start: bytes) -> str:
+    """Return a text's encoding from its first two bytes: UTF-16 with its mark, or without by the zero in a plain letter."""
+    if start in UTF_16:
+        return "utf-16"
+    return "utf-16-le" if start[1:] == b"\0" else "utf-16-be" if start[:1] == b"\0" else "utf-8-sig"
 
 
 def _unreadable(table: Path, error: Exception) -> DataError:
