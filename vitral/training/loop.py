@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +135,7 @@ class _Trainer:
         self.model, self.batches, self.step, self.recipe = method.network, batches, step, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
         self.schedule, self.optimizer, self.saving = recipe.schedule, recipe.optimizer, recipe.checkpoint
+        step.later = self.rates
         self.writer = Writer(folder / CHECKPOINTS, self.saving, shared=step.engine.writes_shares)
         self.state = State(step=0, total_steps=recipe.steps or 0)
         self.longer = self.further = False
@@ -267,7 +267,7 @@ class _Trainer:
             self.log.write(step + 1, {"skipped": float(skipped.index(step) + 1)})
             return
         rate, backbone_rate = self.rates(step)
-        outcome = self.step(batch, step, rate, backbone_rate, partial(self.rates, step))
+        outcome = self.step(batch, step, rate, backbone_rate)
         self.trained_seconds += time.perf_counter() - started
         if outcome.finite:
             self.state = replace(self.state, step=step + 1)

@@ -6,7 +6,7 @@ Ctrl-C, a termination and the end of the terminal are such requests.
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -23,7 +23,7 @@ from vitral.training.methods.method import Method
 from vitral.training.methods.parallel import Engine
 from vitral.training.methods.views import BatchPreparation, Normalize
 from vitral.training.optimization.averaging import Average
-from vitral.training.optimization.optimizers import After, autocast, set_learning_rate
+from vitral.training.optimization.optimizers import autocast, set_learning_rate
 from vitral.training.optimization.sharpness import Figures, Statistics, radius, sharp_gradients, weighted
 from vitral.training.optimization.state import OptimizerState, Stateful, Weights
 from vitral.training.settings.recipe import Recipe
@@ -61,7 +61,13 @@ class Step:
         method: The method, with the module that it trains.
         recipe: The settings.
         normalize: The function from values 0 to 255 to the network's input.
+
+    Attributes:
+        later: From an update and a number of updates to the rates there of head and backbone for what begins so many updates
+            later; None for those of the update, once it began.
     """
+
+    later: Callable[[int, int], tuple[float, float]] | None = None
 
     def __init__(self, method: Method, recipe: Recipe, normalize: Normalize) -> None:
         self.method, self.module, self.recipe, network = method, method.module, recipe, method.network
@@ -79,14 +85,14 @@ class Step:
         # Dropout draws for each element, so every process needs draws of its own. Stochastic depth draws for the whole batch.
         self.own_draws = bool(rates.dropout or rates.attention_dropout or experts or method.draws_by_image)
 
-    def __call__(
-        self, batch: Batch, step: int, rate: float, backbone_rate: float, after: After | None = None
-    ) -> StepResult:
-        """Learn from a batch at a learning rate; a loss or gradient that is not finite changes nothing.
+    def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> StepResult:
+        """Learn from a batch at a learning rate; a loss or gradient that is not finite changes nothing."""
 
-        `after` gives the rates of what begins later; None for these rates from there on.
-        """
-        after = after or (lambda wait: (0.0, 0.0) if step < wait else (rate, backbone_rate))
+        def after(wait: int) -> tuple[float, float]:
+            if self.later is not None:
+                return self.later(step, wait)
+            return (0.0, 0.0) if step < wait else (rate, backbone_rate)
+
         statistics = self.statistics.copy()  # a batch norm learns in the forward pass already
         figures = self.learn(batch, step, statistics, rate)
         norm = self.engine.clip(self.settings.clip_norm)

@@ -149,7 +149,7 @@ def rates(folder: Path, monkeypatch: pytest.MonkeyPatch, recipe: dict[str, Any])
 
     def noted(self: MetaPseudoLabels, step: int) -> None:
         pair = (self.student_optimizer, self.teacher_optimizer)
-        found.append(tuple(optimizer.param_groups[0]["lr"] for optimizer in pair))  # type: ignore[arg-type]
+        found.append(tuple(optimizer.param_groups[0]["lr"] for optimizer in pair))
         after_step(self, step)
 
     monkeypatch.setattr(MetaPseudoLabels, "after_step", noted)

@@ -76,7 +76,8 @@ def decays(method: Method) -> dict[str, float]:
 
 
 def outside(method: Method) -> set[str]:
-    networks = [method.network, *([method.module.teacher] if hasattr(method.module, "teacher") else [])]
+    teacher = getattr(method.module, "teacher", None)
+    networks = [method.network, *([teacher] if isinstance(teacher, nn.Module) else [])]
     inside = {parameter for network in networks for parameter in network.parameters()}
     return {name for name, parameter in method.module.named_parameters() if parameter not in inside}
 
