@@ -268,6 +268,9 @@ def test_images_in_folders_are_grouped_by_folder_or_series(tmp_path: Path) -> No
             "validation": 12,
             "test": 12,
         }
+    few = open_data(tmp_path / "frames", group="folder")
+    assert list(few.splits) == ["train"]
+    assert any("fewer than 3 groups by folder" in note and "cat, dog" in note for note in few.notes)
     with pytest.raises(DataError) as error:
         open_data(tmp_path / "frames", group="patient")
     assert all(word in str(error.value) for word in ("patient", "folder", "series"))

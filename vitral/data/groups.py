@@ -105,6 +105,7 @@ def split_kin(
     if together := len(set(alike.values())):
         notes.append(f"Images that look alike were kept in the same split: {together:,} groups.")
     if kin.column is not None:
+        notes += _in_too_few(kin.column, entries, classes, _groups_of(classes, groups), parts)
         alone = sum(entry.store_index not in kin.values for entry in entries)
         there = {kin.values[entry.store_index] for entry in entries if entry.store_index in kin.values}
         notes.append(
@@ -112,6 +113,24 @@ def split_kin(
             + (f"; {alone:,} images are in none." if alone else ".")
         )
     return [part.tolist() for part in split_groups(classes, groups, shares, seed=seed, purpose="folder")]
+
+
+def _in_too_few(
+    column: str, entries: Sequence[Entry], classes: Sequence[Sequence[int]], counts: Mapping[int, int], parts: int
+) -> list[str]:
+    """Return a note on the classes that are in fewer groups than there are parts; none where there are none."""
+    labelled = zip(entries, classes, strict=True)
+    names = {
+        name
+        for entry, labels in labelled
+        for name, label in zip(entry.classes, labels, strict=False)
+        if counts[label] < parts
+    }
+    return (
+        [f"In fewer than {parts} groups by {column}, so that not every split has images of it: {some(names)}."]
+        if names
+        else []
+    )
 
 
 def _groups_of(classes: Sequence[Sequence[int]], groups: Sequence[int]) -> Counter[int]:
