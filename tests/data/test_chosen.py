@@ -91,8 +91,7 @@ def test_the_column_called_image_is_meant_in_every_door(tmp_path: Path, write: C
     path = write(tmp_path, {"mask": MASKS, "image": PHOTOS, "label": SPECIES})
     data = open_data(path)
     assert read_of(data) == expected(PHOTOS, SPECIES)
-    if write is not plain_parquet:  # a column of bytes may hold anything
-        assert any("'image'" in note and "'mask'" in note and "columns:image=" in note for note in data.notes)
+    assert any("'image'" in note and "'mask'" in note and "columns:image=" in note for note in data.notes)
     masks = open_data(f"columns:image=mask:{path}")
     assert set(read_of(masks)) == {read_image(content).tobytes() for content in MASKS}
     assert masks.fingerprint
@@ -135,6 +134,8 @@ def test_of_two_columns_of_classes_the_user_chooses(tmp_path: Path, write: Calla
 def test_images_and_boxes_are_no_classes(tmp_path: Path, write: Callable[[Path, Columns], Path]) -> None:
     with pytest.raises(DataError, match="no column of classes.*image, label"):
         open_data(write(tmp_path / "masks", {"image": PHOTOS, "label": MASKS}))
+    both = plain_parquet(tmp_path / "both", {"path": ["gone.png"] * COUNT, "bytes": PHOTOS, "label": SPECIES})
+    assert read_of(open_data(both)) == expected(PHOTOS, SPECIES)
     boxes: list[object] = [[{"box": [0.1, 0.2, 0.3, 0.4]}]] * COUNT
     with pytest.raises(DataError, match="no column of classes.*image, labels"):
         open_data(plain_parquet(tmp_path, {"image": PHOTOS, "labels": boxes}))

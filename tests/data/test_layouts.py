@@ -113,7 +113,7 @@ def test_metadata_in_an_archive_are_named(tmp_path: Path) -> None:
         ('{"file_name": "0.png", "label": {"x": 1}}\n', "line 1, gives its image no class"),
         ('{"file_name": "0.png", "label": null}\n', "line 1, gives its image no class"),
         ('{"file_name": "0.png", "category": "a", "class": "b"}\n', "'category', 'class'.*columns:label=category:"),
-        ('{"view": "0.png", "label": "b"}\n', "no column of images.*columns:image=NAME:"),
+        ('{"scan": "0.png", "label": "b"}\n', "no column of images.*columns:image=NAME:"),
         ("[" * 100_000, "cannot be read as lines of JSON"),
     ],
 )

@@ -193,13 +193,13 @@ def _may_be_classes(name: str, schema: pa.Schema | None) -> bool:
 
 
 def _image_columns(schema: pa.Schema | None) -> list[str]:
-    """Return the columns of encoded images: those that say so, else those of bytes under a known name, else any of bytes."""
+    """Return the columns of encoded images: those that say so, else those of bytes where no other column has a known name."""
     if schema is None:
         return []
     said = [item.name for item in schema if _feature(schema, item.name).get("_type") == "Image" or _is_image(item.type)]
     raw = [item.name for item in schema if pa.types.is_binary(item.type) or pa.types.is_large_binary(item.type)]
-    known = [name for name in raw if plain(name) in IMAGES]
-    return said or known or ([] if known_column(schema.names, IMAGES) else raw)
+    known = any(plain(name) in IMAGES for name in raw) or known_column(schema.names, IMAGES) is None
+    return said or (raw if known else [])
 
 
 def _is_image(kind: pa.DataType) -> bool:
