@@ -62,6 +62,7 @@ MASKS: dict[str, tuple[str, str, Callable[[Path, int], None]]] = {
     "a folder inside": ("{c}/{n}.png", "{c}/masks/{n}.png", soft),
     "folders inside": ("{c}/images/{n}.png", "{c}/SegmentationClass/{n}.png", of_parts),
     "a folder and a word": ("train/{c}/{n}.png", "ground_truth/{c}/{n}_mask.png", binary),
+    "a number in common": ("images/{c}/img_{n}.png", "masks/{c}/m{n}.png", binary),
     "one folder for all": ("images/{c}/{c}{n}.png", "labels/{c}{n}.png", of_parts),
 }
 

@@ -4,7 +4,7 @@
 |---|---|
 | in another format | cats/1.png |
 | named so | cats/1_mask.png, cats/1_segmentation.png, cats/mask_1.png |
-| in a folder named so | masks/cats/1.png, cats/masks/1.png, ground_truth/cats/1_mask.png, masks/1.png |
+| in a folder named so | masks/cats/1.png, cats/masks/1.png, ground_truth/cats/1_mask.png, masks/1.png, masks/cats/seg1.png |
 
 A name alone decides nothing: a mask has few colours where its photo has many.
 """
@@ -28,6 +28,7 @@ WORD = r"(?:masks?|segm?|segmentations?|annotations?|labels?|gt|ground[ _-]?trut
 LAST = re.compile(rf"(.+?)[ _.-]+{WORD}(?:[ _.-]?\d+)?", re.IGNORECASE)
 FIRST = re.compile(rf"{WORD}[ _.-]+(.+)", re.IGNORECASE)
 FOLDER = re.compile(rf"(?:.*[ _.-])?(?:{WORD}|Segmentation(?:Class|Object))(?:[ _.-].*)?", re.IGNORECASE)
+NUMBER = re.compile(r"\d+")
 LOOKED_AT = 32  # pairs that are alike, by which all of them are judged where they agree
 MOST_PIXELS = 1 << 16  # of an image that are looked at, about
 FEW = 32  # colours of a mask
@@ -87,6 +88,11 @@ def _suffix(path: Folder) -> str:
     return path[-1].rpartition(".")[2].lower()
 
 
+def _number(stem: str) -> list[str]:
+    """Return the last number of a stem, by which masks/mask_7.png belongs to images/img_7.jpg; nothing without one."""
+    return NUMBER.findall(stem)[-1:]
+
+
 class _Names:
     """Images by their folders and by their stems, which are their names without a suffix."""
 
@@ -104,8 +110,8 @@ class _Names:
             self._same.setdefault((folder, stem), []).append(index)
             if depths and not masks[folder]:
                 self._anywhere.setdefault(stem, []).append(index)
-                for depth in depths:
-                    self._beside.setdefault((folder[:depth], folder[depth + 1 :], stem), []).append(index)
+                for depth, name in itertools.product(depths, {stem, *_number(stem)}):
+                    self._beside.setdefault((folder[:depth], folder[depth + 1 :], name), []).append(index)
 
     def same(self, folder: Folder, stem: str) -> Sequence[int]:
         """Return the images of that name in a folder."""
@@ -114,7 +120,7 @@ class _Names:
     def photos(self, folder: Folder, stem: str) -> Iterator[int]:
         """Give the images that may be the photo of a mask, by the words in its name and folders, the likeliest first."""
         match = LAST.fullmatch(stem) or FIRST.fullmatch(stem)
-        stems = (match[1], stem) if match else (stem,)
+        stems = (*([match[1]] if match else []), stem, *_number(stem))
         if match:
             yield from self.same(folder, match[1])
         for depth, name in itertools.product(self._speaking(folder), stems):

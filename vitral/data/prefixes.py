@@ -41,7 +41,7 @@ SIGNS = {
     "fine_label_names.txt": "cifar100",
     "imagelabels.mat": "flowers102",
     "annotations/trainval.txt": "pets",
-    "val/val_annotations.txt": "tiny-imagenet",
+    "images/val_0.JPEG": "tiny-imagenet",
 }
 Parts = tuple[str, str, str]  # before the path or the name inside, that path or name, and after it
 
