@@ -9,10 +9,11 @@ import errno
 import re
 from collections.abc import Iterable
 
-# What the libraries below us say where memory is short: allocators of torch, NumPy, ONNX Runtime and C++, loaders, threads.
+# What the libraries below us say where memory is short: allocators of torch, NumPy, ONNX Runtime and C++, loaders, threads,
+# and oneDNN, which says no more than that of any lack.
 SHORTAGE = re.compile(
     r"alloc\w* (\w+ ){0,2}memory|out of memory|bad[_ ]alloc|insufficient memory|failed to allocate|"
-    r"can't start new thread|failed to map segment",
+    r"can't start new thread|failed to map segment|could not (create|execute) a (primitive|memory)",
     re.IGNORECASE,
 )
 LESS_MEMORY = (

@@ -87,10 +87,10 @@ class _Lock:
                 if self._is_there():
                     break
             except BaseException:
-                if self._read():  # it is another process's
-                    os.close(self._descriptor)
-                else:  # as after a full disk
+                if self._read().get("token", self.token) == self.token:  # after a full disk, or a signal
                     self._remove()
+                else:  # it is another process's
+                    os.close(self._descriptor)
                 raise
             os.close(self._descriptor)  # the previous owner ended, and removed its file, after we had opened it
         try:
