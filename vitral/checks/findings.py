@@ -93,23 +93,29 @@ class Doubts:
     Attributes:
         images: The number of images whose labels were judged.
         accuracy: How often the most probable class was the label, 0 to 1.
-        expected: The number of labels that are probably wrong.
+        expected: The number of labels that are probably wrong; None where the features are too weak to tell.
         suspects: The images of which another class is more probable, the most doubtful first: three times as many as are
             probably wrong, and at least 20, if there are as many.
     """
 
     images: int
     accuracy: float
-    expected: int
+    expected: int | None
     suspects: tuple[Suspect, ...]
 
     def sentence(self) -> str:
         """Return how many labels are probably wrong, and by what."""
-        wrong = "label is" if self.expected == 1 else "labels are"
-        return (
-            f"Of {self.images:,} images about {self.expected:,} {wrong} wrong, as far as a linear head on the classifier's "
-            f"features knows, which is right on {self.accuracy:.1%} of images that it was not fitted on."
+        head, right = (
+            "a linear head on the classifier's features",
+            f"right on {self.accuracy:.1%} of images left out of its fit",
         )
+        if self.expected is None:
+            return (
+                f"How many of {self.images:,} labels are wrong cannot be said, because {head} is only {right}; a network with "
+                "better features tells more."
+            )
+        wrong = "label is" if self.expected == 1 else "labels are"
+        return f"Of {self.images:,} images about {self.expected:,} {wrong} wrong, as far as {head} knows, which is {right}."
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +223,7 @@ class DataCheck:
             *self._grouped("stands", "stand", lambda group: group.leaks and self._ours(group), SIDES),
             *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
             (len(self.bad), "image cannot", "images cannot", "be read"),
-            (0 if self.doubts is None else self.doubts.expected, "label is", "labels are", "probably wrong"),
+            ((self.doubts and self.doubts.expected) or 0, "label is", "labels are", "probably wrong"),
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )

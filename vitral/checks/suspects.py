@@ -24,6 +24,7 @@ from vitral.events import Listener
 
 FEWEST = 5  # images of a class, of fewer of which it is not known what belongs to it
 AT_ONCE = 20_000  # images that one head is fitted on at most
+WEAK = 0.7  # the accuracy below which what the head has wrong outweighs what is labelled wrong
 LISTED = 20  # doubtful labels that are given at least, if there are as many,
 AS_MANY = 3  # or as many times those that are probably wrong
 ROUNDING = 1e-6  # by which a probability may fall below its own mean
@@ -86,13 +87,16 @@ def _doubts(
 ) -> Doubts:
     own = probabilities[np.arange(len(labels)), labels]
     likeliest = probabilities.argmax(axis=1)
-    expected = int(confidently_wrong(probabilities, labels).sum())
+    accuracy = float((likeliest == labels).mean())
+    wrong = int(confidently_wrong(probabilities, labels).sum())
     doubtful = np.flatnonzero(likeliest != labels)
-    worst = doubtful[np.argsort(own[doubtful], kind="stable")][: max(LISTED, AS_MANY * expected)]
+    worst = doubtful[np.argsort(own[doubtful], kind="stable")][
+        : max(LISTED, AS_MANY * wrong if accuracy >= WEAK else 0)
+    ]
     return Doubts(
         images=len(labels),
-        accuracy=float((likeliest == labels).mean()),
-        expected=expected,
+        accuracy=accuracy,
+        expected=wrong if accuracy >= WEAK else None,
         suspects=tuple(
             Suspect(
                 name=images[row].name,
