@@ -135,6 +135,10 @@ class Classifier(nn.Module):
         self.task = task or task_of(several=multi_label)
         if self.task.outputs(len(names)) != count:
             raise ModelError(f"The network has {count} classes, but {len(names)} names were given.")
+        if len(names) < self.task.fewest_classes:
+            raise ModelError(
+                f"A network with one output has the same answer for every image where images {self.task.labelled}; give it two."
+            )
         if len(set(names)) != len(names):
             raise ModelError("Two classes have the same name; each needs its own.")
         if preprocessing.image_size != self.predictor.image_size:

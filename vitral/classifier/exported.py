@@ -16,18 +16,16 @@ from vitral.classifier.metadata import (
     CLASSES,
     PREPROCESSING,
     PROVENANCE,
-    Provenance,
     naming_damage,
     read_metadata,
     required_plugins,
 )
-from vitral.errors import WeightsError
-from vitral.events import Listener, Message
+from vitral.events import Listener
 from vitral.images.decode import Pixels
 from vitral.images.depth import at_depth
-from vitral.images.preprocessing import PHOTOS, Preprocessing
+from vitral.images.preprocessing import Preprocessing
 from vitral.inference.engines import EngineChoice, PrecisionChoice
-from vitral.inference.exported.format import FORMAT, PRECISION, Graph
+from vitral.inference.exported.format import FORMAT, PRECISION
 from vitral.inference.exported.open import open_graph
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.models.families import count_macs, count_parameters, family
@@ -37,7 +35,6 @@ from vitral.weights.named.table import licence_of
 VERSION = "1"
 LONGEST = 1 << 20  # characters of the metadata, beyond which those of the training are left out
 LONGEST_NUMBER = 18  # digits
-LARGEST_SIDE = 4096  # pixels of prepared images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +92,8 @@ def read(
 ) -> Classifier:
     """Return the classifier in an exported file, which its own runtime computes, preprocessing included.
 
-    A file that another program wrote is taken if its one input is prepared images of a fixed size, float32 in the order batch,
-    channels, height, width, and its first output a row of values for each. The listener hears what the
-    file does not say and is guessed.
+    A file that another program wrote is taken if its one input is prepared images, float32 with the channels before or after
+    height and width, and its first output a row of values for each. The listener hears what it says, and what is guessed.
 
     Args:
         path: the file.
@@ -112,7 +108,9 @@ def read(
     """
     graph = open_graph(path, engine, precision)
     if not graph.is_ours:
-        return _foreign(graph, listener)
+        from vitral.classifier.foreign import read_foreign
+
+        return read_foreign(graph, listener)
     metadata = read_metadata(graph)
     with naming_damage(graph):
         preprocessing = Preprocessing.from_json(json.loads(graph.metadata[PREPROCESSING]))
@@ -140,41 +138,3 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER):
         raise ValueError(f"{text[:20]!r} is no count")
     return int(text)
-
-
-def _foreign(graph: Graph, listener: Listener) -> Classifier:
-    """Return the classifier in a file of another program."""
-    size, count = _image_size(graph), _outputs(graph)
-    preprocessing = PHOTOS.with_size(size)
-    listener(
-        Message(
-            f"'{graph.path}' was not written by Vitral and does not say what it was trained with: images are squashed to "
-            f"{size[0]}x{size[1]} pixels and scaled to -1 to 1, classes have numbers, and its output is taken for logits.",
-            warning=True,
-        )
-    )
-    predictor = ExportedPredictor(graph, name="a network", image_size=size, num_classes=count)
-    return Classifier(predictor, preprocessing, provenance=Provenance(source=f"{graph.path}"))
-
-
-def _image_size(graph: Graph) -> tuple[int, int]:
-    """Return the height and width of the images that a file of another program takes."""
-    if len(graph.inputs) == 1 and graph.inputs[0].dtype == "float32":
-        match graph.inputs[0].shape:
-            case (_, 3, int(height), int(width)) if min(height, width) > 0 and max(height, width) <= LARGEST_SIDE:
-                return height, width
-    shown = ", ".join(f"{port.name}: {port.dtype} {list(port.shape)}" for port in graph.inputs)
-    raise WeightsError(
-        f"'{graph.path}' takes something else than images ({shown}); one input is needed, float32 (batch, 3, height, width) "
-        "of a fixed height and width."
-    )
-
-
-def _outputs(graph: Graph) -> int:
-    first = graph.outputs[0]
-    if first.dtype != "float32" or len(first.shape) != 2 or not first.shape[1]:
-        raise WeightsError(
-            f"The first output of '{graph.path}' is no row of values for each image ({first.dtype} {list(first.shape)}); "
-            "float32 (batch, classes) is needed."
-        )
-    return first.shape[1]

@@ -27,7 +27,7 @@ from vitral.weights.named.table import find, is_named, offer
 from vitral.weights.recognize import checkpoint_in, weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
-WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")
+WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".ckpt", ".bin")
 
 
 def load(

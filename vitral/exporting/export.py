@@ -241,6 +241,8 @@ def _loaded(
         loaded = load(
             classifier, image_size=image_size, precision="fp32" if precision else None, merge=merge, listener=listener
         )
+        for note in loaded.provenance.notes:
+            listener(Message(note, warning=True))
     if precision == "int8":
         form = needed_form(loaded.quantization)
         loaded.predictor = predictor_in(loaded.model, replace(INTEGERS, merge=merge or 0), form)

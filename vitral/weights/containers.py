@@ -39,6 +39,8 @@ ARCHITECTURE = "architecture"  # the metadata's key for the network's config
 SHOWN = 160  # characters of another library's message
 NAMED = 3  # tensors that an error names
 COUNTER = "num_batches_tracked"  # a batch norm's: the only integer tensor, which no computation needs
+# What archives of programs hold, by a part of a member's name.
+PROGRAMS = {"/code/__torch__": "a program of TorchScript", "/models/model.json": "a program of torch.export"}
 SAFETENSORS_HEADER_LIMIT = 100_000_000
 # What the readers raise for damaged files.
 PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, struct.error)
@@ -228,6 +230,10 @@ def _open(path: Path) -> Container:
     if start.startswith(b"PK"):
         with zipfile.ZipFile(path) as archive:
             members, metadata = archive.infolist(), _comment(archive)
+        if program := next((kind for end, kind in PROGRAMS.items() for name in members if end in name.filename), ""):
+            raise WeightsError(
+                f"'{path}' is {program}, which is never run here; save the network's state_dict(), or export it as ONNX."
+            )
         if not any(member.filename.endswith("data.pkl") for member in members):
             return _Npz(path)
         check_total(path, sum(member.file_size for member in members))

@@ -142,11 +142,12 @@ class Recognized:
 
 
 def weights_in(folder: Path) -> Path | None:
-    """Return the weights file of a folder that transformers or timm wrote, or its index; None if there is none."""
+    """Return the weights file of a folder that transformers or timm wrote, or its index, or the only one; None if there is none."""
     known = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
     if known:
         return known[0]
-    single = [path for pattern in ("*.npz", "*.safetensors", "*.index") for path in folder.glob(pattern)]
+    patterns = ("*.npz", "*.safetensors", "*.index", "*.pth", "*.ckpt")
+    single = [path for pattern in patterns for path in folder.glob(pattern)]
     return single[0] if len(single) == 1 else None
 
 
@@ -160,7 +161,7 @@ def checkpoint_in(folder: Path) -> tuple[Path, str] | None:
     with_weights = [steps[step] for step in sorted(steps) if steps[step].is_dir() and weights_in(steps[step])]
     if not with_weights:
         return None
-    record = _read_config(with_weights[-1] / TRAINER_STATE) or _read_config(folder / TRAINER_STATE)
+    record = read_config(with_weights[-1] / TRAINER_STATE) or read_config(folder / TRAINER_STATE)
     best = re.split(r"[/\\]", str(record.get("best_model_checkpoint") or "").rstrip("/\\"))[-1]
     known = [path for path in with_weights if path.name == best]
     return (known[0], f"the best by its {TRAINER_STATE}") if known else (with_weights[-1], "the last")
@@ -206,7 +207,7 @@ def recognize(container: Container) -> Recognized:
         file_name=container.path.name,
         shapes=shapes,
         config=foreign_config(container.path.parent),
-        preprocessor=_read_config(container.path.parent / PREPROCESSOR),
+        preprocessor=read_config(container.path.parent / PREPROCESSOR),
     )
     found: dict[str, tuple[Dialect, Stored]] = {}
 
@@ -271,11 +272,16 @@ def _description(container: Container, stored: Stored) -> tuple[str | None, str]
 
 def foreign_config(folder: Path) -> Mapping[str, Any]:
     """Return the config.json in a folder if timm or transformers wrote it; any other is not about the weights."""
-    config = _read_config(folder / CONFIG)
+    config = read_config(folder / CONFIG)
     return config if any(key in config for key in FOREIGN_CONFIGS) else {}
 
 
-def _read_config(path: Path) -> Mapping[str, Any]:
+def read_config(path: Path) -> Mapping[str, Any]:
+    """Return the object in a JSON file; an empty one where there is no file.
+
+    Raises:
+        WeightsError: it cannot be read as JSON.
+    """
     return read_json(path) if path.is_file() else {}
 
 

@@ -108,6 +108,13 @@ class Graph(ABC):
     def whole(self, images: Decoded) -> Outputs:
         """Return the probabilities of decoded images, computed by the file as it is."""
 
+    def last_operation(self) -> str:
+        """Return the name of the operation that gives the first output, such as "Softmax"; empty where that is not known.
+
+        A runtime that shows its graph overrides it.
+        """
+        return ""
+
     @abstractmethod
     def inner(self, images: Decoded, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Return values within the graph, by name."""

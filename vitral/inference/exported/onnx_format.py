@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 2**31 - 2**24  # of a message of protobuf: a graph with more weights has them in a file beside it
 DTYPES = {"tensor(uint8)": "uint8", "tensor(float)": "float32", "tensor(float16)": "float16", "tensor(int64)": "int64"}
+# Operations after the last one that computes.
+AFTER = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 NETWORK = "network."  # before the name of each layer of the network in what the exporter notes
 SCOPES = "pkg.torch.onnx.name_scopes"  # the exporter's, with the names of the layers around a node, the outermost first
 LAYER = "vitral.layer"  # the entry of a node's metadata with the innermost layer that it is part of
@@ -153,6 +155,19 @@ class OnnxGraph(Graph):
         model = onnx.load(self.path)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         return dict(zip(names, _session_of(model).run(list(names), {IMAGES: images}), strict=True))
+
+    def last_operation(self) -> str:
+        """Return the name of the operation that gives the first output; empty where that is not known."""
+        try:
+            import onnx
+        except ImportError:
+            return ""
+        graph = onnx.load(self.path, load_external_data=False).graph
+        makers = {name: node for node in graph.node for name in node.output}
+        node = makers.get(graph.output[0].name)
+        while node is not None and node.op_type in AFTER:
+            node = makers.get(node.input[0])
+        return "" if node is None else node.op_type
 
     def _cut(self, first: str, last: str, *, weights: bool = True) -> "onnx.ModelProto":
         import onnx

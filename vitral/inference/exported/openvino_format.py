@@ -29,6 +29,8 @@ from vitral.inference.exported.format import (
 from vitral.inference.exported.onnx_format import write_onnx
 
 METADATA = "vitral"  # the entry of a model's runtime information under which ours stands
+INFO = "model_info"  # that of OpenVINO's own tools
+AFTER = ("Convert", "Reshape", "Squeeze", "Unsqueeze")  # operations after the last one that computes
 ROOT = b"<net "  # the root element of such a file
 SEARCHED = 1 << 12  # bytes at a file's beginning that hold it
 
@@ -143,6 +145,13 @@ class OpenVinoGraph(Graph):
         found = self._compiled(model)(images)
         return {name: found[name].copy() for name in names}
 
+    def last_operation(self) -> str:
+        """Return the name of the operation that gives the first output."""
+        node = self._model().get_results()[0].input_value(0).get_node()
+        while node.get_type_name() in AFTER:
+            node = node.input_value(0).get_node()
+        return str(node.get_type_name())
+
     def _first_part(self) -> tuple[Any, threading.local]:  # an openvino.CompiledModel
         import openvino
 
@@ -180,8 +189,9 @@ class OpenVinoGraph(Graph):
 
 
 def _metadata(model: Any) -> dict[str, str]:  # noqa: ANN401  # an openvino.Model
-    """Return the texts under our entry of a model's runtime information; none of another program's."""
-    entries = dict(model.get_rt_info()).get(METADATA, {})
+    """Return the texts under our entry of a model's runtime information, or under that of OpenVINO's tools."""
+    information = dict(model.get_rt_info())
+    entries = information.get(METADATA, information.get(INFO, {}))
     if not isinstance(entries, dict):
         return {}
     texts = {name: getattr(value, "value", value) for name, value in entries.items()}

@@ -1,7 +1,7 @@
 """The predictor that leaves the network to an exported file."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from vitral.inference.exported.format import Graph
 from vitral.inference.predictor import Predictor
 from vitral.models.model import Features, Images, Logits
 
+Ending = Literal["logits", "softmax", "sigmoid"]
+SMALLEST = 1e-7  # distance of a sigmoid's value from 0 and 1, in float32
+
 
 class ExportedPredictor(Predictor):
     """Computes the logits by the file's own runtime; it has no features, no attention and no gradients to show.
@@ -24,6 +27,9 @@ class ExportedPredictor(Predictor):
         name: The name of the network.
         image_size: Height and width of prepared images, pixels.
         num_classes: The number of logits.
+        two_classes: Whether the file gives one value an image, of which two logits are made: minus and plus its half.
+        channels_last: Whether the file takes images with the channels after height and width.
+        ends_in: What its answers are; they become logits by the inverse.
         num_parameters: The number of learned values; 0 where the file does not say.
         macs: Multiply-accumulates of one image; 0 where the file does not say.
     """
@@ -35,11 +41,15 @@ class ExportedPredictor(Predictor):
         name: str,
         image_size: tuple[int, int],
         num_classes: int,
+        two_classes: bool = False,
+        channels_last: bool = False,
+        ends_in: Ending = "logits",
         num_parameters: int = 0,
         macs: int = 0,
     ) -> None:
         self.graph, self.name, self.macs = graph, name, macs
         self._image_size, self._num_classes, self._num_parameters = image_size, num_classes, num_parameters
+        self._two_classes, self._channels_last, self._ends_in = two_classes, channels_last, ends_in
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -86,13 +96,22 @@ class ExportedPredictor(Predictor):
             ModelError: The runtime cannot compute them.
         """
         fixed = self.graph.inputs[0].shape[0]  # a file of another program may take so many images and no other number
-        if fixed is None or fixed == len(images):
-            return self._computed(self.graph.answer, images.contiguous().numpy(), (len(images), self._num_classes))
         parts = []
-        for part in torch.split(images, fixed):
-            filled = torch.cat([part, part[:1].expand(fixed - len(part), -1, -1, -1)])
-            parts.append(self._computed(self.graph.answer, filled.numpy(), (fixed, self._num_classes))[: len(part)])
+        for part in torch.split(images, fixed or len(images)):
+            filled = part if fixed is None else torch.cat([part, part[:1].expand(fixed - len(part), -1, -1, -1)])
+            parts.append(self._answers(filled)[: len(part)])
         return torch.cat(parts)
+
+    def _answers(self, images: Images) -> Logits:
+        """Return the logits of as many images as the file takes at once."""
+        given = (images.permute(0, 2, 3, 1) if self._channels_last else images).contiguous().numpy()
+        shape = (len(images), 1 if self._two_classes else self._num_classes)
+        found = self._computed(lambda given: self.graph.answer(given).reshape(len(given), -1), given, shape)
+        if self._ends_in == "softmax":
+            found = found.clamp_min(torch.finfo(found.dtype).tiny).log()
+        elif self._ends_in == "sigmoid":
+            found = found.logit(SMALLEST)
+        return torch.cat([-found / 2, found / 2], dim=1) if self._two_classes else found
 
     def _computed(self, compute: Callable[[Any], np.ndarray], images: np.ndarray, shape: tuple[int, ...]) -> Tensor:
         try:

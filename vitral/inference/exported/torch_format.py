@@ -62,8 +62,8 @@ class TorchFormat(ExportFormat):
     def open(self, path: Path, precision: Precision) -> NoReturn:
         """Refuse a file, because loading it runs it."""
         raise WeightsError(
-            f"'{path}' is machine code, which is never run here; load the classifier that it was made from, or run it in a "
-            "program of your own, as the README.md beside it shows."
+            f"'{path}' is a program for torch, perhaps machine code, which is never run here; load the classifier that it was "
+            "made from, export that as ONNX, or run it in a program of your own."
         )
 
     def checks(self, path: Path, precision: Precision) -> Iterator[Check]:
