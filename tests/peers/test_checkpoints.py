@@ -148,6 +148,7 @@ def test_what_holds_no_network_or_several_is_named(content: Any, named: str, tmp
 
 
 BARE, PRETRAINED = network(0), network(1000)
+BAD_BARE = network(0, seed=3).state_dict()
 HEAD, NO_BIAS = linear(WIDTH, 5), linear(WIDTH, 5, bias=False)
 AFTER, AFTER_NO_BIAS = linear(1000, 5), linear(1000, 5, bias=False)
 WITHOUT, WITH = below("model.", BARE.state_dict()), below("model.", PRETRAINED.state_dict())
@@ -178,6 +179,14 @@ HEADS: list[tuple[dict[str, Any], Callable[[Tensor], Tensor], str]] = [
         WITH | below("fc.", AFTER_NO_BIAS.state_dict()),
         lambda images: AFTER_NO_BIAS(PRETRAINED(images)),
         "fc.weight.* 1,000 outputs",
+    ),
+    (
+        {
+            "model": below("backbone.", BAD_BARE) | below("fc.", NO_BIAS.state_dict()),
+            "model_ema": below("backbone.", BARE.state_dict()) | below("fc.", HEAD.state_dict()),
+        },
+        lambda images: HEAD(BARE(images)),
+        "model_ema.fc.weight",
     ),
 ]
 

@@ -4,6 +4,7 @@ Training scripts put a network into an entry of a dict, an attribute of a module
 call them what they like. So the tensors' names are searched as a tree, for places below which a dialect's names are whole.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -113,13 +114,24 @@ def _same(one: str, other: str, shapes: Shapes, container: Container, locations:
 
 
 def beside(place: str, found: list[str], shapes: Shapes) -> dict[str, Shape]:
-    """Return the shapes of the tensors beside a network that may have to do with its answers, by name."""
-    networks = tuple(found) if place else ("",)
+    """Return the shapes of the tensors beside a network that may have to do with its answers, by name.
+
+    What stands nearer to another network, as the head in the same entry does, belongs to that.
+    """
+    others = tuple(found) if place else ("",)
     return {
         name: shape
         for name, shape in shapes.items()
-        if shape and not name.startswith(networks) and not LOSSES.search(name.lower())
+        if shape
+        and not name.startswith(others)
+        and not LOSSES.search(name.lower())
+        and _shared(name, place) == max(_shared(name, other) for other in found)
     }
+
+
+def _shared(name: str, place: str) -> int:
+    """Return how many parts of a name and of a place are the same, from the first on."""
+    return len(os.path.commonprefix([name.split("."), place.split(".")]))
 
 
 def some(shapes: Shapes) -> str:

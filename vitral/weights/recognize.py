@@ -142,7 +142,7 @@ class Recognized:
 
 
 def weights_in(folder: Path) -> Path | None:
-    """Return the weights file of a folder that transformers or timm wrote, or its index, or the only one; None if there is none."""
+    """Return the weights file of a folder that transformers or timm wrote, its index, or its only one; None if it has none."""
     known = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
     if known:
         return known[0]
