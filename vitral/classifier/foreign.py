@@ -79,6 +79,7 @@ def read_foreign(graph: Graph, listener: Listener) -> Classifier:
         WeightsError: its input is no image or its output no row of values, or it answers with numbers instead of classes.
         ModelError: its runtime cannot compute it.
     """
+    _image_size(graph, PHOTOS)  # what takes no images is refused for that
     outputs = _outputs(graph)
     said = _said(graph, outputs)
     size, channels_last = _image_size(graph, said.preprocessing)
