@@ -296,7 +296,7 @@ def _check(
         )
     if looking and not complete:
         notes.append(
-            "It was not looked for images that look alike, of which some may be trained on and others scored; "
+            "Images that look alike were not searched for, so some may be trained on and others scored; "
             f"{function('check')} finds them, and {argument('group')} keeps together what you know."
         )
     looks = decoded.looks if looking and complete else None
