@@ -192,7 +192,11 @@ def test_tiny_imagenet_without_its_name_is_refused_with_it(tmp_path: Path, form:
         open_data(path)
     if form is tiny_folder:
         shutil.rmtree(tmp_path / "tiny-imagenet-200")
-        data = open_data(tiny_sorted(tmp_path))  # a folder of classes like any other
+        path = tiny_sorted(tmp_path)
+        with pytest.raises(DataError, match=f"tiny-imagenet:{path}"):
+            open_data(path)
+        shutil.rmtree(path / "test")
+        data = open_data(path)  # a folder of classes like any other
         assert {name: len(source) for name, source in data.splits.items()} == {"train": 10, "validation": 4}
         assert data.class_names == WNIDS
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from vitral import plugins
 from vitral.advice import argument
-from vitral.data.archive import is_archive, list_archive
+from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, is_archive, list_archive
 from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
 from vitral.data.classes import Reading, check_reading, outermost
@@ -281,7 +281,7 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     shards = shard_files(folder, walked)
     if shards and (is_shard(shards[0]) or not how.labelled):
         return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
-    archives = [file.path for file in walked.files if is_archive(Path(file.path))]
+    archives = [file.path for file in walked.files if file.path.lower().endswith((*ZIP_SUFFIXES, *TAR_SUFFIXES))]
     if archives and not any(file.path.lower().endswith(EXTENSIONS) for file in walked.files):
         _refuse_archives(folder, archives, how)
     listing = list_folder(folder, walked, how=how)

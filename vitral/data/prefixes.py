@@ -42,6 +42,7 @@ SIGNS = {
     "imagelabels.mat": "flowers102",
     "annotations/trainval.txt": "pets",
     "images/val_0.JPEG": "tiny-imagenet",
+    "images/test_0.JPEG": "tiny-imagenet",
 }
 Parts = tuple[str, str, str]  # before the path or the name inside, that path or name, and after it
 
