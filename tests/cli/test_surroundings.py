@@ -228,10 +228,10 @@ LEARNING = (
     "--data",
     "digits",
     "--from",
-    "vit-mu8",
+    "vit-mu16",
+    "--image-size",
+    "32",
     "--no-baselines",
-    "--set",
-    "steps=100000",
     "--out",
     "run",
 )
@@ -243,10 +243,9 @@ def test_a_run_outlives_its_terminal_to_save_itself(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)
-        os.execvpe(sys.executable, [sys.executable, "-m", "vitral", *LEARNING], OURS)
+        os.execvpe(sys.executable, [sys.executable, "-m", "vitral", *LEARNING, "--set", "steps=100000"], OURS)
     deadline = time.monotonic() + 200
     while time.monotonic() < deadline and not (tmp_path / "run" / "metrics.jsonl").exists():
-        time.sleep(0.2)
         os.read(terminal, 1 << 16)
     time.sleep(2)
     os.close(terminal)
@@ -265,9 +264,10 @@ def _under_nohup(arguments: tuple[str, ...]) -> int:
 @pytest.mark.long
 def test_under_nohup_a_run_goes_on(tmp_path: Path) -> None:
     steps = ("--set", "steps=60", "--set", "checkpoint.every_steps=5", "--set", "workers=0")
-    process = Fork(_under_nohup, (*LEARNING[:6], *steps, "--out", "run"), folder=tmp_path)
+    process = Fork(_under_nohup, (*LEARNING, *steps), folder=tmp_path)
     while process.poll() is None:
-        process.send_signal(signal.SIGHUP)
+        if (tmp_path / "run" / "run.json").exists():
+            process.send_signal(signal.SIGHUP)
         time.sleep(0.3)
     ended = process.ended()
     assert ended.returncode == 0, ended.stderr

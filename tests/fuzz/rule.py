@@ -21,7 +21,7 @@ from tests.weights.hostile_server import HUBS, Server
 from tests.weights.hub_server import hub
 
 SECONDS, CPU_SECONDS = 90, 30  # that a command may take: on the clock of a busy machine, and of a processor
-SLOW, SLOWER = ("tune", "export", "study", "distill"), 3  # commands that may take so many times as long
+SLOW, SLOWER = ("tune", "export", "study", "distill"), 6  # commands that may take so many times as long
 MEMORY = 1 << 30  # bytes on top of what the imports take
 STATUSES = (0, 1, 2)
 ONLINE = {"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "", "HF_TOKEN": "hf_right", "HF_HUB_DISABLE_XET": "1"}

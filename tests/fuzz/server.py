@@ -109,7 +109,7 @@ def _befall(kind: str, number: int, home: str) -> None:
     for name in ("replace", "rename", "mkdir", "rmdir", "unlink"):
         setattr(os, name, counted(getattr(os, name), lambda *_, **__: True))
     os.open = counted(os.open, lambda path, flags, *_, **__: bool(flags & (os.O_WRONLY | os.O_RDWR)))
-    builtins.open = counted(open, lambda path, mode="r", *_, **__: set(mode) & set("wax+"))  # type: ignore[assignment]
+    builtins.open = counted(open, lambda path, mode="r", *_, **__: bool(set(mode) & set("wax+")))
 
 
 def serve() -> None:

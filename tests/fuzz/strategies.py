@@ -322,8 +322,8 @@ def surroundings(draw: st.DrawFn) -> Scene:
         return Scene((Step(command, MADE, writes=writes, environment={name: draw(SETTINGS) for name in names}),))
     if kind == "plugin":
         lines = draw(st.lists(st.sampled_from((*PLUGIN_LINES, *FURTHER_PLUGIN_LINES)), max_size=3))
-        text = {"kind": "text", "path": "mine.py", "text": lines}
-        made = draw(st.sampled_from((text, {"kind": "pipe", "path": "mine.py"}, ZERO)))
+        text: dict[str, Any] = {"kind": "text", "path": "mine.py", "text": lines}
+        made: dict[str, Any] = draw(st.sampled_from((text, {"kind": "pipe", "path": "mine.py"}, ZERO)))
         return Scene((Step((*command, "--plugin", "mine.py"), (*MADE, made), writes=writes),))
     if kind == "number":
         given = (draw(st.sampled_from(FLAGS)), draw(st.sampled_from(SPELLED)))

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from huggingface_hub import close_session, constants
+from huggingface_hub import constants
+from huggingface_hub.utils._http import close_session
 
 import vitral
 from tests.cases import every_case
@@ -104,15 +106,11 @@ def test_a_file_is_never_longer_than_its_row_says_and_never_endless(
     began = time.monotonic()
     monkeypatch.setattr(download, "TRIES", 2)
     with serving(answer, monkeypatch) as server, pytest.raises(VitralError) as refused:
-        fetch(PublishedWeights(**{**vars_of(ROW), "address": f"{constants.ENDPOINT}/"}), ignore)
+        fetch(replace(ROW, address=f"{constants.ENDPOINT}/"), ignore)
     assert "\n" not in str(refused.value)
     assert time.monotonic() - began < 30
     assert server.sent < 16 << 20
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 4 << 20
-
-
-def vars_of(row: PublishedWeights) -> dict[str, object]:
-    return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
 
 @every_case("name", ("me/..", "..", "hf:me/..", "me/.", "a/b/c", "me/x y"))
@@ -129,8 +127,7 @@ def test_nothing_is_written_under_a_name_that_no_repository_has(
 
 
 def test_the_client_of_other_programs_stays_their_own() -> None:
-    from huggingface_hub.utils import get_session, set_client_factory
-    from huggingface_hub.utils._http import default_client_factory
+    from huggingface_hub.utils._http import default_client_factory, get_session, set_client_factory
 
     made = []
 

@@ -40,7 +40,8 @@ def predict(
         top: The number of classes to name for each image.
         skip_bad_images: Skip images that cannot be read, naming each, instead of stopping.
         out: Write a row for each image to this .parquet, .csv or .jsonl file, for any number of images; an image that cannot be
-            read is a row with its error, and a job that was killed continues when it is typed again.
+            read is a row with its error, and a job that was killed continues when it is typed again. In .csv, a name that a
+            spreadsheet would take for a formula begins with an apostrophe.
         overwrite: Let --out replace a file, or the parts of another job.
         engine: The runtime: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
             the fastest; if left out, the network itself in fp32, else auto. A classifier that 'tune' has set is computed by
