@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
-from huggingface_hub.utils._http import close_session
+from huggingface_hub.utils._http import default_client_factory, get_session, set_client_factory
 
 import vitral
 from tests.cases import every_case
@@ -38,7 +38,7 @@ def serving(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
             yield server
         finally:
             server.shutdown()
-            close_session()
+            set_client_factory(default_client_factory)
 
 
 @pytest.fixture(autouse=True)
@@ -127,8 +127,6 @@ def test_nothing_is_written_under_a_name_that_no_repository_has(
 
 
 def test_the_client_of_other_programs_stays_their_own() -> None:
-    from huggingface_hub.utils._http import default_client_factory, get_session, set_client_factory
-
     made = []
 
     def theirs() -> object:
