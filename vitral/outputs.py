@@ -112,9 +112,15 @@ class _Lock:
         self._remove()
 
     def _remove(self) -> None:
-        with contextlib.suppress(OSError):
-            self.path.unlink()
-        os.close(self._descriptor)
+        try:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        except BaseException:  # a signal
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            raise
+        finally:
+            os.close(self._descriptor)
 
     def _take(self) -> None:
         try:
@@ -288,9 +294,11 @@ def check_location(target: Path) -> None:
         tried = temporary_name(parent)  # which is removed later if this process is killed before
         try:
             tried.mkdir()
-        finally:
-            with contextlib.suppress(FileNotFoundError):
+            tried.rmdir()
+        except BaseException:  # a signal, too
+            with contextlib.suppress(OSError):
                 tried.rmdir()
+            raise
     except OSError as error:
         raise StorageError(
             f"Cannot write '{target}': nothing can be made in '{parent}' ({error.strerror}); choose another folder."
