@@ -24,6 +24,8 @@ from vitral.errors import WeightsError
 timm = pytest.importorskip("timm")
 transformers = pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.peers
+
 WIDTH = 192  # of the network's features
 TOLERANCE = 1e-4  # of the logits' standard deviation
 
