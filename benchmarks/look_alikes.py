@@ -78,7 +78,8 @@ def measure(folder: Path, copies: int) -> str:
     """Return the line of a folder."""
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS)
     looks = [look for path in files if (look := look_at_image(read_image(path, shrink=small))) is not None]
-    pairs = list(near_pairs(np.array([look.code for look in looks], dtype=np.uint64), NEAR))
+    found_near = near_pairs(np.array([look.code for look in looks], dtype=np.uint64), NEAR)
+    pairs = [pair for some in found_near for pair in some.tolist()]
     confirmed = [pair for pair in pairs if len(set(look_alikes([looks[index] for index in pair]))) == 1]
     former = sum(far(looks[one], looks[other]) <= FORMER for one, other in pairs)
     random = np.random.default_rng(0)

@@ -90,20 +90,25 @@ def look_alikes(looks: Sequence[Look | None]) -> list[int]:
     """Return for each image a number that near duplicates have in common, however indirectly; one without a look is alone."""
     seen = [index for index, look in enumerate(looks) if look is not None]
     some = [look for look in looks if look is not None]
-    links = Links(len(looks))
+    links = Links(len(some))
     codes = np.array([look.code for look in some], dtype=np.uint64)
-    for pairs in _batches(near_pairs(codes, NEAR)):
-        left = [pair for pair in pairs if links.root(seen[pair[0]]) != links.root(seen[pair[1]])]
-        if left:
-            firsts, seconds = np.array(left).T
-            for first, second in np.array(left)[_same_scene(some, firsts, seconds)].tolist():
-                links.join(seen[first], seen[second])
-    return links.roots()
+    for pairs in near_pairs(codes, NEAR):
+        while len(pairs := pairs[_apart(links, pairs)]):
+            batch, pairs = pairs[:AT_ONCE], pairs[AT_ONCE:]
+            for first, second in batch[_same_scene(some, *batch.T)].tolist():
+                links.join(first, second)
+    roots = links.roots()
+    numbers = list(range(len(looks)))
+    for index, root in zip(seen, roots, strict=True):
+        numbers[index] = seen[root]
+    return numbers
 
 
-def _batches(pairs: Iterator[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    while batch := list(itertools.islice(pairs, AT_ONCE)):
-        yield batch
+def _apart(links: "Links", pairs: Int64[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, " pairs"]:
+    """Tell which pairs are not linked yet, as most of the frames of one video soon are."""
+    roots = np.array(links.roots(), dtype=np.int64)
+    apart: Bool[np.ndarray, " pairs"] = roots[pairs[:, 0]] != roots[pairs[:, 1]]
+    return apart
 
 
 class Links:
@@ -136,8 +141,8 @@ class Links:
         return [self.root(item) for item in range(len(self._parents))]
 
 
-def near_pairs(hashes: UInt64[np.ndarray, " images"], distance: int) -> Iterator[tuple[int, int]]:
-    """Give each pair of 64-bit hashes that differ in at most `distance` bits, once.
+def near_pairs(hashes: UInt64[np.ndarray, " images"], distance: int) -> Iterator[Int64[np.ndarray, "pairs 2"]]:
+    """Give the pairs of 64-bit hashes that differ in at most `distance` bits, by their indices, many at once, each pair once.
 
     Of one bit more bands than may differ, at least one is equal in both: only pairs that share a band are compared.
     """
@@ -154,9 +159,8 @@ def near_pairs(hashes: UInt64[np.ndarray, " images"], distance: int) -> Iterator
                 new = np.triu(np.bitwise_count(differ) <= distance, 1)
                 for earlier in bands[:number]:
                     new &= (differ & earlier) != 0
-                yield from zip(
-                    *(side[at].tolist() for side, at in zip((rows, rest), np.nonzero(new), strict=True)), strict=True
-                )
+                one, other = np.nonzero(new)
+                yield np.stack([rows[one], rest[other]], axis=1)
 
 
 def _same_scene(
