@@ -35,6 +35,8 @@ HALVED = 4  # times the limit up to which a JPEG is read, at half its height and
 MAX_SCANS = 20
 WHITE = (255, 255, 255)
 JPEG_MAGIC = b"\xff\xd8\xff"
+PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+PNG_DEPTH = 24  # where a PNG's header has its bits a value
 EXIF_MAGIC = b"Exif\x00\x00"
 XMP_MAGIC = b"http://ns.adobe.com/xap/1.0/\x00"
 # JPEG markers.
@@ -198,6 +200,11 @@ def _orientation(data: bytes) -> object:
         return stating.getexif().get(ORIENTATION, 1)
     except Exception:  # the pixels may be intact although the metadata is damaged
         return 1
+
+
+def is_deep(content: bytes) -> bool:
+    """Tell whether an encoded image is a PNG of 16 bits a value."""
+    return content.startswith(PNG_MAGIC) and content[PNG_DEPTH : PNG_DEPTH + 1] == bytes([FULL])
 
 
 def to_rgb(image: Image.Image, bits: int | None = None) -> Pixels:

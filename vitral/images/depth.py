@@ -13,8 +13,6 @@ from PIL import Image
 DEPTHS = (8, 10, 12, 14, 16)  # bits that such images use
 FULL = 16
 WHITE = 255
-PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-PNG_DEPTH = 24  # where a PNG's header has its bits a value
 
 Values = UInt16[np.ndarray, "height width *channels"]
 
@@ -74,11 +72,6 @@ def at_depth(pixels: UInt8[np.ndarray, "height width 3"], bits: int | None) -> U
     if bits is None or not isinstance(pixels, DeepPixels) or pixels.values is None or pixels.bits == bits:
         return pixels
     return DeepPixels.of(pixels.values, bits, pixels.alpha)
-
-
-def is_deep(content: bytes) -> bool:
-    """Tell whether an encoded image is a PNG of 16 bits a value."""
-    return content.startswith(PNG_MAGIC) and content[PNG_DEPTH : PNG_DEPTH + 1] == bytes([FULL])
 
 
 def colours_of(content: bytes) -> UInt16[np.ndarray, "height width 3"] | None:

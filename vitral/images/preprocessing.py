@@ -16,7 +16,7 @@ from torch.nn import functional
 from vitral.described import LATER, read_described
 from vitral.errors import VitralError
 from vitral.images.decode import Pixels
-from vitral.images.depth import DEPTHS, at_depth, read_bits
+from vitral.images.depth import DEPTHS, FULL, at_depth
 
 Resize = Literal["squash", "crop"]
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
@@ -103,7 +103,8 @@ class Preprocessing:
     def fit(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return an image at the model's input size, values 0 to 255, not yet normalised."""
         height, width = self.image_size
-        image = at_depth(image, self.bits)
+        if self.bits is not None:
+            image = at_depth(image, self.bits)
         if self.resampler != "float32":
             return self._fit_in_8_bits(image)
         pixels = torch.from_numpy(np.ascontiguousarray(self.view(image))).permute(2, 0, 1)[None].float()
@@ -178,7 +179,9 @@ class Preprocessing:
         Raises:
             VitralError: A field is unknown, missing or impossible.
         """
-        return dataclasses.replace(read_described(cls, values, "Preprocessing"), bits=read_bits(values))
+        # Earlier versions did not write the bits, and took all 16-bit images to use 16.
+        stated = {"bits": FULL, **values} if isinstance(values, Mapping) else values
+        return read_described(cls, stated, "Preprocessing")
 
 
 def _interpolate(pixels: Tensor, size: tuple[int, int], interpolation: Interpolation, *, antialias: bool) -> Tensor:
