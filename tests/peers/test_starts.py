@@ -3,14 +3,12 @@ tokens and the same pooled vector, at the network's size and at another, the sam
 """
 
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 import vitral
 from tests.peers.compare import gap, pixels, scramble
@@ -37,11 +35,7 @@ def timm_network(start: TimmStart) -> Any:
 
 def timm_folder(model: Any, folder: Path) -> Path:
     """Save a network as timm's repositories have it."""
-    save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
-    settings = {key: value for key, value in model.pretrained_cfg.items() if key != "custom_load"}
-    (folder / "config.json").write_text(
-        json.dumps({"architecture": settings["architecture"], "pretrained_cfg": settings}, default=str)
-    )
+    timm.models.save_for_hf(model, folder, safe_serialization=True)
     return folder
 
 

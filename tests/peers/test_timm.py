@@ -3,14 +3,12 @@ the same file, in both directions.
 """
 
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 import vitral
 from tests.peers.compare import gap, pixels, scramble
@@ -72,12 +70,8 @@ def peer(name: str) -> Any:
 
 
 def saved(model: Any, folder: Path) -> Path:
-    """Write a timm model as its Hub repositories have it: weights and config.json."""
-    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    save_file(tensors, folder / "model.safetensors")
-    settings = {key: value for key, value in model.pretrained_cfg.items() if key != "custom_load"}
-    config = {"architecture": settings["architecture"], "pretrained_cfg": settings}
-    (folder / "config.json").write_text(json.dumps(config, default=str))
+    """Write a timm model as timm does: weights and config.json."""
+    timm.models.save_for_hf(model, folder, safe_serialization=True)
     return folder / "model.safetensors"
 
 

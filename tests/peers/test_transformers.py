@@ -162,3 +162,49 @@ def test_transformers_opens_what_we_write_with_our_probabilities(
 def test_cvts_own_weights_are_not_written_as_another_network(tmp_path: Path) -> None:
     with pytest.raises(vitral.VitralError, match="GELU 'quick'"):
         vitral.convert("cvt-13", tmp_path / "cvt", format="transformers")
+
+
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 3}
+MLP = {"intermediate_size": 128}
+OBLONG: list[tuple[str, str, dict[str, Any]]] = [
+    ("ViTForImageClassification", "ViTConfig", {**MLP, "image_size": [128, 512]}),
+    ("ViTForImageClassification", "ViTConfig", {**MLP, "image_size": [224, 448]}),
+    ("ViTForImageClassification", "ViTConfig", {**MLP, "image_size": [96, 96], "patch_size": [16, 8]}),
+    ("DeiTForImageClassificationWithTeacher", "DeiTConfig", {**MLP, "image_size": [128, 512]}),
+    ("Dinov2ForImageClassification", "Dinov2Config", {"image_size": [112, 448]}),
+    ("Dinov2WithRegistersForImageClassification", "Dinov2WithRegistersConfig", {"image_size": [128, 512]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "config", "settings"), OBLONG)
+def test_oblong_images_give_the_same_logits(kind: str, config: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    model = getattr(transformers, kind)(getattr(transformers, config)(**SMALL, **settings)).eval()
+    scramble(model)
+    model.save_pretrained(tmp_path)
+    classifier = vitral.load(tmp_path)
+    images = pixels(tuple(settings["image_size"]))
+    with torch.inference_mode():
+        assert gap(classifier(images), model(images).logits) < TOLERANCE
+
+
+DINOV3 = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_register_tokens": 4, **MLP}
+OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("ViTForImageClassification", "ViTConfig", {**SMALL, **MLP, "hidden_act": "relu"}, "relu"),
+    ("ViTModel", "ViTConfig", {**SMALL, **MLP, "pooler_act": "gelu"}, "pooler_act gelu"),
+    ("YolosModel", "YolosConfig", {**SMALL, **MLP, "image_size": [128, 512]}, "yolos"),
+    ("IJepaModel", "IJepaConfig", {**SMALL, **MLP}, "ijepa"),
+    ("DINOv3ViTModel", "DINOv3ViTConfig", {**DINOV3, "rope_theta": 1000.0}, "rope_theta 1000.0"),
+    ("DINOv3ViTModel", "DINOv3ViTConfig", {**DINOV3, "use_gated_mlp": True}, "hidden_act gelu"),
+    ("BitForImageClassification", "BitConfig", {"depths": [1, 1, 1, 1], "output_stride": 16}, "output_stride 16"),
+    ("CvtForImageClassification", "CvtConfig", {"stride_kv": [1, 1, 1]}, "stride_kv"),
+]
+
+
+@pytest.mark.parametrize(("kind", "config", "settings", "what"), OTHERS)
+def test_a_setting_that_is_not_computed_is_refused_by_name(
+    kind: str, config: str, settings: dict[str, Any], what: str, tmp_path: Path
+) -> None:
+    getattr(transformers, kind)(getattr(transformers, config)(**settings)).save_pretrained(tmp_path)
+    with pytest.raises(vitral.VitralError, match=what) as refused:
+        vitral.load(tmp_path)
+    assert "\n" not in str(refused.value)

@@ -90,8 +90,8 @@ class TestConvert:
             ({"mlp_dim": 10**6}, "another model than its tensors"),
             ({"num_classes": 10**9}, "another model than its tensors"),
             ({"depth": 10**9}, "more than any network has"),
-            ({"image_size": [10**9, 10**9]}, "at most 16384 pixels"),
-            ({"image_size": [64, 64]}, "does not fit the model"),
+            ({"image_size": [10**9, 10**9]}, "said to be of 1000000000x1000000000 pixels"),
+            ({"image_size": [64, 64]}, "said to be of 64x64 pixels"),
         ):
             text = json.dumps({**said, "architecture": {**said["architecture"], **change}})
             save_file(tensors, written.path, metadata={"vitral": text})

@@ -160,6 +160,7 @@ def server(tmp_path: Path) -> Iterator[HubServer]:
     config = {
         "architecture": "vit_tiny_patch16_224",
         "num_classes": 1000,
+        "model_args": {"embed_dim": 32, "num_heads": 2},
         "pretrained_cfg": {
             "mean": [0.4, 0.4, 0.4],
             "std": [0.3, 0.3, 0.3],

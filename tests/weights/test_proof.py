@@ -249,7 +249,7 @@ def test_another_programs_comment_is_not_ours(tmp_path: Path) -> None:
 
 def test_a_format_is_one_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(stored: Stored) -> Reading:
-        size, _ = stored.image(stored.shapes["toy.position.embedding"][1] - 1, (8, 8), token=False)
+        size, _ = stored.image(stored.shapes["toy.position.embedding"][1] - 1, (8, 8))
         depth, classes = stored.count(r"toy[.]encoder[.](\d+)[.]"), stored.shapes["toy.head.bias"][0]
         config = dataclasses.replace(VIT, image_size=size, depth=depth, num_classes=classes)
         return reading(stored, config, rules(config), Usage(PHOTOS))

@@ -236,24 +236,31 @@ def test_biases_that_fine_tuning_gave_dinov3s_keys_are_kept_in_its_own_format(tm
 
 
 @pytest.mark.parametrize(
-    ("name", "tag", "gelu"),
+    ("name", "tag", "gelu", "said"),
     [
-        ("vit_base_patch16_clip_224", "openai", "quick"),
-        ("vit_base_patch16_clip_quickgelu_224", "", "quick"),
-        ("vit_base_patch16_clip_224", "dfn2b", "quick"),
-        ("vit_large_patch14_clip_224", "dfn2b_s39b", "exact"),
-        ("vit_base_patch16_clip_224", "laion400m_e32", "exact"),
-        ("vit_base_patch16_clip_224", "openai_ft_in1k", "exact"),
-        ("vit_base_patch32_clip_224", "datacompxl", "exact"),
+        ("vit_base_patch16_clip_224", "openai", "exact", True),
+        ("vit_base_patch16_clip_quickgelu_224", "openai", "quick", False),
+        ("vit_base_patch16_clip_224", "dfn2b", "exact", True),
+        ("vit_large_patch14_clip_224", "dfn2b_s39b", "exact", False),
+        ("vit_base_patch16_clip_224", "laion400m_e32", "exact", False),
+        ("vit_base_patch16_clip_224", "openai_ft_in1k", "exact", False),
+        ("vit_base_patch32_clip_224", "datacompxl", "exact", False),
     ],
 )
-def test_timms_clips_compute_with_the_gelu_that_they_were_trained_with(
-    name: str, tag: str, gelu: str, tmp_path: Path
+def test_clips_in_timms_names_compute_with_the_gelu_of_timms_network_and_say_where_they_learned_with_another(
+    name: str, tag: str, gelu: str, said: bool, tmp_path: Path
 ) -> None:
     _, path = written("clip", "timm", tmp_path)
     save_file(load_file(path), path)  # without our own description
-    (tmp_path / "config.json").write_text(json.dumps({"architecture": name, "pretrained_cfg": {"tag": tag}}))
-    assert vitral.load(path, architecture={"num_heads": 2}).model.config.gelu == gelu
+    small = {"embed_dim": 32, "num_heads": 2}
+    config = {"architecture": name, "model_args": small, "pretrained_cfg": {"tag": tag}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    read = vitral.load(path)
+    assert (read.model.config.gelu, read.model.config.num_heads) == (gelu, 2)
+    assert any("gelu=quick" in note for note in read.provenance.notes) == said
+    changed = vitral.load(path, architecture={"gelu": "quick"})
+    assert changed.model.config.gelu == "quick"
+    assert not any("gelu=quick" in note for note in changed.provenance.notes)
 
 
 def test_siglip_in_timms_names_computes_with_the_tanh_form(tmp_path: Path) -> None:

@@ -172,9 +172,12 @@ def _load(
     return _named(str(source), architecture, size, listener)
 
 
-def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
+def _from_weights(
+    path: Path, architecture: Mapping[str, Any], size: tuple[int, int] | None, *, published: bool = False
+) -> Classifier:
     loaded = read_weights(path, architecture=architecture, image_size=size)
-    provenance = Provenance(loaded.source, notes=loaded.notes)
+    notes = loaded.notes if published else (*loaded.notes, *loaded.assumed)  # published ones are known to be so
+    provenance = Provenance(loaded.source, notes=notes)
     return Classifier(
         loaded.model,
         loaded.preprocessing,
@@ -202,7 +205,7 @@ def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | N
     if is_named(name) and not _is_path(name):
         row = find(name)
         file = fetch(row, listener)
-        classifier = _from_weights(file, {**row.architecture, **architecture}, size)
+        classifier = _from_weights(file, {**row.architecture, **architecture}, size, published=True)
         classifier.provenance = replace(classifier.provenance, source=origin(row, file))
         return classifier
     return _load(download(name), architecture, size, listener)

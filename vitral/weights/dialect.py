@@ -37,7 +37,7 @@ class Stored:
         config: the "config.json" next to it that its library wrote; empty if there is none.
         preprocessor: transformers' "preprocessor_config.json"; empty if there is none.
         wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
-        image_size: Height and width of the network's images, pixels, where our own description says them.
+        given: fields of the network's config that our own description says, or the caller.
     """
 
     source: str
@@ -46,7 +46,12 @@ class Stored:
     config: Mapping[str, Any] = field(default_factory=dict)
     preprocessor: Mapping[str, Any] = field(default_factory=dict)
     wrapper: str = ""
-    image_size: tuple[int, int] | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of the network's images, pixels, where something says them."""
+        return image_size(self.given.get("image_size")) or image_size(self.config.get("image_size"))
 
     def count(self, pattern: str) -> int:
         """Return how many distinct values the group of `pattern` has over all names: blocks, stages, units."""
@@ -76,26 +81,35 @@ class Stored:
         dim, _, height, width = self.shapes[weight]
         return dim, (height, width)
 
-    def image(self, rows: int, patch: tuple[int, int], *, token: bool) -> tuple[tuple[int, int], bool]:
-        """Return the size of the images that a position table is of, and whether the class token has a row in it.
+    def image(
+        self, rows: int, patch: tuple[int, int], *, others: int = 0, usual: tuple[int, int] | None = None
+    ) -> tuple[tuple[int, int], int]:
+        """Return the size of the images that a position table is of, and how many of its rows are not of patches.
 
-        The grid is the described one where that fits the table, and else a square.
+        The grid is the described one, and else a square.
 
         Args:
-            rows: The table's length, without rows of tokens other than the class token's.
+            rows: The table's length.
             patch: Height and width of a patch, pixels.
-            token: Whether there is a class token, which may have a row.
+            others: How many tokens there are before the patches; all of them may have a row, or none.
+            usual: Height and width of the images that the source prepares, pixels, whose grid is taken if it fits.
 
         Raises:
-            ValueError: The rows form neither grid.
+            ValueError: The rows form no such grid.
         """
-        size = self.image_size or image_size(self.config.get("image_size"))
-        grid = (size[0] // patch[0], size[1] // patch[1]) if size else (0, 0)
-        if not grid[0] * grid[1] or rows - grid[0] * grid[1] not in ((0, 1) if token else (0,)):
-            side = math.isqrt(rows - 1)
-            side = side if token and side**2 == rows - 1 else square_side(rows)
-            grid = (side, side)
-        return (grid[0] * patch[0], grid[1] * patch[1]), rows > grid[0] * grid[1]
+        counts = (others, 0)
+        for size in filter(None, (self.image_size, usual)):
+            grid = size[0] // patch[0], size[1] // patch[1]
+            if (count := rows - grid[0] * grid[1]) in counts:
+                return (grid[0] * patch[0], grid[1] * patch[1]), count
+            if size == self.image_size:
+                raise NotComputed(
+                    f"its images are said to be of {size[0]}x{size[1]} pixels, {grid[0]} x {grid[1]} patches, but its "
+                    f"position embedding has {rows} rows"
+                )
+        count = next((count for count in counts if rows > count and math.isqrt(rows - count) ** 2 == rows - count), 0)
+        side = square_side(rows - count)
+        return (side * patch[0], side * patch[1]), count
 
 
 @dataclass(frozen=True)
@@ -124,6 +138,7 @@ class Reading:
         class_names: The class names in order, where the source has them.
         absent: Our tensors that the file lacks, which become zeros: those of a head that was never released.
         image_size: Height and width of the images that its source takes, pixels, where its positions are of another size.
+        assumed: Fields of the config that nothing says, each with a note of its own on what was assumed, or with none.
         notes: what a user should know, one line each.
         task: what a label is.
         calibration: The calibration of the classifier that was written, as JSON values; None where there is none.
@@ -138,6 +153,7 @@ class Reading:
     task: Task = SINGLE_LABEL
     image_size: tuple[int, int] | None = None
     calibration: object = None
+    assumed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -180,14 +196,38 @@ UNTRAINED = "its predictions mean nothing until it is fine-tuned."  # how the no
 NO_HEAD = f"The file has no head: {UNTRAINED}"
 
 
-def reading(stored: Stored, config: ModelConfig, rules: Sequence[Rule], usage: Usage) -> Reading:
-    """Return a file's content; without a head its rules are left out, and a note says what that means."""
+def reading(
+    stored: Stored, config: ModelConfig, rules: Sequence[Rule], usage: Usage, assumed: Mapping[str, str] | None = None
+) -> Reading:
+    """Return a file's content; without a head its rules are left out, and a note says what that means.
+
+    Args:
+        stored: The file.
+        config: The architecture.
+        rules: Those for all its tensors.
+        usage: How its source uses it.
+        assumed: What nothing says of the architecture, as in `Reading`.
+    """
     head = [name for rule in rules if rule.ours[:1] == ("head.weight",) for name in rule.theirs]
+    notes = (*usage.notes, *_left_out(stored, config, usage.preprocessing))
+    content = Reading(config, rules, usage.preprocessing, usage.class_names, (), notes, assumed=assumed or {})
     if head and head[0] in stored.shapes:
-        return Reading(config, rules, usage.preprocessing, usage.class_names, (), usage.notes)
+        return content
     absent = tuple(name for name in our_names(config) if name.startswith(HEADS))
     backbone = [rule for rule in rules if not "".join(rule.ours[:1]).startswith(HEADS)]
-    return Reading(config, backbone, usage.preprocessing, usage.class_names, absent, (*usage.notes, NO_HEAD))
+    return dataclasses.replace(content, rules=backbone, absent=absent, notes=(*notes, NO_HEAD))
+
+
+def _left_out(stored: Stored, config: ModelConfig, prepared: Preprocessing) -> list[str]:
+    """Return a note where the source's images are larger than its whole patches, so that it leaves out the rest."""
+    step, taken, given = getattr(config, "stride", (0, 0)), config.image_size, prepared.image_size
+    rest = [outer - inner for outer, inner in zip(given, taken, strict=True)]
+    if not stored.config or not any(rest) or not all(0 <= left < side for left, side in zip(rest, step, strict=True)):
+        return []
+    return [
+        f"Its source takes images of {given[0]}x{given[1]} pixels and leaves out {rest[0]} rows and {rest[1]} columns, which "
+        f"fill no patch; here images are resized to {taken[0]}x{taken[1]}."
+    ]
 
 
 def our_names(config: ModelConfig) -> list[str]:
@@ -215,7 +255,10 @@ def square_side(tokens: int) -> int:
         ValueError: the tokens do not form a square.
     """
     if math.isqrt(tokens) ** 2 != tokens:
-        raise ValueError(f"its position embedding has {tokens} rows, which is not a square grid")
+        raise ValueError(
+            f"its position embedding has {tokens} rows, which is not a square grid; a config.json next to it says the size of "
+            "its images, or image_size=[HEIGHT,WIDTH]"
+        )
     return math.isqrt(tokens)
 
 
@@ -259,8 +302,14 @@ def keyless(dialect: str, what: str) -> Layout:
     return Layout(lambda theirs: [torch.cat([theirs[0], torch.zeros_like(theirs[0]), theirs[1]])], write)
 
 
+class NotComputed(ValueError):
+    """What a description beside a file says of its network is not computed here, or does not go with its tensors."""
+
+
 def broken(stored: Stored, error: Exception) -> WeightsError:
-    """Return the error for a file that looks like an architecture but is incomplete."""
+    """Return the error for a file that looks like an architecture but is incomplete, or of a network that is not computed."""
+    if isinstance(error, NotComputed):
+        return WeightsError(f"'{stored.source}' cannot be read: {error}.")
     reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
     return WeightsError(f"'{stored.source}' does not hold a whole model of its kind: {reason}.")
 
@@ -308,6 +357,7 @@ def described(content: Reading, text: str) -> Reading:
         preprocessing=Preprocessing.from_json(description["preprocessing"]),
         class_names=names,
         notes=(),
+        assumed={},
         image_size=None,
         task=described_task(description),
         calibration=description.get(CALIBRATION),

@@ -56,11 +56,38 @@ DENSE_KERNEL = _each(
 POINTWISE = _each(lambda kernel: kernel.flatten(1), lambda weight: weight[:, :, None, None])
 # The hybrids' published norms are (1, 1, 1, channels).
 BROADCAST_NORM = _each(torch.Tensor.flatten, lambda scale: scale[None, None, None])
-# Where our class token has no position and theirs has one: that is added to the token when reading, and zero when writing.
-FOLDED_TOKEN = Layout(
-    lambda theirs: [theirs[0] + theirs[1][:, :1], theirs[1][:, 1:].contiguous()],
-    lambda ours: [ours[0], functional.pad(ours[1], (0, 0, 1, 0))],
-)
+
+
+def _parts(tokens: Tensor, sizes: Sequence[int]) -> Tensors:
+    return [part.contiguous() for part in torch.split(tokens, list(sizes), dim=1)]
+
+
+def regrouped(ours: Sequence[int], theirs: Sequence[int]) -> Layout:
+    """Tokens (1, tokens, dim) in groups of these sizes that theirs are grouped otherwise: a class token among registers."""
+    return Layout(
+        lambda tokens: _parts(torch.cat(tokens, dim=1), ours), lambda tokens: _parts(torch.cat(tokens, dim=1), theirs)
+    )
+
+
+def folded(ours: Sequence[int], theirs: Sequence[int]) -> Layout:
+    """Such tokens and a table of positions, whose rows for them, where theirs has some, are added to our tokens."""
+    groups, count = regrouped(ours, theirs), sum(ours)
+
+    def read(tensors: Tensors) -> Tensors:
+        *tokens, positions = tensors
+        rows = _parts(positions[:, :count], theirs)
+        added = [token + row for token, row in zip(tokens, rows, strict=True)]
+        return [*groups.read(added), positions[:, count:].contiguous()]
+
+    def write(tensors: Tensors) -> Tensors:
+        *tokens, positions = tensors
+        return [*groups.write(tokens), functional.pad(positions, (0, 0, count, 0))]
+
+    return Layout(read, write)
+
+
+# Where our class token has no position and theirs has one.
+FOLDED_TOKEN = folded([1], [1])
 # The reverse: theirs has no position, as in big_vision. Our row is zero when read, and added to the token when written.
 CLASS_ROW = Layout(FOLDED_TOKEN.write, FOLDED_TOKEN.read)
 

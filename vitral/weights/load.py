@@ -14,7 +14,7 @@ from torch import Tensor
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.families import build, changed, replace, variant_name
-from vitral.models.model import Model
+from vitral.models.model import Model, ModelConfig
 from vitral.tasks.task import Task
 from vitral.weights.containers import COUNTER, Container, Shape, assign, compare
 from vitral.weights.dialect import UNTRAINED, Reading
@@ -37,6 +37,7 @@ class LoadedWeights:
         notes: what a user should know, one line each.
         task: what a label is.
         calibration: The calibration of the classifier that was written, as JSON values; None where there is none.
+        assumed: what a user should know of the network that nothing says, one line each.
     """
 
     model: Model
@@ -47,6 +48,7 @@ class LoadedWeights:
     notes: tuple[str, ...]
     task: Task
     calibration: object = None
+    assumed: tuple[str, ...] = ()
 
 
 def read_weights(
@@ -72,7 +74,7 @@ def read_weights(
     """
     source = str(path)
     with open_weights(Path(path)) as container:
-        recognized = recognize(container)
+        recognized = recognize(container, architecture)
         reading = recognized.reading
         config = changed(reading.config, architecture or {})
         model = build(config, seed=None)
@@ -105,6 +107,22 @@ def read_weights(
         tuple(notes),
         reading.task,
         reading.calibration,
+        _assumed(reading, config, architecture or {}),
+    )
+
+
+def _assumed(reading: Reading, config: ModelConfig, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what to say about fields of the config that neither the file nor the caller says."""
+    open_fields = [name for name in reading.assumed if name not in given]
+    notes = [reading.assumed[name] for name in open_fields if reading.assumed[name]]
+    plain = {name: getattr(config, name) for name in open_fields if not reading.assumed[name]}
+    if not plain:
+        return tuple(notes)
+    listed = ", ".join(f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in plain.items())
+    return (
+        f"The file does not say all of its network; assumed: {listed}. Its library's config.json next to it would say; other "
+        "values are given by `--set` of `vitral convert`, or `architecture` in Python.",
+        *notes,
     )
 
 

@@ -21,6 +21,7 @@ TRAINING = (
     *("head_bias", "dropout", "attention_dropout", "stochastic_depth", "even_depth", "initialization"),
     "position_resize",
 )
+SAID = ("image_size", "pooling")  # fields that a reader must know to understand its tensors
 NAMED = 3  # fields in a message where no single field is at fault
 EPSILONS = ("norm_eps", "weight_eps")  # external fields that libraries do not let their users set
 # How a message names what a format cannot hold, by the config's field; the first that applies is named. Others are named by
@@ -150,8 +151,9 @@ def _read_back(
     try:
         present = [rule for rule in rules if ours.keys() >= set(rule.ours)]
         shapes = {name: tuple(tensor.shape) for name, tensor in written(present, ours).items()}
-        size = None if dialect.describe else config.image_size  # which our own description says
-        stored = Stored("", "", shapes, described, wrapper=dialect.wrapper, image_size=size)
+        # What our own description says.
+        given = {} if dialect.describe else {name: getattr(config, name, None) for name in SAID}
+        stored = Stored("", "", shapes, described, wrapper=dialect.wrapper, given=given)
         read = next(reader for reader in DIALECTS if reader.matches(stored)).read(stored)
     except (*BROKEN, RuntimeError, StopIteration):
         return None

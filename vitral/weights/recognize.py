@@ -26,7 +26,7 @@ from vitral.weights.containers import (
     open_container,
     weights_errors,
 )
-from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described, image_size
+from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
 from vitral.weights.heads import BESIDE, of_two_classes, with_head_beside
 from vitral.weights.names import (
     bit,
@@ -194,8 +194,12 @@ def open_weights(path: Path) -> Iterator[Container]:
         yield Shards(path, [stack.enter_context(open_container(path.parent / name)) for name in names])
 
 
-def recognize(container: Container) -> Recognized:
+def recognize(container: Container, given: Mapping[str, Any] | None = None) -> Recognized:
     """Recognise the architecture and the library.
+
+    Args:
+        container: The file.
+        given: Fields of the config that the caller says.
 
     Raises:
         WeightsError: the names or shapes belong to no known architecture, or are incomplete; or the file holds several
@@ -208,6 +212,7 @@ def recognize(container: Container) -> Recognized:
         shapes=shapes,
         config=foreign_config(container.path.parent),
         preprocessor=read_config(container.path.parent / PREPROCESSOR),
+        given=given or {},
     )
     found: dict[str, tuple[Dialect, Stored]] = {}
 
@@ -244,7 +249,9 @@ def _content(
     text, note = _description(container, stored)
     description = {} if text is None else json.loads(text)
     if text is not None:
-        stored = replace(stored, image_size=image_size(description[ARCHITECTURE].get("image_size")))
+        # Which says all that a config.json would, but what transformers' tensors are of.
+        config = stored.config if dialect.describe else {}
+        stored = replace(stored, config=config, given={**description[ARCHITECTURE], **stored.given})
     content = replace(dialect.read(stored), task=transformers.task_of_problem(stored.config))
     read = {name for rule in content.rules for name in rule.theirs}
     extra = {name: shape for name, shape in stored.shapes.items() if content.absent and name not in read}

@@ -102,6 +102,7 @@ def read_transformers(stored: Stored) -> Reading:
         raise ValueError("its Bit differs from BiT (layer_type, global_padding)")
     if settings.get("embedding_dynamic_padding") or settings.get("num_groups", 32) != 32:
         raise ValueError("its Bit differs from BiT (embedding_dynamic_padding, num_groups)")
+    transformers.check(stored, {"hidden_act": "relu", "output_stride": 32})
     usage = transformers.usage(stored, TRANSFORMERS_IMAGES)
     units = r"bit\.encoder\.stages\.{}\.layers\.(\d+)\."
     config = _torch_config(stored, usage, "bit.embedder.convolution.weight", units, "classifier.1.weight")

@@ -104,7 +104,7 @@ def read_open_clip(stored: Stored) -> Reading:
     """Read one of OpenCLIP's own files."""
     shapes = stored.shapes
     dim, patch = stored.patches("visual.conv1.weight")
-    size, _ = stored.image(shapes["visual.positional_embedding"][0] - 1, patch, token=False)
+    size, _ = stored.image(shapes["visual.positional_embedding"][0] - 1, patch)
     config = ViTConfig(
         image_size=size,
         patch_size=patch,
@@ -122,7 +122,7 @@ def read_open_clip(stored: Stored) -> Reading:
     )
     rules = [*_open_clip_table(config), *stored.ignored(*OPEN_CLIP_TEXT)]
     images = dataclasses.replace(CLIP_IMAGES, resampler="pillow")
-    return _say_projection(reading(stored, config, rules, Usage(images, notes=(GELU_NOTE,))))
+    return _say_projection(reading(stored, config, rules, Usage(images), {"gelu": GELU_NOTE}))
 
 
 def _names(base: str) -> Renames:
@@ -167,7 +167,7 @@ def read_transformers(stored: Stored) -> Reading:
         raise ValueError("its classifier reads CLIP's patches before the last norm, which is another architecture")
     head = "classifier.weight" if classifier else "visual_projection.weight"
     dim, patch = stored.patches(projection)
-    side = square_side(shapes[f"{base}embeddings.position_embedding.weight"][0] - clip)
+    side = square_side(shapes[f"{base}embeddings.position_embedding.weight"][0] - clip)  # transformers has no other
     heads = 16 if dim == GIANT_OPT and not clip else heads_of_width(dim)
     config = ViTConfig(
         image_size=(side * patch[0], side * patch[1]),
@@ -188,7 +188,8 @@ def read_transformers(stored: Stored) -> Reading:
     rules = [*_transformers_table(config, base), *stored.ignored(*TEXT, f"{base}embeddings.position_ids")]
     rules += stored.ignored(f"{base}head.") if classifier else []
     usage = transformers.usage(stored, CLIP_IMAGES if clip else SIGLIP_IMAGES)
-    content = reading(stored, config, rules, usage if classifier else dataclasses.replace(usage, class_names=None))
+    usage = usage if classifier else dataclasses.replace(usage, class_names=None)
+    content = reading(stored, config, rules, usage, transformers.assumed(stored))
     return _say_projection(content) if clip else content
 
 

@@ -76,6 +76,7 @@ def read_original(stored: Stored) -> Reading:
 def read_transformers(stored: Stored) -> Reading:
     """Read a transformers file; transformers computes the exact GELU whatever the weights were trained with."""
     embedding = "cvt.encoder.stages.{}.embedding.convolution_embeddings.projection.weight"
+    transformers.check(stored, FIXED)
     config = _config(stored, embedding, r"cvt\.encoder\.stages\.{}\.layers\.(\d+)\.", "classifier.weight")
     heads = stored.config.get("num_heads")
     usage = transformers.usage(stored, TRANSFORMERS_IMAGES)
@@ -98,9 +99,24 @@ def _config(stored: Stored, embedding: str, blocks: str, head: str) -> CvTConfig
     )
 
 
+KERNELS, STRIDES, PADDINGS = (list(column) for column in zip(*EMBEDDINGS, strict=True))
+FIXED = {  # settings of transformers', of which one value is computed here
+    "patch_sizes": KERNELS,
+    "patch_stride": STRIDES,
+    "patch_padding": PADDINGS,
+    "mlp_ratio": [float(MLP_RATIO)] * 3,
+    "qkv_bias": [True] * 3,
+    "cls_token": [False, False, True],
+    "stride_kv": [KEY_STRIDE] * 3,
+    "stride_q": [1] * 3,
+    "padding_kv": [1] * 3,
+    "padding_q": [1] * 3,
+    "qkv_projection_method": ["dw_bn"] * 3,
+}
+
+
 def describe(config: CvTConfig) -> dict[str, Any]:
     """Return a model's config.json for transformers."""
-    kernels, strides, paddings = (list(column) for column in zip(*EMBEDDINGS, strict=True))
     return {
         "architectures": ["CvtForImageClassification"],
         "model_type": "cvt",
@@ -108,14 +124,7 @@ def describe(config: CvTConfig) -> dict[str, Any]:
         "embed_dim": list(config.dims),
         "depth": list(config.depths),
         "num_heads": list(config.num_heads),
-        "patch_sizes": kernels,
-        "patch_stride": strides,
-        "patch_padding": paddings,
-        "mlp_ratio": [float(MLP_RATIO)] * 3,
-        "qkv_bias": [True] * 3,
-        "cls_token": [False, False, True],
-        "stride_kv": [KEY_STRIDE] * 3,
-        "stride_q": [1] * 3,
+        **FIXED,
         "drop_rate": [config.dropout] * 3,
         "drop_path_rate": [0.0, 0.0, config.stochastic_depth],
     }

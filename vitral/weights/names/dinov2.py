@@ -11,13 +11,14 @@ from typing import Any
 from torch.nn import functional
 
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading, square_side
 from vitral.weights.layouts import FOLDED_TOKEN, Layout, Renames, Rule, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.timm import DEIT
 from vitral.weights.names.vit_torch import DINOV2_LAYER_SCALE, heads_of_width, table, torch_config
 
-USED_SIZE = (224, 224)  # at which DINOv2 is evaluated (dinov2/data/transforms.py); its positions are of 518 pixels
+USED_SIZE = (224, 224)  # at which DINOv2 is evaluated (dinov2/data/transforms.py)
+PUBLISHED_SIZE = (518, 518)  # of its positions
 TORCH_IMAGES = dataclasses.replace(DEIT, resize="crop")
 TRANSFORMERS_IMAGES = dataclasses.replace(TORCH_IMAGES, resampler="torch")
 
@@ -90,7 +91,9 @@ def read_transformers(stored: Stored) -> Reading:
     layer = f"{base}encoder.layer"
     in_memory = f"{layer}.0.attention.q_proj.weight" in shapes
     dim, patch = stored.patches(f"{base}embeddings.patch_embeddings.projection.weight")
-    size, _ = stored.image(shapes[f"{base}embeddings.position_embeddings"][1], patch, token=True)
+    # transformers takes the table for a square one whatever the images, and interpolates it at every other size than that.
+    side = square_side(shapes[f"{base}embeddings.position_embeddings"][1] - 1)
+    size = side * patch[0], side * patch[1]
     registers = shapes.get(f"{base}embeddings.register_tokens", (1, 0))[1]
     last = {"down_proj", "weights_out"} & {name.split(".")[-2] for name in shapes}
     outer = f"{layer}.0.mlp.{last.pop() if last else 'fc2'}.weight"
@@ -118,8 +121,9 @@ def read_transformers(stored: Stored) -> Reading:
     special = [Rule((), (mask,), zeros(1, dim))] if mask in shapes else []
     rules = _transformers_table(config, base, in_memory=in_memory, special=special)
     usage = transformers.usage(stored, TRANSFORMERS_IMAGES)
-    content = reading(stored, config, rules, usage)
-    return dataclasses.replace(content, image_size=usage.preprocessing.image_size)
+    content = reading(stored, config, rules, usage, transformers.assumed(stored))
+    own = stored.preprocessor or size == PUBLISHED_SIZE or not stored.image_size
+    return dataclasses.replace(content, image_size=usage.preprocessing.image_size if own else stored.image_size)
 
 
 def _transformers_rules(config: ViTConfig) -> list[Rule]:

@@ -11,10 +11,22 @@ import torch
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.position import DINOV3_BASE
-from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, headless, keyless, our_names, reading
-from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, renamed, zeros
+from vitral.models.vit_config import Pooling, ViTConfig
+from vitral.weights.dialect import (
+    Dialect,
+    NotComputed,
+    Reading,
+    Stored,
+    Usage,
+    having,
+    headless,
+    keyless,
+    our_names,
+    reading,
+)
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, regrouped, renamed, zeros
 from vitral.weights.names import timm, transformers
+from vitral.weights.names.vit_torch import told
 
 EPS = 1e-5
 LAYER_SCALE = 1e-5
@@ -93,7 +105,13 @@ def table(config: ViTConfig, format_name: str, layer: str = "layer") -> list[Rul
     mlp = ((r"\.mlp\.fc1\.", f".mlp.{joint}."), (r"\.mlp\.fc2\.", f".mlp.{last}."))
     key = "biases of DINOv3's keys, which fine-tuning has made; take 'original'"
     biases = _masked() if format_name == "original" else keyless(format_name, key)
-    return renamed(our_names(config), (*names, *mlp), lambda name: biases if name.endswith(".qkv.bias") else SAME)
+    special = []
+    if config.pooling == "gap":  # timm's, whose class token is a register here, since no head reads it
+        tokens = regrouped([config.registers], [1, config.registers - 1])
+        special = [Rule(("registers",), ("cls_token", "reg_token"), tokens)]
+    return renamed(
+        our_names(config), (*names, *mlp), lambda name: biases if name.endswith(".qkv.bias") else SAME, special
+    )
 
 
 def _read(stored: Stored, format_name: str) -> Reading:
@@ -108,20 +126,25 @@ def _read(stored: Stored, format_name: str) -> Reading:
     gated = f"{block}.0.mlp.{gate}.weight" in shapes
     last = gated_last if gated else PLAIN[format_name][1]
     usage = _usage(stored, format_name)
+    if library:
+        transformers.check(stored, {"rope_theta": DINOV3_BASE, **({"hidden_act": "silu"} if gated else {})})
     heads = dim // (WIDE_HEAD_DIM if dim == WIDE else HEAD_DIM)
+    known = timm.network(stored, told(stored)) if format_name == "timm" else None
+    pooling = _pooling(stored, known) if format_name == "timm" else "token"
     config = ViTConfig(
-        image_size=usage.preprocessing.image_size,
+        image_size=(known and known.image_size) or usage.preprocessing.image_size,
         patch_size=patch,
         dim=dim,
         depth=stored.count(rf"{re.escape(block)}\.(\d+)\."),
         mlp_dim=shapes[f"{block}.0.mlp.{last}.weight"][1],
         mlp="swiglu" if gated else "plain",
-        num_heads=int(stored.config.get("num_attention_heads") or max(1, heads)),
+        num_heads=int((known and known.num_heads) or stored.config.get("num_attention_heads") or max(1, heads)),
         num_classes=stored.classes("head.weight"),
+        pooling=pooling,
         position="none",
         rotary="dinov3",
-        gelu="exact" if gated or not library else transformers.gelu_of(stored.config),
-        registers=shapes.get(registers[format_name], (1, 0))[1],
+        gelu=(known and known.gelu) or ("exact" if gated or not library else transformers.gelu_of(stored.config)),
+        registers=shapes.get(registers[format_name], (1, 0))[1] + (pooling == "gap"),
         layer_scale=LAYER_SCALE,
         norm_eps=float(stored.config.get("layer_norm_eps", EPS)) if library else EPS,
         qkv_bias=f"{block}.0.{bias[format_name]}" in shapes,
@@ -130,14 +153,33 @@ def _read(stored: Stored, format_name: str) -> Reading:
     rules = table(config, format_name, layer)
     used = {name for rule in rules for name in rule.theirs}
     rules += [rule for rule in stored.ignored(*UNUSED) if rule.theirs[0] not in used]
-    return reading(stored, config, rules, usage)
+    return reading(stored, config, rules, usage, _assumed(stored, format_name, known))
+
+
+def _pooling(stored: Stored, known: timm.Network | None) -> Pooling:
+    """Return what the head reads in timm, which takes the mean by itself, DINOv3's authors the class token."""
+    said = stored.given.get("pooling") or (known.pooling if known else "token")
+    if said not in ("token", "gap"):
+        raise NotComputed(f"its pooling is said to be '{said}', for which its tensors are others")
+    return said
+
+
+def _assumed(stored: Stored, format_name: str, known: timm.Network | None) -> dict[str, str]:
+    """Return what neither the tensors nor a description say."""
+    if format_name != "timm":
+        return transformers.assumed(stored) if format_name == "transformers" else {}
+    if known is None:
+        return dict.fromkeys(("pooling", "num_heads", "image_size"), "")
+    used = timm.input_size(stored)
+    return {"image_size": ""} if known.image_size and used not in (None, known.image_size) else {}
 
 
 def _usage(stored: Stored, format_name: str) -> Usage:
     if format_name == "timm":
         return timm.usage(stored, TIMM_IMAGES)
     if format_name == "transformers":
-        return dataclasses.replace(transformers.usage(stored, OWN_IMAGES.with_size(DEFAULT_SIZE)), class_names=None)
+        default = OWN_IMAGES.with_size(stored.image_size or DEFAULT_SIZE)
+        return dataclasses.replace(transformers.usage(stored, default), class_names=None)
     return Usage(OWN_IMAGES)
 
 

@@ -3,12 +3,14 @@
 It pools its patches before the last norm, so that its class token is a register with a position.
 """
 
+import dataclasses
+
 from vitral.images.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, keyless, our_names, reading
+from vitral.weights.dialect import Dialect, NotComputed, Reading, Stored, keyless, our_names, reading
 from vitral.weights.layouts import SAME, Renames, Rule, renamed
 from vitral.weights.names import timm
-from vitral.weights.names.vit_torch import FOLDED_REGISTER, heads_of_width
+from vitral.weights.names.vit_torch import FOLDED_REGISTER, heads_of_width, told
 
 IMAGES = Preprocessing(
     resize="crop", interpolation="bicubic", antialias=True, mean=CLIP_MEAN, std=CLIP_STD, resampler="pillow"
@@ -40,7 +42,11 @@ def read(stored: Stored) -> Reading:
     """Read one of timm's files of EVA-02."""
     shapes = stored.shapes
     dim, patch = stored.patches("patch_embed.proj.weight")
-    size, class_row = stored.image(shapes["pos_embed"][1], patch, token=True)
+    known = timm.network(stored, told(stored))
+    if known and known.pooling != "gap":
+        raise NotComputed(f"its pooling is said to be '{known.pooling}', where EVA-02 takes the mean")
+    said = dataclasses.replace(stored, given={"image_size": known.image_size, **stored.given}) if known else stored
+    size, class_row = said.image(shapes["pos_embed"][1], patch, others=1, usual=timm.input_size(stored))
     if not class_row:
         raise ValueError("its class token has no position")
     hidden = shapes["blocks.0.mlp.fc2.weight"][1]
@@ -53,7 +59,7 @@ def read(stored: Stored) -> Reading:
         depth=stored.count(r"blocks[.](\d+)[.]"),
         mlp_dim=hidden,
         mlp="swiglu-norm" if "blocks.0.mlp.norm.weight" in shapes else "swiglu",
-        num_heads=heads_of_width(dim),
+        num_heads=known.num_heads if known and known.num_heads else heads_of_width(dim),
         num_classes=stored.classes("head.weight"),
         rotary="eva02",
         pooling="gap",
@@ -63,7 +69,8 @@ def read(stored: Stored) -> Reading:
         position_resize="bicubic-antialias",
         initialization="deit",
     )
-    return reading(stored, config, table(config), timm.usage(stored, IMAGES))
+    assumed = {} if known else dict.fromkeys(("num_heads", "image_size"), "")
+    return reading(stored, config, table(config), timm.usage(stored, IMAGES), assumed)
 
 
 def _matches(stored: Stored) -> bool:

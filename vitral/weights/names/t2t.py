@@ -43,7 +43,7 @@ def read(stored: Stored) -> Reading:
     shapes = stored.shapes
     dim = shapes["cls_token"][2]
     tokens = shapes["pos_embed"][1] if "pos_embed" in shapes else DEFAULT_TOKENS
-    size, _ = stored.image(tokens - 1, (STRIDE, STRIDE), token=False)
+    size, _ = stored.image(tokens - 1, (STRIDE, STRIDE))
     config = T2TConfig(
         image_size=size,
         tokens="performer" if "tokens_to_token.attention1.kqv.weight" in shapes else "transformer",

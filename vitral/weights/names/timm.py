@@ -1,16 +1,21 @@
 """timm's description of a model: the config.json of its Hub repositories (timm/models/_hub.py)."""
 
+import csv
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from vitral.errors import VitralError
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.families import family, variant_name
+from vitral.models.layers import Gelu
 from vitral.models.model import ModelConfig
-from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Stored, Usage
+from vitral.models.vit_config import Pooling, ViTConfig
+from vitral.weights.dialect import NotComputed, Stored, Usage, image_size
 
 # timm's default for its Vision Transformers, and DeiT's own evaluation (deit/main.py).
 CROP_BICUBIC = Preprocessing(
@@ -36,8 +41,145 @@ STEM_NOTE = (
 )
 
 
+POOLINGS: dict[str, Pooling] = {"token": "token", "avg": "gap", "map": "map"}
+GELUS: dict[str, Gelu] = {"gelu": "exact", "gelu_tanh": "tanh", "quick_gelu": "quick"}
+NORMS = {"layernorm": 1e-6}
+# Arguments of its networks that their tensors tell, or that change nothing of what they compute.
+SEEN = (
+    *("depth", "embed_dim", "patch_size", "mlp_ratio", "class_token", "reg_tokens", "num_reg_tokens", "qkv_bias"),
+    *("qkv_fused", "init_values", "no_embed_class", "pre_norm", "fc_norm", "use_fc_norm", "final_norm", "num_classes"),
+    *("in_chans", "drop_rate", "drop_path_rate", "drop_block_rate", "pos_drop_rate", "patch_drop_rate"),
+    *("proj_drop_rate", "attn_drop_rate", "weight_init", "fix_init", "zero_init_last", "head_init_scale"),
+    *("dynamic_img_size", "dynamic_img_pad", "strict_img_size"),
+)
+CHANNELS = 3
+READ = ("global_pool", "num_heads", "img_size")  # arguments that are read where their tensors do not tell
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a config.json says of a network of timm's and its tensors do not.
+
+    Attributes:
+        pooling: What its head reads.
+        num_heads: Attention heads; None where there are none.
+        gelu: Its activation; None where it is none of the GELUs.
+        norm_eps: Epsilon of its layer norms; None where there are none.
+        image_size: Height and width of its images, pixels, where its arguments say them.
+    """
+
+    pooling: Pooling
+    num_heads: int | None
+    gelu: Gelu | None
+    norm_eps: float | None
+    image_size: tuple[int, int] | None
+
+
+def network(stored: Stored, read: Mapping[str, Any] | None = None) -> Network | None:
+    """Return what the config.json next to a file says of the network; None where it names none.
+
+    timm_networks.csv holds its networks that are computed here, with what their tensors do not tell; `tests/peers` holds
+    each against timm. Others may have the same tensors and compute something else.
+
+    Args:
+        stored: The file.
+        read: What the tensors tell, by the names of timm's arguments, which is compared.
+
+    Raises:
+        ValueError: The network, or one of its arguments, is not computed here; or it is another one than the tensors are of.
+    """
+    name = architecture(stored)
+    if not name:
+        return None
+    row = _networks().get(name)
+    if row is None:
+        raise NotComputed(
+            f"its config.json names timm's network '{name}', which is not computed here, or not known yet; a copy of the "
+            "file without its config.json is read as what its tensors suggest"
+        )
+    said = _arguments(stored)
+    _check_arguments(name, said, row)
+    if row["dim"]:
+        width = {"embed_dim": stored.config.get("num_features") or int(row["dim"])}
+        _compare(name, {**width, **said}, read or {})
+    eps = NORMS[said["norm_layer"]] if "norm_layer" in said else row["norm_eps"]
+    return Network(
+        _pooling(stored, said, row),
+        int(said.get("num_heads") or row["heads"]) if row["heads"] else None,
+        GELUS.get(said.get("act_layer", row["gelu"])),
+        float(eps) if eps else None,
+        image_size(said.get("img_size")),
+    )
+
+
+def _check_arguments(name: str, said: Mapping[str, Any], row: Mapping[str, str]) -> None:
+    words = {"act_layer": tuple(GELUS), "norm_layer": tuple(NORMS)} if row["dim"] else {}
+    for key, value in said.items():
+        if value not in words[key] if key in words else key not in (*SEEN, *READ):
+            raise NotComputed(f"its config.json makes timm's '{name}' with {key}={value}, which is not computed here")
+
+
+def _compare(name: str, said: Mapping[str, Any], read: Mapping[str, Any]) -> None:
+    for key, value in read.items():
+        described = image_size(said[key]) if isinstance(value, tuple) and key in said else said.get(key, value)
+        if described != value:
+            raise NotComputed(
+                f"its config.json is of another network: '{name}' with {key}={said[key]}, and its tensors have {value}"
+            )
+
+
+def input_size(stored: Stored) -> tuple[int, int] | None:
+    """Return the height and width of the images that a config.json prepares, pixels; None where it says none.
+
+    Raises:
+        ValueError: It is no such size.
+    """
+    settings = stored.config.get("pretrained_cfg", stored.config)
+    size = settings.get("input_size") if isinstance(settings, Mapping) else None
+    found = image_size(size[1:]) if isinstance(size, list | tuple) and len(size) == CHANNELS else None
+    if size is not None and found is None:
+        raise ValueError(f"its config.json is not valid (input_size {size})")
+    return found
+
+
+def architecture(stored: Stored) -> str:
+    """Return the network that a config.json names, without the tag of its weights; empty where it names none."""
+    settings = stored.config.get("pretrained_cfg")
+    within = settings.get("architecture") if isinstance(settings, Mapping) else None
+    return str(stored.config.get("architecture") or within or "").partition(".")[0]
+
+
+def _arguments(stored: Stored) -> dict[str, Any]:
+    """Return what the network was made with; timm takes None for an argument that is not given."""
+    given = stored.config.get("model_args") or {}
+    if not isinstance(given, Mapping):
+        raise ValueError("its config.json is not valid (model_args)")
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _pooling(stored: Stored, said: Mapping[str, Any], row: Mapping[str, str]) -> Pooling:
+    """Return what the head reads: by the arguments, else as the whole network was saved, else by itself."""
+    words = [where["global_pool"] for where in (said, stored.config) if where.get("global_pool") is not None]
+    if len(set(words)) > 1:
+        raise NotComputed(f"its config.json says two poolings, global_pool '{words[0]}' and '{words[1]}'")
+    word = words[0] if words else row["pooling"]
+    if not word and 0 in (said.get("num_classes"), stored.config.get("num_classes")):
+        word = row["pooling"]  # nothing is pooled where there is no head
+    if word not in POOLINGS or (not row["dim"] and word != row["pooling"]):
+        raise NotComputed(f"its config.json says global_pool '{word}', which is not computed here")
+    return POOLINGS[word]
+
+
+@functools.cache
+def _networks() -> Mapping[str, dict[str, str]]:
+    """Return the rows of timm's networks, by each of their names."""
+    with (files("vitral.weights.names") / "timm_networks.csv").open() as file:
+        return {name: row for row in csv.DictReader(file) for name in row["names"].split()}
+
+
 def usage(stored: Stored, default: Preprocessing) -> Usage:
-    """Return what the config.json next to the file says; without it `default`, with a note."""
+    """Return what the config.json next to the file says of images and classes; without it `default`, with a note."""
+    network(stored)
     settings = stored.config.get("pretrained_cfg", stored.config)
     if not isinstance(settings, Mapping) or "mean" not in settings:
         note = (
@@ -49,10 +191,9 @@ def usage(stored: Stored, default: Preprocessing) -> Usage:
     mode = settings.get("crop_mode") or "center"
     if mode not in RESIZES:
         raise ValueError(f"its images are prepared by the unknown crop_mode '{mode}'")
-    size = settings.get("input_size", (3, 224, 224))
     try:
         preprocessing = Preprocessing(
-            image_size=(int(size[1]), int(size[2])),
+            image_size=input_size(stored) or (224, 224),
             resize=RESIZES[mode],  # type: ignore[arg-type]
             crop_fraction=float(settings.get("crop_pct", 0.875)),
             interpolation=settings.get("interpolation", "bicubic"),
@@ -89,7 +230,7 @@ def describe(
     arguments = {key: repr(value) for key, value in given.items()}
     rotary, stem = getattr(config, "rotary", "none"), getattr(config, "stem", None)
     if rotary != "none":
-        arguments["global_pool"] = "'token'" if rotary == "dinov3" else "'avg'"
+        arguments["global_pool"] = "'avg'" if getattr(config, "pooling", "token") == "gap" else "'token'"
     elif getattr(config, "mlp", "plain") == "swiglu":
         arguments |= {"mlp_layer": "timm.layers.SwiGLUPacked", "act_layer": "'silu'"}
     if "norm_eps" in epsilons:
@@ -136,7 +277,10 @@ def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
     if config.rotary == "eva02":
         return "eva02_tiny_patch14_224" if config.mlp == "swiglu" else "eva02_base_patch14_224", arguments
     if config.rotary == "dinov3":
-        return _dinov3(config), arguments | {"init_values": config.layer_scale, "num_reg_tokens": config.registers}
+        return _dinov3(config), arguments | {
+            "init_values": config.layer_scale,
+            "num_reg_tokens": config.registers - (config.pooling == "gap"),
+        }
     if config.distilled:
         return "deit_base_distilled_patch16_224", arguments
     return CLIP if config.norm_before else BASE, arguments | _variations(config)
@@ -150,16 +294,17 @@ def _dinov3(config: ViTConfig) -> str:
 def _variations(config: ViTConfig) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     if config.norm_pooled:
-        arguments |= {"global_pool": "avg", "fc_norm": True, "class_token": config.registers > 0}
+        arguments |= {"global_pool": "avg", "fc_norm": True, "class_token": config.registers == 1}
     elif config.pooling == "gap":
         arguments |= {"class_token": False, "global_pool": "avg", "fc_norm": False}
     if config.pooling == "map":
         arguments |= {"class_token": False, "global_pool": "map"}
     if not config.qkv_bias:
         arguments["qkv_bias"] = False
-    if config.registers and not config.norm_pooled:
+    apart = config.registers > (1 if config.norm_pooled else 0)
+    if apart:
         arguments |= {"reg_tokens": config.registers}
-    if (config.registers and not config.norm_pooled) or (config.class_token and not config.class_position):
+    if apart or (config.class_token and not config.class_position):
         arguments["no_embed_class"] = True
     if config.layer_scale is not None:
         arguments["init_values"] = config.layer_scale

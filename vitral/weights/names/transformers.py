@@ -11,7 +11,7 @@ from vitral.models.vit_config import ViTConfig
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
-from vitral.weights.dialect import Stored, Usage
+from vitral.weights.dialect import NotComputed, Stored, Usage
 
 GELUS: dict[str, Gelu] = {
     "gelu": "exact",
@@ -42,6 +42,23 @@ def gelu_of(config: Mapping[str, Any]) -> Gelu:
     if name not in GELUS:
         raise ValueError(f"its activation '{name}' is unknown")
     return GELUS[name]
+
+
+def check(stored: Stored, computed: Mapping[str, Any]) -> None:
+    """Refuse a config.json that says another value of a setting than the only one that is computed here.
+
+    Raises:
+        NotComputed: It does.
+    """
+    for key, value in computed.items():
+        said = stored.config.get(key, value)
+        if said != value and said not in (value if isinstance(value, tuple) else ()):
+            raise NotComputed(f"its config.json says {key} {said}, which is not computed here")
+
+
+def assumed(stored: Stored) -> dict[str, str]:
+    """Return what its tensors do not tell of a Vision Transformer where no config.json does."""
+    return {} if "model_type" in stored.config else dict.fromkeys(("num_heads", "gelu", "norm_eps", "image_size"), "")
 
 
 def vit_settings(config: ViTConfig) -> dict[str, Any]:

@@ -191,7 +191,8 @@ def _config(stored: Stored, generation: Generation, position: str | None) -> tup
     patch = (patch_height * unit, patch_width * unit)
     size, class_row = tuple(max(1, DEFAULT_SIZE // side) * side for side in patch), False
     if position is not None:
-        size, class_row = stored.image(shapes[position][1], patch, token=pooling == "token")
+        size, rows = stored.image(shapes[position][1], patch, others=int(pooling == "token"))
+        class_row = rows > 0
     elif stored.image_size:
         size = stored.image_size
     routers = [f"{block}{index}/Moe/Router/dense/kernel" for index in range(depth)]

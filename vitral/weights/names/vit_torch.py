@@ -8,9 +8,9 @@ from typing import Any
 from vitral.models.blocks import LAYER_NORM_EPS
 from vitral.models.layers import Gelu
 from vitral.models.resnet import StemConfig
-from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, having, our_names, reading
-from vitral.weights.layouts import FOLDED_TOKEN, Renames, Rule, renamed
+from vitral.models.vit_config import Pooling, ViTConfig
+from vitral.weights.dialect import Dialect, NotComputed, Reading, Stored, cannot_hold, having, our_names, reading
+from vitral.weights.layouts import FOLDED_TOKEN, Renames, Rule, folded, regrouped, renamed
 from vitral.weights.names import timm
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT
 
@@ -23,6 +23,10 @@ HEAD_DIM = 64
 
 # Tags of timm's for weights that were trained with QuickGELU, whatever network of its holds them (timm's notes say so).
 QUICK = ("openai", "dfn2b", "dfn5b", "metaclip_400m", "metaclip_2pt5b", "metaclip2_worldwide")
+QUICK_NOTE = (
+    "timm computes it with the exact GELU, as is done here; the weights of '{}' were trained with QuickGELU, which gelu=quick "
+    "computes."
+)
 
 BACKBONE = "patch_embed.backbone"
 RENAMES: Renames = (
@@ -64,9 +68,12 @@ def table(config: ViTConfig, renames: Renames = (), special: Sequence[Rule] = ()
     """Return the rules for one model; `renames` are what this file names differently, `special` rules of its own."""
     roots = ROOT_ONLY if isinstance(config.stem, StemConfig) and not config.stem.stages else ()
     pooled = POOLED if config.norm_pooled else ()
-    if config.norm_pooled and config.registers == 1:
-        special = [*special, FOLDED_REGISTER]
     return renamed(our_names(config), (*RENAMES, *roots, *pooled, *renames), special=special)
+
+
+def written_table(config: ViTConfig, renames: Renames = ()) -> list[Rule]:
+    """Return the rules for writing a model; one register before a norm after the mean is a class token that no head reads."""
+    return table(config, renames, [FOLDED_REGISTER] if config.norm_pooled and config.registers == 1 else ())
 
 
 def heads_of_width(dim: int) -> int:
@@ -80,36 +87,67 @@ def read(stored: Stored) -> Reading:
     if "blocks.0.attn.q_bias" in shapes:
         raise ValueError("its queries and values alone have biases: BEiT's and EVA's kind, of which EVA-02 is known")
     third = "blocks.0.gamma_1" in shapes
-    named = f"{stored.file_name} {stored.config.get('architecture', '')}".lower()
+    named = f"{stored.file_name} {timm.architecture(stored)}".lower()
     own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in named
-    config = torch_config(stored, own=own, third=third or "deit3" in named or "deit_3" in named)
-    config = dataclasses.replace(config, gelu=_gelu(stored, config, named))
+    known = timm.network(stored, told(stored))
+    config = torch_config(stored, own=own, third=third or "deit3" in named or "deit_3" in named, known=known)
+    if known is None:
+        config = dataclasses.replace(config, gelu=_gelu(config, named))
     if "siglip" in named:
         config = dataclasses.replace(config, position_resize="bicubic-antialias")
     default = dataclasses.replace(DEIT, crop_fraction=1.0) if third else DEIT if own else CROP_BICUBIC
     if not own and max(config.image_size) > 224:
         default = dataclasses.replace(default, crop_fraction=1.0)
-    return reading(stored, config, table(config, DEIT_III if third else ()), timm.usage(stored, default))
+    renames = (*(DEIT_III if third else ()), *(POOLED if "fc_norm.weight" in shapes else ()))
+    rules = table(config, renames, _prefix_rules(stored, config))
+    return reading(stored, config, rules, timm.usage(stored, default), _assumed(stored, config, known))
 
 
-def _gelu(stored: Stored, config: ViTConfig, named: str) -> Gelu:
-    """Return the GELU that the weights were trained with, which a file of timm's does not hold and its network may not have."""
-    settings = stored.config.get("pretrained_cfg", stored.config)
-    tag = str(settings.get("tag", "")) if isinstance(settings, Mapping) else ""
+def told(stored: Stored) -> dict[str, Any]:
+    """Return what a file's tensors tell of a network of timm's, by the names of its arguments."""
+    dim, patch = stored.patches("patch_embed.proj.weight")
+    depth = stored.count(r"blocks\.(\d+)\.")
+    pixels = stored.shapes["patch_embed.proj.weight"][1] == timm.CHANNELS  # rather than a stem's feature map
+    return {"embed_dim": dim, "depth": depth, **({"patch_size": patch} if pixels else {})}
+
+
+def _gelu(config: ViTConfig, named: str) -> Gelu:
+    """Return the GELU that the weights were probably trained with, which a file of timm's alone does not hold."""
     if config.norm_before:
-        tag = tag or named.partition(".")[2]
-        quick = "quickgelu" in named or tag in QUICK or (tag == "laion400m_e32" and config.patch_size == (32, 32))
-        return "quick" if quick else "exact"
+        tag = named.partition(".")[2]
+        return "quick" if "quickgelu" in named or _is_quick(tag, config) else "exact"
     return "tanh" if config.pooling == "map" or "siglip" in named else config.gelu
 
 
-def torch_config(stored: Stored, *, own: bool = False, third: bool = False) -> ViTConfig:
+def _is_quick(tag: str, config: ViTConfig) -> bool:
+    return tag in QUICK or (tag == "laion400m_e32" and config.patch_size == (32, 32))
+
+
+def _assumed(stored: Stored, config: ViTConfig, known: timm.Network | None) -> dict[str, str]:
+    """Return what neither the tensors nor a description say."""
+    if known is None:
+        fields = ("num_heads", *(("gelu",) if config.mlp == "plain" else ()), "image_size")
+        return dict.fromkeys(fields if config.pooling == "map" else ("pooling", *fields), "")
+    settings = stored.config.get("pretrained_cfg", stored.config)
+    tag = str(settings.get("tag", "")) if isinstance(settings, Mapping) else ""
+    quick = config.norm_before and config.gelu == "exact" and _is_quick(tag, config)
+    used = None if stored.image_size or known.image_size else timm.input_size(stored)
+    return {
+        **({"gelu": QUICK_NOTE.format(tag)} if quick else {}),
+        **({"image_size": ""} if used and used != config.image_size else {}),
+    }
+
+
+def torch_config(
+    stored: Stored, *, own: bool = False, third: bool = False, known: timm.Network | None = None
+) -> ViTConfig:
     """Return the architecture of a file in these names.
 
     Args:
         stored: The file.
         own: whether it is DeiT's, rather than one of timm's Vision Transformers.
         third: whether it is DeiT III's.
+        known: What its config.json says of it.
 
     Raises:
         KeyError, ValueError: it lacks a tensor, or one has an impossible shape.
@@ -119,45 +157,89 @@ def torch_config(stored: Stored, *, own: bool = False, third: bool = False) -> V
     stem = _stem_config(stored)
     if channels != (stem.channels if stem else 3):
         raise ValueError(f"its patches have {channels} channels")
-    unit = stem.stride if stem else 1
-    token, distilled = "cls_token" in shapes, "dist_token" in shapes
-    patch = (patch_height * unit, patch_width * unit)
-    size, class_row = stored.image(shapes["pos_embed"][1] - distilled, patch, token=token)
-    pooled = "fc_norm.weight" in shapes
-    if pooled and ("norm.weight" in shapes or distilled or (token and not class_row)):
-        raise ValueError("it has a norm after the pooling (fc_norm) beside what does not go with one")
+    pooling = _pooling(stored, stored.given.get("pooling") or (known and known.pooling))
+    size, rows = _image(stored, known)
+    registers = shapes.get("reg_token", (1, 0))[1]
+    if pooling != "token":
+        registers += "cls_token" in shapes
     hidden = shapes["blocks.0.mlp.fc2.weight"][1]
-    pooling: Any = "gap" if pooled else "token" if token else "map" if "attn_pool.latent" in shapes else "gap"
-    depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
     scaled = {"blocks.0.ls1.gamma", "blocks.0.gamma_1"} & shapes.keys()
     clip, siglip = "norm_pre.weight" in shapes, pooling == "map"
-    dinov2 = scaled and not own and (class_row or "reg_token" in shapes)
+    dinov2 = scaled and not own and (rows or "reg_token" in shapes)
+    heads = 16 if siglip and dim == 1536 else heads_of_width(dim)
     return ViTConfig(
         image_size=size,
         patch_size=(patch_height, patch_width),
         dim=dim,
-        depth=depth,
+        depth=stored.count(r"blocks\.(\d+)\."),
         mlp_dim=hidden,
         mlp="swiglu" if shapes["blocks.0.mlp.fc1.weight"][0] == 2 * hidden else "plain",
-        num_heads=16 if siglip and dim == 1536 else heads_of_width(dim),
+        num_heads=known.num_heads if known and known.num_heads else heads,
         num_classes=stored.classes("head.weight"),
         pooling=pooling,
         representation_size=shapes.get("pre_logits.fc.weight", (None,))[0],
-        gelu="exact",
-        registers=shapes["reg_token"][1] if "reg_token" in shapes else int(pooled and token),
+        gelu=known.gelu if known and known.gelu else "exact",
+        registers=registers,
         layer_scale=DINOV2_LAYER_SCALE if dinov2 else 1e-4 if scaled else None,
         stem=stem,
-        distilled=distilled,
+        distilled="dist_token" in shapes,
         qkv_bias="blocks.0.attn.qkv.bias" in shapes,
         position_resize="bicubic" if own else "bicubic-antialias" if dinov2 or clip or siglip else "bilinear",
         initialization="deit" if (own or dinov2 or clip) and not siglip and stem is None else "vit",
-        norm_eps=CLIP_EPS if clip else LAYER_NORM_EPS,
+        norm_eps=known.norm_eps if known and known.norm_eps else CLIP_EPS if clip else LAYER_NORM_EPS,
         norm_before=clip,
-        norm_pooled=pooled,
+        norm_pooled=pooling == "gap" and "fc_norm.weight" in shapes,
         patch_bias=not clip or "patch_embed.proj.bias" in shapes,
-        class_position=class_row or not token or pooled,
+        class_position=pooling != "token" or (rows > 0 and "reg_token" not in shapes),
         even_depth=third,
     )
+
+
+def _pooling(stored: Stored, said: Any) -> Pooling:  # noqa: ANN401  # a description's value
+    """Return what the head reads: as it is said, if the tensors are there; else what they suggest."""
+    shapes = stored.shapes
+    token, after = "cls_token" in shapes, "fc_norm.weight" in shapes
+    if after and "norm.weight" in shapes:
+        raise ValueError("it has a norm after the pooling (fc_norm) beside one before it")
+    possible: dict[Pooling, bool] = {
+        "map": "attn_pool.latent" in shapes and not after,
+        "token": token and "attn_pool.latent" not in shapes,
+        "gap": "attn_pool.latent" not in shapes and "dist_token" not in shapes,
+    }
+    if said in possible:
+        if not possible[said]:
+            raise NotComputed(f"its pooling is said to be '{said}', for which its tensors are others")
+        return said
+    return "gap" if after and possible["gap"] else next(pooling for pooling, fits in possible.items() if fits)
+
+
+def _image(stored: Stored, known: timm.Network | None = None) -> tuple[tuple[int, int], int]:
+    """Return the size of the images, and how many rows of the position table are of tokens before the patches."""
+    shapes, stem = stored.shapes, _stem_config(stored)
+    _, patch = stored.patches("patch_embed.proj.weight")
+    unit = stem.stride if stem else 1
+    others = ("cls_token" in shapes) + ("dist_token" in shapes) + shapes.get("reg_token", (1, 0))[1]
+    if known and known.image_size:
+        stored = dataclasses.replace(stored, given={"image_size": known.image_size, **stored.given})
+    pixels = patch[0] * unit, patch[1] * unit
+    return stored.image(shapes["pos_embed"][1], pixels, others=others, usual=timm.input_size(stored))
+
+
+def _prefix_rules(stored: Stored, config: ViTConfig) -> list[Rule]:
+    """Return the rules for tokens before the patches that we keep otherwise: one that no head reads is a register.
+
+    Registers have no positions here, so that theirs, where they have some, are added to them.
+    """
+    rows = stored.shapes["pos_embed"][1] - config.grid[0] * config.grid[1]
+    theirs = [name for name in ("cls_token", "reg_token") if name in stored.shapes]
+    sizes = [stored.shapes[name][1] for name in theirs]
+    if not config.registers:
+        return []
+    read = config.pooling == "token"
+    ours, groups = (["class_token", "registers"], sizes) if read else (["registers"], [config.registers])
+    if rows:
+        return [Rule((*ours, "position.embedding"), (*theirs, "pos_embed"), folded(groups, sizes))]
+    return [] if read or theirs == ["reg_token"] else [Rule(tuple(ours), tuple(theirs), regrouped(groups, sizes))]
 
 
 def _stem_config(stored: Stored) -> StemConfig | None:
@@ -177,11 +259,9 @@ def rules(config: ViTConfig) -> list[Rule]:
     """
     if config.representation_size:
         raise cannot_hold("timm", "a representation layer before the head; fine-tune first, or replace the head")
-    if config.norm_pooled and config.registers > 1:
-        raise cannot_hold("timm", "several registers before a norm after the mean")
     if config.registers and config.class_token and config.class_position:
         raise cannot_hold("timm", "registers beside a class token with a position")
-    return table(config)
+    return written_table(config)
 
 
 def _own_rules(config: ViTConfig) -> list[Rule]:
@@ -189,7 +269,9 @@ def _own_rules(config: ViTConfig) -> list[Rule]:
     rules(config)
     if config.pooling == "map":
         raise cannot_hold("original", "attention pooling")
-    return table(config, DEIT_III if config.layer_scale is not None else ())
+    if config.norm_pooled and config.registers > 1:
+        raise cannot_hold("original", "several registers before a norm after the mean")
+    return written_table(config, DEIT_III if config.layer_scale is not None else ())
 
 
 MATCHES = having("patch_embed.proj.weight", "pos_embed", "blocks.0.attn.qkv.weight")

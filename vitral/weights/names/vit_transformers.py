@@ -24,6 +24,7 @@ DEIT_IMAGES = Preprocessing(
     resampler="torch",
 )
 BASES = ("vit.", "deit.", "")
+MODEL_TYPES = ("vit", "deit", "vit_mae", "vit_msn")  # others have the same names and compute otherwise
 MAE_DECODER = "decoder."  # of a whole masked autoencoder, whose encoder alone is read
 # The names of its version 5 in memory; its files keep the older names, but not everyone saves through it.
 IN_MEMORY = (
@@ -76,7 +77,12 @@ def _register() -> Layout:
 def read(stored: Stored) -> Reading:
     """Read a ViT or DeiT file."""
     shapes = stored.shapes
-    base = next(base for base in BASES if f"{base}embeddings.cls_token" in shapes)
+    transformers.check(stored, {"model_type": MODEL_TYPES})
+    base = stored.base(BASES, "embeddings.cls_token")
+    if base is None:
+        raise ValueError("it has no class token")
+    if f"{base}pooler.dense.weight" in shapes:
+        transformers.check(stored, {"pooler_act": "tanh"})
     in_memory = f"{base}layers.0.attention.q_proj.weight" in shapes
     layer = f"{base}layers" if in_memory else f"{base}encoder.layer"
     token = f"{base}embeddings.distillation_token"
@@ -85,7 +91,7 @@ def read(stored: Stored) -> Reading:
     own = token in shapes or stored.config.get("model_type") == "vit_mae"
     dim, patch = stored.patches(f"{base}embeddings.patch_embeddings.projection.weight")
     position = f"{base}embeddings.position_embeddings"
-    size, _ = stored.image(shapes[position][1] - (token in shapes), patch, token=True)
+    size, _ = stored.image(shapes[position][1] - (token in shapes), patch, others=1)
     mlp = f"{layer}.0.mlp.fc1.weight" if in_memory else f"{layer}.0.intermediate.dense.weight"
     query = f"{layer}.0.attention.{'q_proj' if in_memory else 'attention.query'}.bias"
     config = ViTConfig(
@@ -109,7 +115,8 @@ def read(stored: Stored) -> Reading:
     if token_alone:
         special.append(Rule(("registers", "position.embedding"), (token, position), _register()))
     rules = table(config, base, layer, in_memory=in_memory, special=special)
-    return reading(stored, config, rules, transformers.usage(stored, DEIT_IMAGES if own else VIT_IMAGES))
+    usage = transformers.usage(stored, DEIT_IMAGES if own else VIT_IMAGES)
+    return reading(stored, config, rules, usage, transformers.assumed(stored))
 
 
 def rules(config: ViTConfig) -> list[Rule]:
