@@ -93,6 +93,8 @@ FORMS: dict[str, dict[str, Any]] = {
         "args": argparse.Namespace(data=Path("photos"), at=datetime.date(2026, 1, 1)),
         "log": collections.defaultdict(list, a=[1]),
     },
+    "a name like an optimizer's": {"model_optimal": GOOD},
+    "lists of others' classes": {"model": GOOD, "last_losses": collections.deque([0.3, 0.2], maxlen=2)},
     "weights of a loss": {**below("model.", GOOD), "criterion.weight": torch.ones(5)},
 }
 
@@ -103,12 +105,15 @@ def test_the_forms_of_training_scripts_are_read(content: dict[str, Any], legacy:
     assert distance(vitral.load(tmp_path / "best.pth"), FIVE) < TOLERANCE
 
 
-def test_settings_of_lightning_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = type("AttributeDict", (dict,), {"__module__": __name__})
-    monkeypatch.setitem(globals(), "AttributeDict", settings)
-    content = {"state_dict": below("model.", GOOD), "hyper_parameters": settings(lr=0.1), "callbacks": {}}
+@every_case("name", ["AttributeDict", "CfgNode"])  # Lightning's and yacs's, which has attributes, too
+def test_settings_of_libraries_are_not_imported(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(name, (dict,), {"__module__": __name__})
+    monkeypatch.setitem(globals(), name, kind)
+    settings = kind(lr=0.1)
+    settings.frozen = True
+    content = {"state_dict": below("model.", GOOD), "hyper_parameters": settings, "callbacks": {}}
     torch.save(content, tmp_path / "last.ckpt")
-    monkeypatch.delitem(globals(), "AttributeDict")  # so that nothing could make one
+    monkeypatch.delitem(globals(), name)  # so that nothing could make one
     assert distance(vitral.load(tmp_path / "last.ckpt"), FIVE) < TOLERANCE
 
 
@@ -140,8 +145,10 @@ def test_functions_in_a_file_are_refused_and_not_called(legacy: bool, tmp_path: 
         ({"epoch": 3, "loss": 0.1}, "epoch, loss"),
         ({"student": GOOD, "teacher": BAD}, "'student.' and 'teacher.'"),
         ({**below("a.", GOOD), **below("b.", BAD)}, "'a.' and 'b.'"),
+        ({"model_optimal": GOOD, "last": BAD}, "'model_optimal.' and 'last.'"),
+        ({**GOOD, "head.weight": GOOD["head.weight"].numpy()}, "'head.weight' is an object of numpy.*not a tensor"),
     ],
-    ids=["module", "module in a dict", "no tensors", "two entries", "two attributes"],
+    ids=["module", "module in a dict", "no tensors", "two entries", "two attributes", "an optimum", "an array"],
 )
 def test_what_holds_no_network_or_several_is_named(content: Any, named: str, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "a.pth")

@@ -353,7 +353,7 @@ class _Torch(Container):
             raise WeightsError(
                 f"'{path}' holds more than tensors, or is damaged, and is not unpickled; convert it to safetensors."
             ) from error
-        self._tensors = dict(named_tensors(content))
+        self._tensors = named_tensors(content, path)
         if not self._tensors:
             raise WeightsError(f"'{path}' is not a state_dict: {what_it_is(content)}.")
         self.entries = tuple(str(name) for name, value in content.items() if isinstance(value, dict))

@@ -11,6 +11,7 @@ import re
 import sys
 import warnings
 from _compat_pickle import IMPORT_MAPPING
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +23,10 @@ from vitral.errors import WeightsError
 
 NAMED = 8  # entries that an error names
 SHOWN = 60  # characters of each
-STATES = re.compile("optim|sched|scaler|rng")  # in the names of a training script's entries that hold no network
+STATES = re.compile(
+    "optim(?!al|um|i[sz]ed)|sched|scaler|rng"
+)  # in the names of a training script's entries that hold no network
+PARAMETER = re.compile(r"\.(weight|bias)$")  # the name of what has to be a tensor
 DEEPEST = 4  # dots in the names of a torch file's dicts within one another
 # Modules of the standard library whose objects scripts keep beside the weights; of any other of its modules, none.
 PLAIN = frozenset(("argparse", "collections", "datetime", "decimal", "enum", "pathlib", "typing", "uuid"))
@@ -37,8 +41,13 @@ NUMPY = tuple(
 )
 
 
-class _Left:
-    """Stands for an object beside the weights: nothing of it is made, and its class is neither imported nor called."""
+class _Left(list[object]):
+    """Stands for an object beside the weights: nothing of it is made, and its class is neither imported nor called.
+
+    It is a list, because the reader adds the items of one that is a list, or a deque, to it.
+    """
+
+    __hash__ = object.__hash__
 
     def __new__(cls, *_: object) -> Self:
         return super().__new__(cls)
@@ -74,25 +83,38 @@ def _stand_in(name: str) -> Callable[..., object]:
         raise WeightsError(f"It names {name}.")
     if last == "defaultdict":
         return lambda *_: {}
-    if last.endswith("Dict"):
-        return dict  # the reader fills nothing else
+    if last.endswith(("Dict", "CfgNode")):
+        return OrderedDict  # the only dict with attributes that the reader fills
     return type(last, (_Left,), {"__module__": module})
 
 
-def named_tensors(content: object) -> Iterator[tuple[str, Tensor]]:
-    """Give the tensors in dicts of dicts, each by all its names joined by dots; not those of an optimizer."""
-    yield from _named(content, "", set())
+def named_tensors(content: object, path: Path) -> dict[str, Tensor]:
+    """Return the tensors in a file's dicts of dicts, each by all its names joined by dots; not those of an optimizer.
+
+    Raises:
+        WeightsError: in a weight's place stands something else, such as a NumPy array.
+    """
+    found = dict(_named(content, "", set()))
+    for name, value in found.items():
+        if isinstance(value, _Left):
+            raise WeightsError(f"'{path}': '{name}' is an object of {_kind(value)}, not a tensor; save tensors alone.")
+    return found
 
 
-def _named(content: object, before: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+def _named(content: object, before: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     if not isinstance(content, dict) or id(content) in seen:  # a pickled dict may hold itself
         return
     seen.add(id(content))
     for name, value in content.items():
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) or (isinstance(value, _Left) and PARAMETER.search(str(name))):
             yield f"{before}{name}", value
         elif isinstance(name, str) and before.count(".") < DEEPEST and (before or not STATES.search(name)):
             yield from _named(value, f"{before}{name}.", seen)
+
+
+def _kind(left: _Left) -> str:
+    kind = type(left)
+    return f"{kind.__module__}.{kind.__name__}"
 
 
 def what_it_is(content: object) -> str:
@@ -101,9 +123,7 @@ def what_it_is(content: object) -> str:
     entries = {" ".join(str(name).split())[:SHOWN]: value for name, value in entries.items()}
     for name, value in entries.items():
         if isinstance(value, _Left):
-            kind = type(value)
             where = f"its entry '{name}'" if name else "it"
-            kinds = f"{kind.__module__}.{kind.__name__}"
-            return f"{where} is an object of {kinds}, which only that code reads; save its state_dict()"
+            return f"{where} is an object of {_kind(value)}, which only that code reads; save its state_dict()"
     listed = ", ".join(list(entries)[:NAMED])
     return f"its entries ({listed}) hold no named tensors" if listed else "it holds something other than named tensors"
