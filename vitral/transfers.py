@@ -92,9 +92,10 @@ def _within(seconds: float | None, work: Callable[[], Any]) -> Any:  # noqa: ANN
 def _hold(response: Any) -> None:  # noqa: ANN401  # as above
     """Let a response's bytes be counted and timed as they are read."""
     request, headers = response.request, response.headers
-    is_file = "content-length" in headers and "content-encoding" not in headers and "/api/" not in request.url.path
-    most = request.extensions.get(MOST, None if is_file else MOST_BYTES)
-    deadline = None if is_file or MOST in request.extensions else time.monotonic() + ANSWER_SECONDS
+    is_file = "/api/" not in request.url.path
+    sized = is_file and "content-length" in headers and "content-encoding" not in headers
+    most = request.extensions.get(MOST, None if sized else MOST_BYTES)
+    deadline = None if is_file else time.monotonic() + ANSWER_SECONDS
     raw, decoded = response.iter_raw, response.iter_bytes
 
     def timed(chunk_size: int | None = None) -> Iterator[bytes]:

@@ -113,6 +113,21 @@ def test_a_file_is_never_longer_than_its_row_says_and_never_endless(
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 4 << 20
 
 
+def test_a_slow_file_of_unknown_length_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "WINDOW_BYTES", 300)
+
+    def slowly(handler: socketserver.StreamRequestHandler, method: str) -> None:
+        head(handler)
+        for _ in range(12):
+            handler.wfile.write(bytes(1000))
+            time.sleep(0.25)  # longer in all than an answer that is no file may take
+
+    with serving(slowly, monkeypatch):
+        transfers.bound_requests()
+        with get_session().stream("GET", f"{constants.ENDPOINT}/me/x/resolve/main/a.zip") as response:
+            assert sum(map(len, response.iter_bytes())) == 12_000
+
+
 @every_case("name", ("me/..", "..", "hf:me/..", "me/.", "a/b/c", "me/x y"))
 def test_nothing_is_written_under_a_name_that_no_repository_has(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
