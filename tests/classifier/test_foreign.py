@@ -207,6 +207,12 @@ def test_names_in_the_metadata(
     assert not (tmp_path / "CANARY").exists()
 
 
+@every_case("text", ["cat, dog", '["cat", "dog"]', "cat dog"])
+def test_one_output_has_the_names_of_two_classes(text: str, tmp_path: Path) -> None:
+    classifier, _ = load(write(tmp_path / "theirs.onnx", outputs=1, metadata={"classes": text}))
+    assert classifier.class_names == ("cat", "dog")
+
+
 def test_means_and_deviations_in_the_metadata(photo: Path, tmp_path: Path) -> None:
     for scale, shown in ((1, "[{:.4f}, {:.4f}, {:.4f}]"), (255, "{:.3f} {:.3f} {:.3f}")):
         mean, std = (np.array(values) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))

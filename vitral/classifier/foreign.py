@@ -188,8 +188,9 @@ def _names(text: str, outputs: int) -> tuple[str, ...] | None:
         value = [by_number.get(str(index)) for index in range(len(value))]
     if isinstance(value, str):
         separators = ("\n", ";", ",", None)
-        parts = ([part.strip() for part in value.strip().split(mark)] for mark in separators)
-        value = next((found for found in parts if len(found) == outputs), None)
+        parts = [[part.strip() for part in value.strip().split(mark)] for mark in separators]
+        counts = (2, 1) if outputs == 1 else (outputs,)
+        value = next((found for count in counts for found in parts if len(found) == count), None)
     return _fitting(tuple(value), outputs) if isinstance(value, list | tuple) else None
 
 
