@@ -88,6 +88,34 @@ def test_metadata_in_the_folders_of_splits(tmp_path: Path) -> None:
     assert data.splits["test"].describe(0).startswith(str(tmp_path / "test"))
 
 
+SITES = [{"file_name": f"{n}.png", "label": NAMES[n % 2], "site": f"s{n // 4}"} for n in range(20)]
+
+
+def test_metadata_follow_the_rules_of_all_tables(tmp_path: Path) -> None:
+    for split, rows in (("train", SITES), ("test", [{"file_name": f"{n}.png"} for n in range(20)])):
+        images(tmp_path / split)
+        metadata(tmp_path / split / "metadata.jsonl", rows)
+    data = open_data(tmp_path, group="site")
+    assert sorted(data.splits) == ["train", "validation"]
+    assert any("20 images of the test split have no labels" in note for note in data.notes)
+    assert any("5 groups" in note for note in data.notes)
+
+
+def test_lines_of_json_that_are_named_say_yes_or_no_of_each_label(tmp_path: Path) -> None:
+    images(tmp_path)
+    metadata(
+        tmp_path / "signs.jsonl", [{"file_name": f"{n}.png", "crack": 1 - n % 2, "rust": n % 2} for n in range(20)]
+    )
+    assert classes_of(open_data(tmp_path / "signs.jsonl")) == EXPECTED
+
+
+def test_images_that_no_metadata_name_are_counted(tmp_path: Path) -> None:
+    for folder in ("train", "test/crack", "test/rust"):
+        images(tmp_path, folder=folder)
+    metadata(tmp_path / "train" / "metadata.jsonl", SITES)
+    assert any(note.startswith("40 images") and "test/crack/0.png" in note for note in open_data(tmp_path).notes)
+
+
 def test_metadata_without_classes_leave_them_to_the_folders(tmp_path: Path) -> None:
     for name in NAMES:
         images(tmp_path, 6, name)
@@ -110,10 +138,10 @@ def test_metadata_in_an_archive_are_named(tmp_path: Path) -> None:
         ('{"file_name": "0.png", "label": "b"}\n{"label": "a"}\n', "line 2, names no image"),
         ('{"file_name": "0.png", "label": "a"}\n[]\n', "line 2, is not a JSON object"),
         ('{"file_name": "0.png", "label": "a"}\n{"file_name"\n', "cannot be read as lines of JSON"),
-        ('{"file_name": "0.png", "label": {"x": 1}}\n', "line 1, gives its image no class"),
-        ('{"file_name": "0.png", "label": null}\n', "line 1, gives its image no class"),
+        ('{"file_name": "0.png", "label": {"x": 1}}\n', "'metadata.jsonl'.*no column of classes"),
+        ('{"file_name": "0.png", "label": null}\n', "line 1, gives '0.png' no class"),
         ('{"file_name": "0.png", "category": "a", "class": "b"}\n', "'category', 'class'.*columns:label=category:"),
-        ('{"scan": "0.png", "label": "b"}\n', "no column of images.*columns:image=NAME:"),
+        ('{"scan": "zero", "label": "b"}\n', "no column of images.*columns:image=NAME:"),
         ("[" * 100_000, "cannot be read as lines of JSON"),
     ],
 )

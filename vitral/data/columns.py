@@ -40,6 +40,8 @@ PLURAL = ("labels", "tags", "classes", "categories")  # the last word of the nam
 IDS = ("id", "id_code", "image_number", "name")  # columns that name images where no other does
 SPLIT = ("split", "subset")
 ANNOTATOR = {"region_attributes", "region_shape_attributes"}  # columns of VIA
+# Arrow's types of columns whose cells are lists.
+LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 # The names that are meant where several columns could be.
 IMAGE = ("image",)
 LABELS = ("label", "labels")

@@ -10,6 +10,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from vitral.data.columns import (
+    LISTS,
     Columns,
     cell_text,
     check_column,
@@ -21,10 +22,10 @@ from vitral.data.columns import (
     simple_cells,
 )
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, find, split_named
+from vitral.data.names import ALL, find, split_named, split_of_file
 from vitral.data.stored import UNREAD, Entry, JoinedStores, Store
 from vitral.data.table_cells import class_names, is_given, marked, note_labels
-from vitral.data.tables import LISTS, content_of, list_tables, split_of_file
+from vitral.data.tables import content_of, list_tables
 from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
 from vitral.transfers import bound_requests

@@ -106,6 +106,14 @@ def split_named(name: str) -> str | None:
     return next((split for split, names in SPLITS.items() if name.lower() in names), None)
 
 
+def split_of_file(name: str) -> str:
+    """Return the split that a file's name begins with, such as "train-00000-of-00010.parquet", or that of its folder."""
+    parts = PurePosixPath(name).parts
+    stem = parts[-1].split(".")[0]
+    candidates = (*parts[:-1], stem, *(stem.split(mark)[0] for mark in "-_"))
+    return next((split for candidate in candidates if (split := split_named(candidate))), ALL)
+
+
 def split_within(name: str) -> str | None:
     """Return the split of which a folder's name speaks in one of its words, such as "training_set" or "seg_test", or None."""
     found = {split for word in re.split(r"[\s_.-]+", name) if (split := split_named(word))}

@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -13,25 +13,26 @@ from vitral.advice import argument
 from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, is_archive, list_archive
 from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
-from vitral.data.classes import Reading, check_reading, outermost
+from vitral.data.classes import Reading, check_reading
 from vitral.data.folder import list_folder
+from vitral.data.folder_tables import METADATA, not_named, table_files, tables_alone, unread_lists
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.group_values import group_values
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
 from vitral.data.labels import UNKNOWN, settle
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, SYNSETS_FILE, find, is_address, some
+from vitral.data.names import ALL, find, is_address, some, split_of_file
 from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.stored import Entry
-from vitral.data.tables import SUFFIXES, list_files, list_tables, split_of_file, table_files, unread_lists
-from vitral.data.text_table import LIST_SUFFIX, is_list
+from vitral.data.tables import JSON_LINES, SUFFIXES, list_tables
+from vitral.data.text_table import LIST_SUFFIX
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
+from vitral.paths import is_folder, look_at, refuse_endless, walk
 
 BUILT_IN: dict[str, Callable[[], DataSet]] = {
     "digits": open_digits,
@@ -41,7 +42,7 @@ BUILT_IN: dict[str, Callable[[], DataSet]] = {
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
-METADATA = "metadata.jsonl"
+NAMED_COLUMNS = (*SUFFIXES, JSON_LINES)  # of tables that name their columns, or may
 SHOWN = 200  # characters of a name that a message repeats
 
 
@@ -136,7 +137,8 @@ def _open_named(name: str, how: Opening) -> DataSet:
     listing = list_data(name, how)
 
     def groups(column: str, images: Sequence[Entry]) -> dict[int, str]:
-        return group_values(column, listing.title, listing.store, images, tables_in(name))
+        tables = tables_in(name, listing.entries)
+        return group_values(column, listing.title, listing.store, images, tables, columns_in(name))
 
     return assemble(listing, how, groups)
 
@@ -270,14 +272,10 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
         return list_saved(folder, labelled=how.labelled)
     walked = walk(folder)
     refuse_unnamed(folder, (file.path for file in walked.files))
-    if metadata := sorted(file.path for file in walked.files if PurePosixPath(file.path).name == METADATA):
-        from vitral.data.image_folder import list_metadata  # which other folders do without
-
-        if (listing := list_metadata(folder, metadata)) is not None:
-            return listing
     # Tables and shards describe what is next to them, which may well be folders of images.
-    if files := _tables_alone(folder, walked):
-        return list_tables(str(folder), folder.resolve().name, files, labelled=how.labelled)
+    if files := tables_alone(folder, walked):
+        listing = list_tables(str(folder), folder.resolve().name, files, labelled=how.labelled)
+        return replace(listing, notes=(*listing.notes, *not_named(folder, walked, files, listing)))
     shards = shard_files(folder, walked)
     if shards and (is_shard(shards[0]) or not how.labelled):
         return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
@@ -286,8 +284,8 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
         _refuse_archives(folder, archives, how)
     listing = list_folder(folder, walked, how=how)
     notes = [f"Archives in '{folder}' are not read: {some(archives)}."] if archives else []
-    if metadata:
-        notes.append(f"'{metadata[0]}' in '{folder}' has no column of classes: folders name them.")
+    if unread := [file.path for file in walked.files if file.path.endswith(METADATA)]:
+        notes.append(f"'{unread[0]}' in '{folder}' has no column of classes: folders name them.")
     if lists := unread_lists(folder, walked):
         notes.append(
             f"Lists of images in '{folder}' are not read, for not all of their images are there with a class: {some(lists)}."
@@ -313,19 +311,25 @@ def _refuse_archives(folder: Path, archives: Sequence[str], how: Opening) -> Non
     )
 
 
-def tables_in(spec: str) -> list[str]:
-    """Return the paths of the tables that local data are read from; none where folders or anything else are read."""
+def tables_in(spec: str, splits: Collection[str] | None = None) -> list[str]:
+    """Return the paths of the tables that local data are read from; none where folders or anything else are read.
+
+    Args:
+        spec: The name of the data.
+        splits: The splits that are wanted, beside what is in none; None for every split.
+    """
     while (prefix := prefix_of(spec)) is not None:
         if not prefix.around:
             return []
         spec = os.path.expanduser(prefix.divide(spec)[1])
     path = Path(spec)
     if not is_folder(path):
-        return [spec] if spec.lower().endswith(SUFFIXES) else []
+        return [spec] if spec.lower().endswith(NAMED_COLUMNS) else []
     if is_saved(path):
         return []
-    read = (table for tables in _tables_alone(path, walk(path)).values() for table in tables)
-    return [table for table in read if table.lower().endswith(SUFFIXES)]
+    files = tables_alone(path, walk(path)).items()
+    read = (table for split, tables in files if splits is None or split in (ALL, *splits) for table in tables)
+    return [table for table in read if table.lower().endswith(NAMED_COLUMNS)]
 
 
 def columns_in(spec: str) -> dict[str, str]:
@@ -337,42 +341,9 @@ def columns_in(spec: str) -> dict[str, str]:
     return {}
 
 
-def _tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
-    """Return a folder's tables by split; none where tables without a split's name are next to class folders.
-
-    What lies in a folder that is a split or a class, such as predictions of its images, is not among them.
-    """
-    files = _outside_classes(folder, walked, table_files(folder, walked))
-    if set(files) == {"all"} and len(walked.folders) > 1:
-        return {}
-    in_splits = {split: paths for split, paths in files.items() if split != "all"}
-    return in_splits or files or list_files(folder, walked) or _numbered_lists(folder, walked)
-
-
-def _numbered_lists(folder: Path, walked: Walk) -> dict[str, list[str]]:
-    """Return the lists of images beside the names of their classes in synsets.txt, as CVAT exports them, under any name."""
-    beside = [file.path for file in walked.files if "/" not in file.path and file.path.endswith(LIST_SUFFIX)]
-    lists = [str(folder / path) for path in beside if SYNSETS_FILE in beside and is_list(folder / path)]
-    return {ALL: lists} if lists else {}
-
-
-def _outside_classes(folder: Path, walked: Walk, files: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the tables by split without those in a folder that is a split or a class of images."""
-    within = {path: Path(path).relative_to(folder).parent.parts for paths in files.values() for path in paths}
-    if not any(within.values()):
-        return dict(files)
-    names = (PurePosixPath(file.path).parts for file in walked.files if file.path.lower().endswith(EXTENSIONS))
-    taken = outermost(names)
-    left = {
-        split: [path for path in paths if not any(within[path][: len(top)] == top for top in taken)]
-        for split, paths in files.items()
-    }
-    return {split: paths for split, paths in left.items() if paths}
-
-
 def _list_file(path: Path, how: Opening) -> Listing:
     name = path.name.lower()
-    if name.endswith((*SUFFIXES, LIST_SUFFIX)):
+    if name.endswith((*NAMED_COLUMNS, LIST_SUFFIX)):
         return list_tables(str(path), path.stem, {"all": [str(path)]}, labelled=how.labelled)
     if name.endswith(".tar") and is_shard(str(path)):
         return list_shards(str(path), [str(path)], how.listener, labelled=how.labelled)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from vitral.data.columns import (
+    LISTS,
     Columns,
     declared_names,
     find_columns,
@@ -25,7 +26,7 @@ from vitral.data.listing import Listing
 from vitral.data.names import ALL, some
 from vitral.data.source import BadImage
 from vitral.data.stored import UNREAD, Entry
-from vitral.data.table_cells import Cells, class_names, is_given, is_no, marked, note_labels
+from vitral.data.table_cells import Cells, are_verdicts, class_names, is_given, is_no, marked, note_labels
 from vitral.errors import DataError
 from vitral.tasks.registry import task_of
 
@@ -65,6 +66,10 @@ class PathTable:
         """Tell whether the cells of a column of classes are text, in which several may stand."""
         return self.schema is None or column is None or is_text(self.schema.field(column).type)
 
+    def is_list(self, column: str | None) -> bool:
+        """Tell whether the cells of a column of classes are lists."""
+        return self.schema is not None and column is not None and isinstance(self.schema.field(column).type, LISTS)
+
 
 class _Row(NamedTuple):
     """A row of a table."""
@@ -97,8 +102,11 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
         notes += note_labels(where, columns.labels, columns.others(table.names))
         if table.finder.elsewhere:
             notes.append(f"The images of '{table.path}' lie in {some(table.finder.elsewhere)}.")
+    lists = any(table.is_list(columns.classes) for table, columns in zip(tables, chosen, strict=True))
     boxes = any(_has_boxes(table.names) for table in tables)
-    several = boxes or any(columns.labels or (columns.classes and is_plural(columns.classes)) for columns in chosen)
+    several = (
+        lists or boxes or any(columns.labels or (columns.classes and is_plural(columns.classes)) for columns in chosen)
+    )
     images, more = _images(title, rows, several=several, boxes=boxes)
     column = next((columns.classes for columns in chosen if columns.classes), None)
     declared = [table.declared(columns.classes) for table, columns in zip(tables, chosen, strict=True)]
@@ -117,7 +125,7 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
         store=Files(Path(), [row.found.path for row in there]),
         entries=in_order(entries),
         class_names=next(filter(None, declared), labels or None),
-        task=task_of(several=any(len(row.classes) != 1 for row in images)),
+        task=task_of(several=lists or any(len(row.classes) != 1 for row in images)),
         notes=(*notes, *more),
         bad=tuple(
             BadImage(row.found.path, f"'{row.found.path}' ({row.table}, {row.place}) does not exist") for row in gone
@@ -172,8 +180,12 @@ def _classes(table: PathTable, columns: Columns, count: int) -> list[tuple[str, 
 
 
 def _verdicts(table: PathTable) -> Sequence[Any]:
-    """Return the cells that say whether the class of a row is in its image, as in Open Images; none without such a column."""
-    return next((table.cells(name) for name in table.names if plain(name) == CONFIDENCE), ())
+    """Return the cells that say whether the class of a row is in its image, as in Open Images; none without such a column.
+
+    Of numbers between 0 and 1 it is not known from which on.
+    """
+    cells = next((table.cells(name) for name in table.names if plain(name) == CONFIDENCE), ())
+    return cells if are_verdicts(cells) else ()
 
 
 def _has_boxes(names: Sequence[str]) -> bool:

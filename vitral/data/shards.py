@@ -40,9 +40,9 @@ from vitral.data.names import (
     natural_key,
     open_address,
     open_anywhere,
+    split_of_file,
 )
 from vitral.data.stored import UNREAD, Entry, Handles, Strings, located
-from vitral.data.tables import split_of_file
 from vitral.errors import DataError, ImageError, StorageError, one_line
 from vitral.events import Listener, Progress
 from vitral.files import write_file

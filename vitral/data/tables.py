@@ -6,7 +6,7 @@
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitral.data.columns import (
+    LISTS,
     Columns,
     cell_text,
     check_column,
@@ -30,22 +31,19 @@ from vitral.data.columns import (
 )
 from vitral.data.find_images import ImageFinder
 from vitral.data.listing import Listing
-from vitral.data.names import ALL, common_folder, is_address, open_anywhere, split_named
+from vitral.data.names import common_folder, is_address, open_anywhere, split_of_file
 from vitral.data.path_table import PathTable, list_paths, path_column
 from vitral.data.stored import Entry, Strings
 from vitral.data.table_cells import class_names, is_given, marked, note_labels
-from vitral.data.text_table import LIST_SUFFIX, is_list, names_images, read_sheet
+from vitral.data.text_table import LIST_SUFFIX, read_sheet
 from vitral.errors import DataError, ImageError, one_line
-from vitral.paths import Walk
 from vitral.tasks.registry import task_of
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
 MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those of a window of shards, and two more
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
-# Arrow's types of columns whose cells are lists.
-LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
-LIST_DEPTH = 2  # folder levels that are searched for lists of images
+JSON_LINES = ".jsonl"
 
 
 def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True) -> Listing:
@@ -64,7 +62,12 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, la
     with contextlib.ExitStack() as stack:
         opened = [path_table(path, split, stack) for split, path in every]
         tables = [table for table in opened if table is not None]
-        if len(tables) == len(every):
+        if tables and len(tables) < len(every):
+            raise DataError(
+                f"'{title}' holds tables of paths, such as '{tables[0].path}', and tables of the images themselves, such as "
+                f"'{every[opened.index(None)][1]}'; name the one to read."
+            )
+        if tables:
             listing = list_paths(title, name, tables, labelled=labelled)
         else:
             listing = _list_parquet(title, name, files, labelled=labelled)
@@ -84,6 +87,10 @@ def path_table(path: str, split: str, stack: contextlib.ExitStack) -> PathTable 
         sheet = read_sheet(Path(path), finder)
         names, places = [name for name in sheet.names if name], [f"line {line.number}" for line in sheet.lines]
         return PathTable(Path(path), split, names, sheet.column, places, None, finder)
+    if path.lower().endswith(JSON_LINES):
+        from vitral.data.json_table import json_table  # which other tables do without
+
+        return json_table(Path(path), split)
     if is_address(path):
         return None
     table = stack.enter_context(_parquet(path))
@@ -313,45 +320,3 @@ def _group_rows(
 def _texts(column: pa.ChunkedArray) -> list[str]:
     """Return the cells as texts, "" for a null or NaN."""
     return ["" if cell is None or cell != cell else str(cell) for cell in column.to_pylist()]
-
-
-def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
-    """Return the tables of a folder by split, which their names or folders begin with; empty if it has none."""
-    by_split: dict[str, list[str]] = {}
-    for path in sorted(file.path for file in walked.files if file.path.lower().endswith(SUFFIXES)):
-        by_split.setdefault(split_of_file(path), []).append(str(folder / path))
-    return by_split
-
-
-def list_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
-    """Return a folder's lists of images by split, such as train.txt and test.txt; empty without one for training.
-
-    A text file of such a name may be anything: only lists whose images are there count.
-    """
-    by_split: dict[str, list[str]] = {}
-    for path in _named_as_lists(walked):
-        if is_list(folder / path):
-            by_split.setdefault(str(split_named(PurePosixPath(path).stem)), [str(folder / path)])
-    return by_split if "train" in by_split else {}
-
-
-def unread_lists(folder: Path, walked: Walk) -> list[str]:
-    """Return the lists of images by split, such as train.txt, of a folder that is read without them."""
-    return [path for path in _named_as_lists(walked) if names_images(folder / path)]
-
-
-def _named_as_lists(walked: Walk) -> list[str]:
-    names = [PurePosixPath(path) for path in sorted(file.path for file in walked.files)]
-    return [
-        str(name)
-        for name in names
-        if name.suffix.lower() == LIST_SUFFIX and split_named(name.stem) and len(name.parts) <= LIST_DEPTH
-    ]
-
-
-def split_of_file(name: str) -> str:
-    """Return the split that a file's name begins with, such as "train-00000-of-00010.parquet", or that of its folder."""
-    parts = PurePosixPath(name).parts
-    stem = parts[-1].split(".")[0]
-    candidates = (*parts[:-1], stem, *(stem.split(mark)[0] for mark in "-_"))
-    return next((split for candidate in candidates if (split := split_named(candidate))), ALL)

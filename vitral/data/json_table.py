@@ -1,0 +1,71 @@
+"""Lines of JSON as a table of paths, an object a line, such as metadata.jsonl in a folder of Hugging Face's ImageFolder.
+
+File names are relative to the folder of the file; a folder that is a split may have one of its own.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from vitral.data.columns import CLASSES, find_columns, find_image, known_column
+from vitral.data.find_images import ImageFinder
+from vitral.data.names import ALL
+from vitral.data.path_table import PathTable
+from vitral.errors import DataError, one_line
+from vitral.paths import refuse_endless
+
+
+def json_table(path: Path, split: str = ALL) -> PathTable:
+    """Return the table that lines of JSON are.
+
+    Raises:
+        DataError: it cannot be read, or a line is no object.
+    """
+    lines = list(_rows(path))
+    cells = {
+        name: [row.get(name) for _, row in lines] for name in dict.fromkeys(key for _, row in lines for key in row)
+    }
+    schema = pa.schema([(name, _type(column)) for name, column in cells.items()])
+    places = [f"line {number}" for number, _ in lines]
+    return PathTable(path, split, schema.names, cells.__getitem__, places, schema, ImageFinder(path, split))
+
+
+def holds_classes(table: PathTable) -> bool:
+    """Tell whether a column of a table could hold the classes, or several one label each.
+
+    Raises:
+        DataError: it is unclear which.
+    """
+    title, names, schema = str(table.path), table.names, table.schema
+    if find_image(title, names, schema=schema, cells=table.cells) is None:
+        return known_column(names, CLASSES) is not None
+    columns = find_columns(title, names, schema=schema, cells=table.cells, may_lack=True)
+    return columns.classes is not None or bool(columns.labels)
+
+
+def _type(cells: Sequence[Any]) -> pa.DataType:
+    """Return the type of a column; text where its cells are of several."""
+    try:
+        return pa.array(cells).type
+    except (pa.ArrowException, OverflowError):
+        return pa.string()
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    refuse_endless(path, DataError)
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            for line, text in enumerate(file, 1):
+                if not text.strip():
+                    continue
+                row = json.loads(text)
+                if not isinstance(row, dict):
+                    raise DataError(
+                        f"'{path}', line {line}, is not a JSON object with the image's file_name and label."
+                    )
+                yield line, row
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"'{path}' cannot be read as lines of JSON ({one_line(error)}).") from error
