@@ -101,6 +101,47 @@ def test_data_are_split_again_as_they_were(tmp_path: Path) -> None:
     assert plain.together == {}
 
 
+def write_table(folder: Path, header: str, row: Callable[[int], str]) -> Path:
+    """Write 24 images "frameN.png" that look alike in nothing, and a table with a row for each."""
+    folder.mkdir()
+    for number in range(24):
+        photo(number).save(folder / f"frame{number}.png")
+    table = folder / "table.csv"
+    table.write_text("\n".join([header, *map(row, range(24))]))
+    return table
+
+
+def test_groups_of_a_table_whose_columns_are_chosen(tmp_path: Path) -> None:
+    table = write_table(
+        tmp_path / "photos",
+        "image,right,species,patient",
+        lambda n: f"frame{23 - n}.png,frame{n}.png,{'ab'[n // 2 % 2]},p{n // 2}",
+    )
+    data = open_data(f"columns:image=right,label=species:{table}", group="patient")
+    assert set(map(len, sides(data, lambda name: str(int(Path(name).stem[5:]) // 2)).values())) == {1}
+    assert any("12 groups" in note for note in data.notes)
+
+
+@every_case(("by", "groups"), [("series", 2), ("folder", 2), ("folder:2", 1)])
+def test_images_of_a_table_in_groups_by_their_names(tmp_path: Path, by: str, groups: int) -> None:
+    table = write_table(
+        tmp_path / "photos", "image,label", lambda n: f"shots/{'xy'[n % 2]}/frame{n}.png,{'ab'[n // 12]}"
+    )
+    for number in range(24):
+        place = tmp_path / "photos" / "shots" / "xy"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / f"frame{number}.png").rename(place / f"frame{number}.png")
+    assert any(f"{groups} groups" in note for note in open_data(table, group=by).notes)
+
+
+def test_a_series_of_names_that_end_in_a_point(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(6):
+            photo(number).save(tmp_path / name / f"{number}..png")
+    assert any("2 groups" in note for note in open_data(tmp_path, group="series").notes)
+
+
 def test_a_class_of_nothing_but_look_alikes_is_scored_all_the_same(tmp_path: Path) -> None:
     folder = write_exposures(tmp_path / "photos", {"cat": 10, "dog": 10})
     (folder / "wall").mkdir()

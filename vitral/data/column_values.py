@@ -1,10 +1,8 @@
 """What else a dataset says of its images: a further column of a table, or the folders that they lie in."""
 
-from vitral.data.chosen import choosing
-from vitral.data.group_values import FOLDER, folders_of
+from vitral.data.group_values import FOLDER, cells_in, folders_of
 from vitral.data.open import columns_in, tables_in
 from vitral.data.source import Source
-from vitral.data.tables import column_of
 from vitral.errors import DataError
 
 NOTHING = "(empty)"  # shown for a cell without a value
@@ -25,12 +23,7 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     tables = tables_in(data)
     if not tables:
         return tuple(folders_of(data, names, by, f"{FOLDER}, {FOLDER}:2 and so on"))
-    cells: dict[str, str] = {}
-    with choosing(columns_in(data)):
-        pairs = [pair for table in tables for pair in column_of(table, by)]
-    for name, value in pairs:
-        if cells.setdefault(name, value) != value:
-            raise DataError(f"'{name}' has two values in the column '{by}' of '{data}'; give each row its own name.")
+    cells = cells_in(tables, by, columns_in(data))
     if missing := [name for name in names if name not in cells]:
         raise DataError(f"The column '{by}' of '{data}' says nothing of {len(missing)} images, such as '{missing[0]}'.")
     return tuple(cells[name] or NOTHING for name in names)

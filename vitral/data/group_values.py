@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from vitral.data.chosen import choosing
 from vitral.data.stored import Entry, Store
 from vitral.data.tables import column_of
 from vitral.errors import DataError
@@ -17,40 +18,58 @@ NUMBER = re.compile(r"\d+(?!.*\d)")  # the last one
 
 
 def group_values(
-    column: str, title: str, store: Store, images: Sequence[Entry], tables: Sequence[str]
+    column: str, title: str, store: Store, images: Sequence[Entry], tables: Sequence[str], chosen: dict[str, str]
 ) -> dict[int, str]:
     """Return each image's group by its index in the store; images without a value are not in it.
 
     Args:
-        column: A column of the tables, or of the dataset; "folder", "folder:2" and so on, or "series", where there are none.
+        column: A column of the tables, or of the dataset; "folder", "folder:2" and so on, or "series", where none is so called.
         title: The data's name in messages.
         store: The images.
         images: Those that are to be grouped.
-        tables: The text tables that they are listed in.
+        tables: The tables of paths that they are listed in.
+        chosen: What the data's name chooses among their columns.
 
     Raises:
         DataError: There is no such column or folder; the message names those that there are.
     """
+    try:
+        values = _in_columns(column, store, images, tables, chosen)
+    except DataError:
+        if column != SERIES and column.partition(":")[0] != FOLDER:
+            raise
+        values = None
+    values = _named(title, [image.name for image in images], column) if values is None else values
+    return {image.store_index: value for image, value in zip(images, values, strict=True) if value}
+
+
+def _in_columns(
+    column: str, store: Store, images: Sequence[Entry], tables: Sequence[str], chosen: dict[str, str]
+) -> list[str] | None:
+    """Return each image's cell of a column as text; None where there are no columns."""
     cells = getattr(store, "cells", None)
     if cells is not None and (values := cells(column)) is not None:
-        return {image.store_index: values[image.store_index] for image in images if values[image.store_index]}
+        return [values[image.store_index] for image in images]
     if not tables:
-        named = dict(
-            zip(
-                [image.store_index for image in images],
-                _named(title, [image.name for image in images], column),
-                strict=True,
-            )
-        )
-        return {index: value for index, value in named.items() if value}
+        return None
+    by_name = cells_in(tables, column, chosen)
+    return [by_name.get(store.name(image.store_index), "") for image in images]
+
+
+def cells_in(tables: Sequence[str], column: str, chosen: dict[str, str]) -> dict[str, str]:
+    """Return a column's cells as text by the names of the images, of which the columns may be chosen; see `choosing`.
+
+    Raises:
+        DataError: There is no such column, or an image has two values.
+    """
     by_name: dict[str, str] = {}
-    for name, value in (cell for table in tables for cell in column_of(table, column)):
-        if by_name.setdefault(name, value) != value:
-            raise DataError(
-                f"'{name}' has two values in the column '{column}' of '{title}'; an image can be of one group alone."
-            )
-    values_here = {image.store_index: by_name.get(store.name(image.store_index), "") for image in images}
-    return {index: value for index, value in values_here.items() if value}
+    for table in tables:
+        with choosing(chosen):
+            pairs = column_of(table, column)
+        for name, value in pairs:
+            if by_name.setdefault(name, value) != value:
+                raise DataError(f"'{name}' has two values in the column '{column}' of '{table}'; give it one.")
+    return by_name
 
 
 def _named(title: str, names: Sequence[str], by: str) -> list[str]:
@@ -64,7 +83,7 @@ def _named(title: str, names: Sequence[str], by: str) -> list[str]:
 def series_of(name: str) -> str:
     """Return an image's name without its last number and its suffix."""
     path = PurePath(name)
-    return str(path.with_name(NUMBER.sub("", path.stem) or "_"))
+    return f"{path.parent}/{NUMBER.sub('', path.stem)}"
 
 
 def folders_of(title: str, names: Sequence[str], by: str, known: str) -> list[str]:
