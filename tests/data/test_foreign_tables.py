@@ -414,6 +414,55 @@ def test_a_class_of_confidence_0_is_not_in_the_image(tmp_path: Path) -> None:
         open_data(path)
 
 
+def test_how_confident_somebody_was_is_no_verdict(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    data = open_data(table(tmp_path, lambda n, c: f"{n}.png,{c},{n / 20}", "image,label,confidence"))
+    assert not data.multi_label
+    assert counted(data) == {("cat",): 10, ("dog",): 10}
+
+
+@every_case("name", ["all.csv", "all.txt"])
+def test_classes_that_are_a_number_of_each_image(tmp_path: Path, name: str) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(4)))
+    (tmp_path / name).write_text("".join(f"{number}.png,{3 - number}\n" for number in range(4)))
+    assert {Path(path).name: names for path, names in by_name(open_data(tmp_path / name)).items()} == {
+        f"{number}.png": (str(3 - number),) for number in range(4)
+    }
+
+
+@every_case("column", ["label", "labels"])
+def test_an_empty_cell_is_said_where_it_makes_labels_of_classes(tmp_path: Path, column: str) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"{n}.png,{'' if n == 3 else c}", f"image,{column}")
+    if column == "label":
+        with pytest.raises(DataError, match="line 5, gives '3.png' no class"):
+            open_data(path)
+        return
+    data = open_data(path)
+    assert data.multi_label
+    assert "'labels' is empty for 1 of 20 images" in notes(data)
+
+
+def test_tables_of_paths_beside_tables_of_images_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, ["0.png"])
+    cells = {"image": [(tmp_path / "0.png").read_bytes()], "label": ["cat"]}
+    pq.write_table(pa.table(cells), tmp_path / "test.parquet")
+    (tmp_path / "train.csv").write_text("image,label\n0.png,cat\n")
+    with pytest.raises(DataError, match="train.csv.*test.parquet'; name the one to read"):
+        open_data(tmp_path)
+
+
+@every_case("paths", [True, False])
+def test_lists_of_a_single_label_are_several_labels(tmp_path: Path, paths: bool) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    files = [tmp_path / f"{number}.png" for number in range(COUNT)]
+    cells = [file.name if paths else file.read_bytes() for file in files]
+    pq.write_table(
+        pa.table({"image": cells, "label": [[NAMES[n % 2]] for n in range(COUNT)]}), tmp_path / "all.parquet"
+    )
+    assert open_data(tmp_path / "all.parquet").multi_label
+
+
 def test_attributes_with_their_number_on_top_are_labels(tmp_path: Path) -> None:
     """The form of CelebA's list_attr_celeba.txt: no name above the images, and 1 and -1."""
     write(tmp_path, (f"img_align/{number:06d}.png" for number in range(COUNT)))

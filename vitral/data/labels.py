@@ -47,6 +47,7 @@ def settle(listing: Listing, wanted: Sequence[str] | None) -> Listing:
     counts = Counter(name for images in listing.entries.values() for entry in images for name in entry.classes)
     if listing.column is not None and listing.class_names is None:
         listing = _separated(listing, listing.column, counts, wanted)
+        listing = _note_empty(listing, listing.column)
     spelled = one_spelling(counts, wanted or listing.class_names or ())
     if not spelled:
         return listing
@@ -87,6 +88,18 @@ def _without_unknown(listing: Listing) -> Listing:
                 "it in, or remove the row."
             )
     return replace(listing, entries=left, notes=tuple(notes)) if len(left) < len(kinds) else listing
+
+
+def _note_empty(listing: Listing, column: str | None) -> Listing:
+    """Note cells without a label in a column where no cell has several, so that they alone make it one of several labels."""
+    counts = Counter(len(entry.classes) for images in listing.entries.values() for entry in images)
+    if counts.keys() != {0, 1}:
+        return listing
+    note = (
+        f"The column '{column}' is empty for {counts[0]:,} of {counts.total():,} images, so each class is predicted by itself, "
+        "and an image may have none; if each has one, fill in the column."
+    )
+    return replace(listing, notes=(*listing.notes, note))
 
 
 def _known(classes: tuple[str, ...]) -> bool:

@@ -69,6 +69,11 @@ def is_no(cell: Any) -> bool:  # noqa: ANN401  # a cell of any type
     return is_given(cell) and _said(cell) in NO
 
 
+def are_verdicts(cells: Sequence[Any]) -> bool:
+    """Tell whether all cells of a column say yes or no."""
+    return all(_said(cell) in YES | NO for cell in cells)
+
+
 def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell
     """Return the names of a cell's class or classes: a name, a number among declared names, or a list of either.
 

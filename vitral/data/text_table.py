@@ -234,7 +234,9 @@ def _columned(table: Path, rows: Sequence[Line], finder: ImageFinder) -> list[Ro
     split = (
         next((index for index in others if all(map(split_named, columns[index]))), None) if len(others) > 1 else None
     )
-    others = [index for index in others if index != split and not _counts(rows, index)]
+    others = [index for index in others if index != split]
+    # A number behind the image that is all there is beside it is its class, even where each image has another.
+    others = [index for index in others if not _counts(rows, index) or (index > image and len(others) == 1)]
     texts = [index for index in others if not all(map(_is_number, columns[index]))]
     chosen = others if len(others) < 2 else texts  # of several columns the one that is no number
     if len(others) > 1 and len(chosen) != 1:
