@@ -164,6 +164,8 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (shard({"cls": ""}), "cannot be read"),
     (shard({"cls": "-1"}), "must hold the number of a class"),
     (shard({"json": '{"x": 1}'}), 'neither "label" nor "labels"'),
+    (shard({"json": '{"labels": [["a"], {"b": 1}]}'}), 'neither "label" nor "labels"'),
+    (shard({"cls": "1000000000"}), "class of the number 1,000,000,000"),
     (shard({}), "an image without a class"),
     (shard({"cls": "9" * 5000}), "cannot be read"),
     (shard({"json": "[" * 100_000}), "cannot be read"),

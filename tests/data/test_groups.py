@@ -1,7 +1,9 @@
 """Images that belong together stay on one side of every split that is made: those that look alike, and a user's groups."""
 
+import io
 import re
 import shutil
+import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -132,6 +134,21 @@ def test_images_of_a_table_in_groups_by_their_names(tmp_path: Path, by: str, gro
         place.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / f"frame{number}.png").rename(place / f"frame{number}.png")
     assert any(f"{groups} groups" in note for note in open_data(table, group=by).notes)
+
+
+def test_series_in_shards_are_those_of_the_examples(tmp_path: Path) -> None:
+    for shard in range(2):
+        with tarfile.open(tmp_path / f"train-{shard}.tar", "w") as tar:
+            for number in range(12 * shard, 12 * shard + 12):
+                photo(number).save(content := io.BytesIO(), "png")
+                files = {"png": content.getvalue(), "cls": str(number % 2).encode()}
+                for kind, data in files.items():
+                    info = tarfile.TarInfo(f"clip{number // 4}_{number:04d}.{kind}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    data = open_data(tmp_path, group="series")
+    assert any("6 groups" in note for note in data.notes)
+    assert {len(splits) for splits in sides(data, lambda name: name.rpartition(":")[2][:5]).values()} == {1}
 
 
 def test_a_series_of_names_that_end_in_a_point(tmp_path: Path) -> None:

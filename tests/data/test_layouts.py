@@ -88,11 +88,13 @@ def test_metadata_in_the_folders_of_splits(tmp_path: Path) -> None:
     assert data.splits["test"].describe(0).startswith(str(tmp_path / "test"))
 
 
-SITES = [{"file_name": f"{n}.png", "label": NAMES[n % 2], "site": f"s{n // 4}"} for n in range(20)]
+SITES: list[dict[str, object]] = [
+    {"file_name": f"{n}.png", "label": NAMES[n % 2], "site": f"s{n // 4}"} for n in range(20)
+]
 
 
 def test_metadata_follow_the_rules_of_all_tables(tmp_path: Path) -> None:
-    for split, rows in (("train", SITES), ("test", [{"file_name": f"{n}.png"} for n in range(20)])):
+    for split, rows in (("train", SITES), ("test", [{"file_name": site["file_name"]} for site in SITES])):
         images(tmp_path / split)
         metadata(tmp_path / split / "metadata.jsonl", rows)
     data = open_data(tmp_path, group="site")

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from vitral.data.archive import Member
 from vitral.data.chosen import PREFIX, choose, chosen
@@ -18,6 +19,7 @@ CLASS = "cls"
 TEXT = "txt"
 OBJECT = "json"
 FILES = "files in an example"  # what messages call them
+MOST_CLASSES = 1_000_000
 FEW = 10  # texts, of fewer than which nothing can be said
 SHOWN = 40  # characters of a text that a message shows
 BOX = re.compile(r"\d+(\s+-?\d*\.\d+(e-?\d+)?){4,}")  # a class's number and coordinates between 0 and 1
@@ -153,7 +155,12 @@ class Labels:
                 f"'{self._names[0][:SHOWN]}'; give one or the other."
             )
         if self.class_names is None and len(self._numbers) == len(self.classes):
-            self.class_names = tuple(str(number) for number in range(max(self._numbers) + 1))
+            if (most := max(self._numbers)) >= MOST_CLASSES:
+                raise DataError(
+                    f"'{self.title}' has a class of the number {most:,}, and so as many classes; number them from 0, or give "
+                    "their names."
+                )
+            self.class_names = tuple(str(number) for number in range(most + 1))
         return self
 
     def _read(self, text: str, kind: str, where: str) -> tuple[str, ...]:
@@ -184,7 +191,7 @@ class Labels:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise DataError(f"'{where}' cannot be read ({error}).") from error
-        if isinstance(value, Mapping) and isinstance(value.get("labels"), list):
+        if isinstance(value, Mapping) and _are_names(value.get("labels")):
             self.several = True
             return tuple(self._named(label) for label in value["labels"])
         if isinstance(value, Mapping) and isinstance(value.get("label"), str | int):
@@ -203,6 +210,10 @@ def _candidates(example: Example) -> tuple[str, ...]:
     if len(kinds) == 1 or CLASS in kinds:
         return kinds
     return tuple(kind for kind in kinds if not kind.endswith(OBJECT) or _has_label(example.labels[kind])) or kinds
+
+
+def _are_names(value: object) -> TypeGuard[list[str | int]]:
+    return isinstance(value, list) and all(isinstance(label, str | int) for label in value)
 
 
 def _has_label(text: str) -> bool:

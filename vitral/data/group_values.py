@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from vitral.data.chosen import choosing
+from vitral.data.names import folder_and_stem
 from vitral.data.stored import Entry, Store
 from vitral.data.tables import column_of
 from vitral.errors import DataError
@@ -82,8 +83,8 @@ def _named(title: str, names: Sequence[str], by: str) -> list[str]:
 
 def series_of(name: str) -> str:
     """Return an image's name without its last number and its suffix."""
-    path = PurePath(name)
-    return f"{path.parent}/{NUMBER.sub('', path.stem)}"
+    folder, stem = folder_and_stem(name)
+    return f"{folder}/{NUMBER.sub('', stem)}"
 
 
 def folders_of(title: str, names: Sequence[str], by: str, known: str) -> list[str]:

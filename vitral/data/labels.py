@@ -23,7 +23,12 @@ from vitral.data.stored import UNREAD
 from vitral.errors import DataError
 from vitral.tasks.multi_label import MULTI_LABEL
 
-SEPARATORS = {"|": "|", ";": ";", ",": ",", "": "spaces"}  # in the order in which they count, with their names
+SEPARATORS = {
+    "|": "bars",
+    ";": "semicolons",
+    ",": "commas",
+    "": "spaces",
+}  # in the order in which they count, with their names
 CERTAIN = ("|", ";")  # which no name holds
 # What stands for a label that is not known, in the test splits of the Hub and of competitions.
 UNKNOWN = {"", "-1", "?", "nan", "none", "null", "unknown", "unlabeled", "unlabelled", "test"}
@@ -127,7 +132,7 @@ def _separated(listing: Listing, column: str, counts: Mapping[str, int], wanted:
         combined = next(cell for cell in written if len(parts_of(cell, mark)) > 1)
         note = (
             f"Classes such as '{combined}' are made of other classes' names, and are classes of their own. If they are several "
-            f"labels of an image, name the column '{column}' 'labels'."
+            f"labels of an image, call the column 'labels' instead of '{column}'."
         )
         return replace(listing, notes=(*listing.notes, note))
     split = _renamed(

@@ -41,14 +41,12 @@ def series_in(images: Iterable[tuple[str, Collection[str]]]) -> dict[str, list[s
     """
     numbered: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for name, classes in images:
-        path = PurePosixPath(name)
-        number = LAST_NUMBER.search(path.stem)
+        folder, stem = folder_and_stem(name)
+        number = LAST_NUMBER.search(stem)
         if number is not None:
-            own = "" if any(label.endswith(path.parent.name) for label in classes) else path.parent.name
-            place = path.parent if not own else path.parent.parent
-            numbered[str(place), f"{own}/{path.stem[: number.start()]}*{path.stem[number.end() :]}"][int(number[0])] = (
-                name
-            )
+            own = "" if any(label.endswith(folder.name) for label in classes) else folder.name
+            place = folder if not own else folder.parent
+            numbered[str(place), f"{own}/{stem[: number.start()]}*{stem[number.end() :]}"][int(number[0])] = name
     long = {
         key: found for key, found in numbered.items() if len(found) > 2 and max(found) - min(found) < 3 * len(found)
     }
@@ -58,6 +56,13 @@ def series_in(images: Iterable[tuple[str, Collection[str]]]) -> dict[str, list[s
         for (place, series), found in long.items()
         if SERIES_WORDS.search(series) or (several[place] > 1 and any(letter.isdecimal() for letter in series))
     }
+
+
+def folder_and_stem(name: str) -> tuple[PurePosixPath, str]:
+    """Return the folder of an image and its name without a suffix; of an example in a shard those in the shard."""
+    _, in_shard, own = name.rpartition(".tar:")
+    path = PurePosixPath(own)
+    return path.parent, path.name if in_shard else path.stem
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
