@@ -142,10 +142,10 @@ def test_series_in_shards_are_those_of_the_examples(tmp_path: Path) -> None:
             for number in range(12 * shard, 12 * shard + 12):
                 photo(number).save(content := io.BytesIO(), "png")
                 files = {"png": content.getvalue(), "cls": str(number % 2).encode()}
-                for kind, data in files.items():
+                for kind, held in files.items():
                     info = tarfile.TarInfo(f"clip{number // 4}_{number:04d}.{kind}")
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
+                    info.size = len(held)
+                    tar.addfile(info, io.BytesIO(held))
     data = open_data(tmp_path, group="series")
     assert any("6 groups" in note for note in data.notes)
     assert {len(splits) for splits in sides(data, lambda name: name.rpartition(":")[2][:5]).values()} == {1}
