@@ -24,7 +24,7 @@ import pyarrow as pa
 from vitral.data.chosen import PREFIX, choose
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import UNREAD
-from vitral.data.table_cells import Cells, image_by_cells, label_columns
+from vitral.data.table_cells import Cells, class_names, image_by_cells, is_given, label_columns, marked
 from vitral.errors import DataError, did_you_mean
 
 IMAGES = (
@@ -162,6 +162,31 @@ def may_lack(split: str, splits: Collection[str]) -> bool:
 def no_class(column: str | None, *, text: bool) -> tuple[str, ...]:
     """Return the classes that an empty cell stands for: none where a text may name several, else none that is known."""
     return () if text and column is not None and is_plural(column) else UNREAD
+
+
+def classes_of_rows(
+    columns: Columns, cells: Cells, count: int, *, declared: Sequence[str] | None, text: bool, title: str
+) -> list[tuple[str, ...]]:
+    """Return the classes of each row of a table, a cell of text as a whole.
+
+    Args:
+        columns: What its columns hold.
+        cells: Returns the cells of a column.
+        count: The number of its rows.
+        declared: The names that stand for numbers, if there are any.
+        text: Whether the cells of the column of classes are text.
+        title: The table's name in messages.
+
+    Raises:
+        DataError: a number beyond the declared names.
+    """
+    if columns.labels:
+        rows = zip(*(cells(label) for label in columns.labels), strict=True)
+        return [marked(dict(zip(columns.labels, row, strict=True)), columns.labels) for row in rows]
+    if columns.classes is None:
+        return [UNREAD] * count
+    nothing = no_class(columns.classes, text=text)
+    return [class_names(cell, declared, title) if is_given(cell) else nothing for cell in cells(columns.classes)]
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -14,17 +14,17 @@ from vitral.data.columns import (
     Columns,
     cell_text,
     check_column,
+    classes_of_rows,
     declared_names,
     find_columns,
     is_text,
     may_lack,
-    no_class,
     simple_cells,
 )
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, find, split_named, split_of_file
-from vitral.data.stored import UNREAD, Entry, JoinedStores, Store
-from vitral.data.table_cells import class_names, is_given, marked, note_labels
+from vitral.data.stored import Entry, JoinedStores, Store
+from vitral.data.table_cells import note_labels
 from vitral.data.tables import content_of, list_tables
 from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
@@ -202,10 +202,6 @@ def _classes(
     declared: tuple[str, ...] | None,
 ) -> list[tuple[str, ...]]:
     """Return the classes of each row."""
-    if columns.labels:
-        return [marked(row, columns.labels) for row in rows.select_columns(list(columns.labels))]
-    if columns.classes is None:
-        return [UNREAD] * len(rows)
-    nothing = no_class(columns.classes, text=is_text(rows.features.arrow_schema.field(columns.classes).type))
-    cells = (list(cell) if isinstance(cell, tuple) else cell for cell in rows[columns.classes])
-    return [class_names(cell, declared, title) if is_given(cell) else nothing for cell in cells]
+    schema = rows.features.arrow_schema
+    text = columns.classes is not None and is_text(schema.field(columns.classes).type)
+    return classes_of_rows(columns, rows.__getitem__, len(rows), declared=declared, text=text, title=title)

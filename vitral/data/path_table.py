@@ -10,13 +10,14 @@ import pyarrow as pa
 from vitral.data.columns import (
     LISTS,
     Columns,
+    cell_text,
+    classes_of_rows,
     declared_names,
     find_columns,
     in_order,
     is_plural,
     is_text,
     may_lack,
-    no_class,
     plain,
     split_of_row,
 )
@@ -26,7 +27,7 @@ from vitral.data.listing import Listing
 from vitral.data.names import ALL, some
 from vitral.data.source import BadImage
 from vitral.data.stored import UNREAD, Entry
-from vitral.data.table_cells import Cells, are_verdicts, class_names, is_given, is_no, marked, note_labels
+from vitral.data.table_cells import Cells, are_verdicts, is_no, note_labels
 from vitral.errors import DataError
 from vitral.tasks.registry import task_of
 
@@ -142,13 +143,13 @@ def path_column(table: PathTable, column: str) -> list[tuple[str, str]]:
         DataError: none of its images exists.
     """
     columns = find_columns(str(table.path), table.names, labelled=False, schema=table.schema, cells=table.cells)
-    found = table.finder.find([_text(cell) for cell in table.cells(columns.image)])
-    return [(file.path, _text(cell)) for file, cell in zip(found, table.cells(column), strict=True)]
+    found = table.finder.find([cell_text(cell) for cell in table.cells(columns.image)])
+    return [(file.path, cell_text(cell)) for file, cell in zip(found, table.cells(column), strict=True)]
 
 
 def _rows(table: PathTable, columns: Columns) -> list[_Row]:
-    images = [_text(cell) for cell in table.cells(columns.image)]
-    named = [None] * len(images) if columns.split is None else [_text(cell) for cell in table.cells(columns.split)]
+    images = [cell_text(cell) for cell in table.cells(columns.image)]
+    named = [None] * len(images) if columns.split is None else [cell_text(cell) for cell in table.cells(columns.split)]
     splits = [
         split_of_row(own, table.split, str(table.path), place) for own, place in zip(named, table.places, strict=True)
     ]
@@ -164,19 +165,11 @@ def _rows(table: PathTable, columns: Columns) -> list[_Row]:
 
 
 def _classes(table: PathTable, columns: Columns, count: int) -> list[tuple[str, ...]]:
-    """Return the classes of each row, a cell of text as a whole."""
-    if columns.labels:
-        cells = {label: table.cells(label) for label in columns.labels}
-        rows = ({label: cells[label][row] for label in cells} for row in range(count))
-        return [marked(row, columns.labels) for row in rows]
-    if columns.classes is None:
-        return [UNREAD] * count
-    nothing, declared = no_class(columns.classes, text=table.is_text(columns.classes)), table.declared(columns.classes)
-    denied = {row for row, cell in enumerate(_verdicts(table)) if is_no(cell)}
-    return [
-        () if row in denied else class_names(cell, declared, str(table.path)) if is_given(cell) else nothing
-        for row, cell in enumerate(table.cells(columns.classes))
-    ]
+    """Return the classes of each row, without those that are not in the image."""
+    declared, text = table.declared(columns.classes), table.is_text(columns.classes)
+    found = classes_of_rows(columns, table.cells, count, declared=declared, text=text, title=str(table.path))
+    denied = {row for row, cell in enumerate(_verdicts(table)) if columns.classes and is_no(cell)}
+    return [() if row in denied else classes for row, classes in enumerate(found)]
 
 
 def _verdicts(table: PathTable) -> Sequence[Any]:
@@ -192,10 +185,6 @@ def _has_boxes(names: Sequence[str]) -> bool:
     """Tell whether a table's columns tell of boxes in its images."""
     written = set(map(plain, names))
     return any(columns <= written for columns in BOXES)
-
-
-def _text(cell: Any) -> str:  # noqa: ANN401  # a cell of any type
-    return str(cell).strip() if is_given(cell) else ""
 
 
 def _images(title: str, rows: Sequence[_Row], *, several: bool, boxes: bool) -> tuple[list[_Row], list[str]]:

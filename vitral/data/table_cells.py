@@ -74,7 +74,7 @@ def are_verdicts(cells: Sequence[Any]) -> bool:
     return all(_said(cell) in YES | NO for cell in cells)
 
 
-def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell
+def class_names(value: Any, declared: Sequence[str] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell
     """Return the names of a cell's class or classes: a name, a number among declared names, or a list of either.
 
     The number -1 is that of no known class.
@@ -82,7 +82,7 @@ def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tup
     Raises:
         DataError: a number beyond the declared names.
     """
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return tuple(name for item in value for name in class_names(item, declared, where))
     if declared is not None and isinstance(value, int):
         if value == UNKNOWN_NUMBER:

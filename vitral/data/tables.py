@@ -18,6 +18,7 @@ from vitral.data.columns import (
     Columns,
     cell_text,
     check_column,
+    classes_of_rows,
     declared_names,
     find_columns,
     find_image,
@@ -25,7 +26,6 @@ from vitral.data.columns import (
     is_encoded,
     is_text,
     may_lack,
-    no_class,
     simple_cells,
     split_of_row,
 )
@@ -34,7 +34,7 @@ from vitral.data.listing import Listing
 from vitral.data.names import common_folder, is_address, open_anywhere, split_of_file
 from vitral.data.path_table import PathTable, list_paths, path_column
 from vitral.data.stored import Entry, Strings
-from vitral.data.table_cells import class_names, is_given, marked, note_labels
+from vitral.data.table_cells import note_labels
 from vitral.data.text_table import LIST_SUFFIX, read_sheet
 from vitral.errors import DataError, ImageError, one_line
 from vitral.tasks.registry import task_of
@@ -265,7 +265,7 @@ def column_of(path: str, column: str) -> list[tuple[str, str]]:
         for group in range(table.num_row_groups):
             rows = _group_rows(table, group, columns, path, None)
             values = table.read_row_group(group, columns=[column]).column(0).to_pylist()
-            texts = ("" if value is None else str(value).strip() for value in values)
+            texts = map(cell_text, values)
             named = (_row_name(own, path, row) for row, (own, _, _) in enumerate(rows, len(cells)))
             cells += zip(named, texts, strict=True)
     return cells
@@ -301,22 +301,12 @@ def _group_rows(
     wanted = [column for column in (columns.classes, columns.split, own, *columns.labels) if column is not None]
     try:
         rows, count = table.read_row_group(group, columns=wanted), table.metadata.row_group(group).num_rows
-        classes = rows.column(columns.classes).to_pylist() if columns.classes else [None] * count
-        labels = rows.select(columns.labels).to_pylist() if columns.labels else [{}] * count
-        splits = _texts(rows.column(columns.split)) if columns.split else [None] * count
-        cells = rows.column(columns.image).to_pylist() if own else [None] * count
+        cells = {name: rows.column(name).to_pylist() for name in rows.column_names}
     except Exception as error:  # file systems and damaged files raise many types
         raise DataError(f"'{path}', row group {group}, cannot be read ({one_line(error)}).") from error
     text = columns.classes is not None and is_text(table.schema_arrow.field(columns.classes).type)
-    nothing = no_class(columns.classes, text=text)
-    listed = []
-    for value, split, cell, row in zip(classes, splits, cells, labels, strict=True):
-        name = cell.get("path") if isinstance(cell, dict) else cell
-        known = class_names(value, declared, path) if is_given(value) else nothing
-        listed.append((name, marked(row, columns.labels) if columns.labels else known, split))
-    return listed
-
-
-def _texts(column: pa.ChunkedArray) -> list[str]:
-    """Return the cells as texts, "" for a null or NaN."""
-    return ["" if cell is None or cell != cell else str(cell) for cell in column.to_pylist()]
+    classes = classes_of_rows(columns, cells.__getitem__, count, declared=declared, text=text, title=path)
+    splits = [None] * count if columns.split is None else [cell_text(cell) for cell in cells[columns.split]]
+    images = cells[columns.image] if own else [None] * count
+    names = [cell.get("path") if isinstance(cell, dict) else cell for cell in images]
+    return list(zip(names, classes, splits, strict=True))
