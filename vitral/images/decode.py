@@ -118,8 +118,9 @@ def _decoded(image: ImageFile.ImageFile, name: str, max_pixels: int, shrink: Shr
     _check_scans(image, name, max_pixels)
     width, height = image.size
     _fit(image, name, max_pixels)
-    colours = _deep_colours(image)
-    image.load()
+    deep = _content(image) if _has_deep_colours(image) else None
+    image.load()  # refuses what is cut short
+    colours = None if deep is None else colours_of(deep)
     pixels = to_rgb(image, bits) if colours is None else _from_deep_colours(image, colours, bits)
     if shrink is not None and image.size != (width, height):  # what it returns, 2 here, is settled
         lies = pixels.shape[:2] != image.size[::-1]
@@ -287,11 +288,11 @@ def _check_scans(image: ImageFile.ImageFile, name: str, max_pixels: int) -> None
         )
 
 
-def _deep_colours(image: ImageFile.ImageFile) -> UInt16[np.ndarray, "height width 3"] | None:
-    """Return the colours of a 16-bit PNG that has more than grey, before it is decoded; None for any other image."""
+def _has_deep_colours(image: ImageFile.ImageFile) -> bool:
+    """Tell of an image that is not decoded yet whether it is a 16-bit PNG that has more than grey."""
     if image.format != "PNG" or image.mode not in ("RGB", "RGBA", "LA") or "transparency" in image.info:
-        return None
-    return colours_of(_content(image)) if image.tile and str(image.tile[0].args).endswith(";16B") else None
+        return False
+    return bool(image.tile) and str(image.tile[0].args).endswith(";16B")
 
 
 def _from_deep_colours(
