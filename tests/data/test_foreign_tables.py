@@ -452,6 +452,17 @@ def test_tables_of_paths_beside_tables_of_images_are_refused(tmp_path: Path) -> 
         open_data(tmp_path)
 
 
+@every_case("name", ["all.csv", "all.parquet"])
+def test_columns_of_one_name_are_refused(tmp_path: Path, name: str) -> None:
+    write(tmp_path, ["0.png"])
+    cells = {"image": "0.png", "label": "cat", " label": "dog"}
+    (tmp_path / "all.csv").write_text("image,label,label\n0.png,cat,dog\n")
+    arrays = [pa.array([cell]) for cell in cells.values()]
+    pq.write_table(pa.Table.from_arrays(arrays, names=[key.strip() for key in cells]), tmp_path / "all.parquet")
+    with pytest.raises(DataError, match="several columns of the name 'label'"):
+        open_data(tmp_path / name)
+
+
 @every_case("paths", [True, False])
 def test_lists_of_a_single_label_are_several_labels(tmp_path: Path, paths: bool) -> None:
     write(tmp_path, (f"{number}.png" for number in range(COUNT)))

@@ -123,7 +123,7 @@ def find_columns(
     split = known_column(others, SPLIT)
     if not labelled:
         return Columns(image, None, split)
-    classes = choose(title, "label", [name for name in others if _may_be_classes(name, schema)], LABELS)
+    classes = choose(title, "label", [name for name in dict.fromkeys(others) if _may_be_classes(name, schema)], LABELS)
     if classes is not None:
         check_column(title, classes, names)
         return Columns(image, classes, split)
@@ -261,9 +261,16 @@ def declared_names(schema: pa.Schema, column: str | None) -> tuple[str, ...] | N
 
 
 def check_column(title: str, column: str, names: Sequence[str]) -> None:
-    """Refuse a column that a table does not have, by a `DataError`."""
+    """Refuse a column that a table does not have, or has several times, by a `DataError`."""
     if column not in names:
         raise DataError(f"'{title}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
+    if list(names).count(column) > 1:
+        raise several_columns(title, column)
+
+
+def several_columns(title: str, column: str) -> DataError:
+    """Return the error for a table with several columns of one name."""
+    return DataError(f"'{title}' has several columns of the name '{column}'; rename or remove all but one.")
 
 
 def cell_text(cell: object) -> str:

@@ -68,7 +68,8 @@ def cells_in(tables: Sequence[str], column: str, chosen: dict[str, str]) -> dict
         with choosing(chosen):
             pairs = column_of(table, column)
         for name, value in pairs:
-            if by_name.setdefault(name, value) != value:
+            by_name[name] = by_name.get(name) or value
+            if value and by_name[name] != value:
                 raise DataError(f"'{name}' has two values in the column '{column}' of '{table}'; give it one.")
     return by_name
 
