@@ -47,7 +47,7 @@ class _Left(list[object]):
     It is a list, because the reader adds the items of one that is a list, or a deque, to it.
     """
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]  # an enumeration may be a key
 
     def __new__(cls, *_: object) -> Self:
         return super().__new__(cls)
