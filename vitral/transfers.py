@@ -19,7 +19,7 @@ MOST = "vitral.most"  # a request's own bound for its answer, bytes, among its e
 ANSWER_SECONDS = 60.0  # until the head of an answer is there, and for all of one that is no file
 WINDOW_SECONDS = 30.0  # in which a transfer has to bring
 WINDOW_BYTES = 30_000  # so much
-WAIT_SECONDS = 60.0  # that a server may ask for before the next try
+WAIT_SECONDS = 300.0  # that a server may ask for before the next try: the Hub counts requests in windows so long
 BUSY = (408, 429, 500, 502, 503, 504)  # answers after which the client waits
 RESET = re.compile(r"\bt\s*=\s*(\d+)")  # in the header of a limit of requests: seconds until the next are taken
 BOUND = "_vitral_bound"  # marks a client

@@ -1,6 +1,7 @@
 """What a classifier answers, shows and refuses."""
 
 import copy
+import dataclasses
 import io
 from pathlib import Path
 
@@ -172,6 +173,15 @@ def test_several_labels_have_probabilities_of_their_own(classifier: Classifier) 
     torch.testing.assert_close(several.probabilities(images), torch.sigmoid(classifier.model(images)).detach())
     assert "3 labels" in repr(several)
     assert "3 classes" in repr(classifier)
+
+
+def test_one_output_gives_no_probabilities_of_single_classes_and_those_of_several(
+    tiny_config: ViTConfig, image: Path
+) -> None:
+    model = build(dataclasses.replace(tiny_config, num_classes=1), seed=0)
+    with pytest.raises(ModelError, match="one output"):
+        Classifier(model, PHOTOS.with_size(16)).predict(image)
+    assert 0 < Classifier(model, PHOTOS.with_size(16), multi_label=True).predict(image)[0].probability < 1
 
 
 def test_names_and_size_must_fit(classifier: Classifier) -> None:

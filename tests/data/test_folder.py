@@ -164,7 +164,25 @@ def test_other_files_are_reported_and_hidden_ones_ignored(root: Path, make: Make
     (root / "a" / ".hidden.png").write_bytes(b"")
     data = open_data(root)
     assert data.class_names == ("a", "b")
-    assert any("1 files" in note and "not named like images" in note for note in data.notes)
+    assert any("1 files" in note and "not named like images" in note and "a/notes.txt" in note for note in data.notes)
+
+
+def test_names_of_classes_that_may_be_mistakes_are_said(root: Path, make: Make) -> None:
+    for name in ("Cat", "cat", "red fox", "Red_Fox", "test", "dog"):
+        make(name, 3)
+    data = open_data(root)
+    assert set(data.class_names) == {"Cat", "cat", "red fox", "Red_Fox", "test", "dog"}
+    alike = next(note for note in data.notes if "capitals" in note)
+    assert "'Cat' and 'cat'" in alike
+    assert "'Red_Fox' and 'red fox'" in alike
+    assert "dog" not in alike
+    assert any("'test'" in note and "'train'" in note for note in data.notes)
+    plain = root.parent / "plain"
+    for name in ("Cat", "dog"):
+        (plain / name).mkdir(parents=True)
+        (root / name / "0.png").rename(plain / name / "0.png")
+        (root / name / "1.png").rename(plain / name / "1.png")
+    assert not any("capitals" in note or "'train'" in note for note in open_data(plain).notes)
 
 
 def test_names_may_be_anything(root: Path, make: Make) -> None:

@@ -5,7 +5,7 @@ import resource
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -59,9 +59,12 @@ def test_what_no_hub_answers_is_one_line_in_time(
 ) -> None:
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     (tmp_path / "mine").mkdir()
-    ask = {"weights": lambda: hub.download("hf:me/x"), "push": lambda: hub.upload(tmp_path / "mine", "me/x")}[asked]
+    asks: dict[str, Callable[[], object]] = {
+        "weights": lambda: hub.download("hf:me/x"),
+        "push": lambda: hub.upload(tmp_path / "mine", "me/x"),
+    }
     with serving(HUBS[name], monkeypatch) as server, pytest.raises(WeightsError, match="'me/x'") as refused:
-        ask()
+        asks[asked]()
     assert "\n" not in str(refused.value)
     assert time.monotonic() - began < 20
     assert server.sent < ENDLESS

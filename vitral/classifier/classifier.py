@@ -135,10 +135,6 @@ class Classifier(nn.Module):
         self.task = task or task_of(several=multi_label)
         if self.task.outputs(len(names)) != count:
             raise ModelError(f"The network has {count} classes, but {len(names)} names were given.")
-        if len(names) < self.task.fewest_classes:
-            raise ModelError(
-                f"A network with one output has the same answer for every image where images {self.task.labelled}; give it two."
-            )
         if len(set(names)) != len(names):
             raise ModelError("Two classes have the same name; each needs its own.")
         if preprocessing.image_size != self.predictor.image_size:
@@ -260,7 +256,15 @@ class Classifier(nn.Module):
         )
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
-        """Return the probabilities of prepared images, in float32 on the CPU."""
+        """Return the probabilities of prepared images, in float32 on the CPU.
+
+        Raises:
+            ModelError: There are too few classes for probabilities: a network with one output gives every image the same.
+        """
+        if len(self.class_names) < self.task.fewest_classes:
+            raise ModelError(
+                f"A network with one output has the same answer for every image where images {self.task.labelled}; give it two."
+            )
         if self.calibration is None or self.calibration.temperature == 1:
             return self.predictor.probabilities(images, self.task)
         return self.to_probabilities(self.predictor.logits(images))

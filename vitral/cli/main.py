@@ -1,22 +1,53 @@
 """The entry point: find the command, run it, turn every user error into one line and an exit status."""
 
 import contextlib
+import math
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from types import NoneType
+from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
 from rich.console import Console
 
 from vitral import __version__, torchrun
 from vitral.advice import in_words, printable
 from vitral.cli import process
 from vitral.cli.commands import COMMANDS, EPILOGUE, MAX_PIXELS, PLUGIN
-from vitral.cli.options import read_option
+from vitral.cli.options import WHOLE
 from vitral.cli.wording import WORDS
 from vitral.errors import LESS_MEMORY, PluginError, TrainingInterrupted, VitralError, is_out_of_memory
 from vitral.paths import LIMIT
+
+DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+
+
+def read_option(kind: Any, tokens: Sequence[Token]) -> Any:  # noqa: ANN401  # of any option, as its annotation says
+    """Return an option's value from its words; a number is read only where it says what is meant.
+
+    The library's own reading rounds 32.9 to 33, takes 0x20 for 32 and the digits of any script for ours, and "none" for an
+    option that was not given.
+
+    Raises:
+        CoercionError: A word is no such value.
+    """
+    return convert(kind, tokens, converter=_value)
+
+
+def _value(kind: type, word: str) -> Any:  # noqa: ANN401  # of that type
+    if kind is int and WHOLE.fullmatch(word):
+        return int(word)  # a number of thousands of digits is a ValueError
+    if kind is float and DECIMAL.fullmatch(word) and math.isfinite(value := float(word)):
+        return value
+    if kind in (int, float):
+        what = "a whole number, such as 32" if kind is int else "a number, such as 0.95"
+        raise CoercionError(msg=f"'{word:.40}' is not {what}.")
+    if kind is NoneType:  # one of the types of an option that may be left out
+        raise CoercionError
+    return convert(kind, [word])
 
 
 def _shown_default(value: object) -> str | None:

@@ -15,7 +15,7 @@ from vitral.advice import argument, function
 from vitral.data.batch import evenly
 from vitral.data.groups import Kin, shared_groups
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, NAMED, natural_key, series_in, side_by_side, some, unread_classes
+from vitral.data.names import ALL, NAMED, doubtful_names, natural_key, series_in, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name
 from vitral.data.published.imagenet_classes import translated
 from vitral.data.source import (
@@ -69,6 +69,8 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
         ImageError: images cannot be read; the first are named, all are counted.
     """
     notes = list(listing.notes)
+    if how.group is not None and groups is not None:
+        groups(how.group, _every(listing.entries))  # which refuses what is no group before the images are decoded
     entries, bad, looks = _check(listing, how, notes)
     unread = unread_classes(_named(listing.entries) | listing.bad_classes, _named(entries))
     notes += unread
@@ -93,6 +95,7 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     if how.class_names is None:
+        notes += doubtful_names(names)
         notes += _unequal(splits.get("train", []))
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(

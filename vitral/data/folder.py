@@ -56,7 +56,7 @@ def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Li
         [Entry(index, file.path, (), file.size) for index, file in enumerate(paths)],
         [PurePosixPath(file.path).parts for file in paths],
         how,
-        notes=lambda arranged: _notes(folder, walked, arranged.empty, len(walked.files) - len(paths), arranged.outside),
+        notes=lambda arranged: _notes(folder, walked, arranged.empty, len(paths), arranged.outside),
         folders=[PurePosixPath(name).parts for name in walked.folders if name],
     )
     return replace(listing, name=folder.resolve().name or "folder", bad=tuple(_broken(folder, walked)))
@@ -137,7 +137,7 @@ def list_images(folder: Path) -> Listing:
     paths = [file for file in walked.files if _is_image(file.path)]
     splits = [split_named(PurePosixPath(file.path).parts[0]) if "/" in file.path else None for file in paths]
     held = "test" in splits and "train" in splits
-    notes = _notes(folder, walked, [], len(walked.files) - len(paths), 0)
+    notes = _notes(folder, walked, [], len(paths), 0)
     if held:
         notes.append(f"{splits.count('test')} images in the test folder of '{folder}' are left out.")
         paths = [file for file, split in zip(paths, splits, strict=True) if split != "test"]
@@ -187,7 +187,7 @@ def _broken(folder: Path, walked: Walk) -> list[BadImage]:
     ]
 
 
-def _notes(folder: Path, walked: Walk, empty: list[str], others: int, outside: int) -> list[str]:
+def _notes(folder: Path, walked: Walk, empty: list[str], images: int, outside: int) -> list[str]:
     notes = []
     if empty:
         notes.append(f"{_folders(empty)} in '{folder}' without images, not taken as classes: {some(empty)}.")
@@ -199,9 +199,11 @@ def _notes(folder: Path, walked: Walk, empty: list[str], others: int, outside: i
         notes.append(
             f"{len(walked.again)} links in '{folder}' to folders that were already read, skipped: {some(walked.again)}."
         )
-    if others:
+    if len(walked.files) > images:
+        others = sorted(file.path for file in walked.files if not _is_image(file.path))
         notes.append(
-            f"{others} files in '{folder}' are not named like images ({', '.join(EXTENSIONS)}) and were left out."
+            f"{len(others)} files in '{folder}' are not named like images ({', '.join(EXTENSIONS)}) and were left out: "
+            f"{some(others)}."
         )
     if outside:
         notes.append(f"{outside} images in '{folder}' are in no class folder, or beside the splits, and were left out.")

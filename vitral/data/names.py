@@ -96,6 +96,24 @@ def one_spelling(counts: Mapping[str, int], preferred: Collection[str] = ()) -> 
     return {name: chosen[form] for form, names in forms.items() for name in names if name != chosen[form]}
 
 
+def doubtful_names(names: Sequence[str]) -> list[str]:
+    """Return notes on class names that may be mistakes: two that differ in capitals or spaces alone, and one of a split."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault("".join(name.casefold().replace("_", " ").split()), []).append(name)
+    pairs = [" and ".join(f"'{name}'" for name in found) for found in alike.values() if len(found) > 1]
+    notes = []
+    if pairs:
+        notes.append(
+            f"Classes whose names differ only in capitals or spaces: {some(pairs)}; give those that are the same one name."
+        )
+    if splits := [name for name in names if split_named(name)]:
+        notes.append(
+            f"'{splits[0]}' is read as a class, though a split is called so; put training images into 'train'."
+        )
+    return notes
+
+
 def composed(name: str) -> str:
     """Return a name with its letters and accents composed (NFC), the form in which names are compared."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)

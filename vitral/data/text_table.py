@@ -117,7 +117,7 @@ def _encoding(start: bytes) -> str:
 
 
 def _unreadable(table: Path, error: Exception) -> DataError:
-    return DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).")
+    return DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}); save it in UTF-8.")
 
 
 def _delimiter(lines: Sequence[str]) -> str | None:

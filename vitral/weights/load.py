@@ -121,7 +121,7 @@ def _assumed(reading: Reading, config: ModelConfig, given: Mapping[str, Any]) ->
     listed = ", ".join(f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in plain.items())
     return (
         f"The file does not say all of its network; assumed: {listed}. Its library's config.json next to it would say; other "
-        "values are given by `--set` of `vitral convert`, or `architecture` in Python.",
+        "values can be given when it is converted or loaded.",
         *notes,
     )
 

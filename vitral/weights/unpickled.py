@@ -9,6 +9,7 @@ import builtins
 import pickle
 import re
 import sys
+import threading
 import warnings
 from _compat_pickle import IMPORT_MAPPING
 from collections import OrderedDict
@@ -41,6 +42,9 @@ NUMPY = tuple(
 )
 
 
+_STAND_INS = threading.Lock()  # torch has one list of what may be named, for all threads
+
+
 class _Left(list[object]):
     """Stands for an object beside the weights: nothing of it is made, and its class is neither imported nor called.
 
@@ -65,7 +69,7 @@ def unpickled(path: Path, *, zipped: bool) -> Any:  # noqa: ANN401  # what torch
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
         except pickle.UnpicklingError:
             names = torch.serialization.get_unsafe_globals_in_checkpoint(path) if zipped else NUMPY
-            with torch.serialization.safe_globals([(_stand_in(name), name) for name in names]):
+            with _STAND_INS, torch.serialization.safe_globals([(_stand_in(name), name) for name in names]):
                 return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
 
 
