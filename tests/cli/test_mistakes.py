@@ -310,8 +310,8 @@ def test_the_reading_of_nested_folders_is_kept_by_the_run(
 def test_what_works_in_one_process_refuses_several(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
     assert main([command, "somewhere"]) == 1
     line = capsys.readouterr().err
     assert all(fact in line for fact in ("process 1:", f"'{command}'", "torchrun")), line
