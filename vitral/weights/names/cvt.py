@@ -99,11 +99,10 @@ def _config(stored: Stored, embedding: str, blocks: str, head: str) -> CvTConfig
     )
 
 
-KERNELS, STRIDES, PADDINGS = (list(column) for column in zip(*EMBEDDINGS, strict=True))
 FIXED = {  # settings of transformers', of which one value is computed here
-    "patch_sizes": KERNELS,
-    "patch_stride": STRIDES,
-    "patch_padding": PADDINGS,
+    "patch_sizes": [kernel for kernel, _, _ in EMBEDDINGS],
+    "patch_stride": [stride for _, stride, _ in EMBEDDINGS],
+    "patch_padding": [padding for _, _, padding in EMBEDDINGS],
     "mlp_ratio": [float(MLP_RATIO)] * 3,
     "qkv_bias": [True] * 3,
     "cls_token": [False, False, True],
