@@ -48,9 +48,8 @@ UNEQUAL = 10  # times the images of the smallest class in the largest, from whic
 CHECKED_AFAR = 64  # the same for images that are read over a network
 
 
-Groups = Callable[
-    [str, Sequence[Entry]], Mapping[int, str]
-]  # of a column's name and images their groups, by store index
+# From what groups are called to those of the listed images, by store index; read once.
+Groups = Callable[[str], Mapping[int, str]]
 
 
 def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> DataSet:
@@ -70,7 +69,7 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     """
     notes = list(listing.notes)
     if how.group is not None and groups is not None:
-        groups(how.group, _every(listing.entries))  # which refuses what is no group before the images are decoded
+        groups(how.group)  # what is no group is refused before the images are decoded
     entries, bad, looks = _check(listing, how, notes)
     unread = unread_classes(_named(listing.entries) | listing.bad_classes, _named(entries))
     notes += unread
@@ -206,7 +205,7 @@ def _kin(
         raise DataError(
             f"The images of '{listing.title}' have no groups, so {argument('group', column)} cannot be honoured."
         )
-    return Kin(alike, column, groups(column, _every(entries)))
+    return Kin(alike, column, groups(column))
 
 
 def _unequal(images: Sequence[Entry]) -> list[str]:

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 
 from vitral import plugins
@@ -25,7 +25,6 @@ from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
-from vitral.data.stored import Entry
 from vitral.data.tables import (
     JSON_LINES,
     METADATA,
@@ -144,7 +143,9 @@ def _open_named(name: str, how: Opening) -> DataSet:
         return prefix.open(name, how, _open_named)
     listing = list_data(name, how)
 
-    def groups(column: str, images: Sequence[Entry]) -> dict[int, str]:
+    @cache
+    def groups(column: str) -> dict[int, str]:
+        images = [entry for listed in listing.entries.values() for entry in listed]
         tables = tables_in(name, listing.entries)
         return group_values(column, listing.title, listing.store, images, tables, columns_in(name))
 
