@@ -5,6 +5,7 @@ fall-back. Shapes are known before any tensor is read, and a file cannot make us
 """
 
 import errno
+import itertools
 import lzma
 import math
 import os
@@ -15,7 +16,7 @@ import tokenize
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,18 +194,19 @@ def compare(wanted: Mapping[str, Shape], held: Mapping[str, Shape], source: str)
     """
     problems = []
     if missing := [name for name in wanted if name not in held]:
-        problems.append(f"lacks {_some(missing)}")
+        problems.append(f"lacks {some(missing)}")
     if extra := [name for name in held if name not in wanted]:
-        problems.append(f"has {_some(extra)} that the model does not have")
+        problems.append(f"has {some(extra)} that the model does not have")
     if wrong := [name for name in wanted if name in held and wanted[name] != held[name]]:
         shapes = [f"{name} of {held[name]} instead of {wanted[name]}" for name in wrong]
-        problems.append(f"has {_some(shapes)}")
+        problems.append(f"has {some(shapes)}")
     if problems:
         raise WeightsError(f"'{source}' does not fit the model: it {'; it '.join(problems)}.")
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:NAMED])
+def some(names: Collection[str]) -> str:
+    """Return the first names of tensors, and how many more there are."""
+    shown = ", ".join(itertools.islice(names, NAMED))
     return f"{shown} and {len(names) - NAMED} more" if len(names) > NAMED else shown
 
 

@@ -9,10 +9,9 @@ import torch
 from vitral.errors import WeightsError
 from vitral.models.model import HEADS
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.weights.containers import Shape
+from vitral.weights.containers import Shape, some
 from vitral.weights.dialect import NO_HEAD, UNTRAINED, Reading, meta_state
 from vitral.weights.layouts import SAME, Layout, Rule, Tensors, zeros
-from vitral.weights.places import some
 
 BESIDE = "beside:"  # before the names of tensors beside the network, which may be those of others within it
 # In what people call a last layer; a number alone is its place in an nn.Sequential.

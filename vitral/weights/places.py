@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from vitral.errors import WeightsError
-from vitral.weights.containers import COUNTER, NAMED, Container, Shape
+from vitral.weights.containers import COUNTER, Container, Shape
 
 # Beginnings in the files of Flax: an optimizer's state, an image tower next to a text tower. What stands outside is known.
 FLAX = ("opt/target/", "params/img/", "params/")
@@ -132,10 +132,3 @@ def beside(place: str, found: list[str], shapes: Shapes) -> dict[str, Shape]:
 def _shared(name: str, place: str) -> int:
     """Return how many parts of a name and of a place are the same, from the first on."""
     return len(os.path.commonprefix([name.split("."), place.split(".")]))
-
-
-def some(shapes: Shapes) -> str:
-    """Return the first names of tensors, and how many more there are."""
-    names = list(shapes)
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -24,6 +24,7 @@ from vitral.weights.containers import (
     Shards,
     check_file,
     open_container,
+    some,
     weights_errors,
 )
 from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
@@ -44,7 +45,7 @@ from vitral.weights.names import (
     vit_torch,
     vit_transformers,
 )
-from vitral.weights.places import TensorLocation, beside, meant, places, plain_names, some
+from vitral.weights.places import TensorLocation, beside, meant, places, plain_names
 from vitral.weights.vmoe_shards import VMoEShards, is_shard_index
 
 SUFFIX = ".vitral.json"
