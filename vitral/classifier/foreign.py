@@ -34,20 +34,10 @@ from vitral.weights.recognize import CONFIG, CONFIG_LIMIT, PREPROCESSOR, foreign
 
 LARGEST_SIDE = 4096  # pixels of prepared images
 LONGEST = 1 << 20  # characters of an entry that is read
-NAMES = (
-    "names",
-    "class_names",
-    "classes",
-    "labels",
-    "id2label",
-    "label_names",
-    "class_labels",
-)  # entries with class names
-SCALES = (
-    ("mean", "std"),
-    ("image_mean", "image_std"),
-    ("mean_values", "scale_values"),
-)  # entries with means and deviations
+# Entries with class names.
+NAMES = ("names", "class_names", "classes", "labels", "id2label", "label_names", "class_labels")
+# Entries with means and deviations.
+SCALES = (("mean", "std"), ("image_mean", "image_std"), ("mean_values", "scale_values"))
 YAML = "metadata.yaml"  # Ultralytics' beside a file of OpenVINO's
 # ultralytics/data/augment.py: the shorter side to the size, a centre crop, values of 0 to 1.
 ULTRALYTICS = Preprocessing(resize="crop", antialias=True, mean=(0, 0, 0), std=(1, 1, 1), resampler="pillow")

@@ -41,9 +41,8 @@ MAX_RATIO = 1000  # unpacked over packed size of a member; no image format compr
 MAX_MEMBER = 1 << 30  # bytes
 UTF_8_FLAG = 0x800  # of a zip's member whose name is UTF-8
 UNICODE_PATH_KIND = 0x7075
-UNICODE_PATH = struct.Struct(
-    "<HHBL"
-)  # kind, size of what follows, version, and checksum of the name that it stands for
+# Kind, size of what follows, version, and checksum of the name that it stands for.
+UNICODE_PATH = struct.Struct("<HHBL")
 MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
 # What readers raise for a damaged archive.
 UNREADABLE = (

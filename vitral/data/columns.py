@@ -273,11 +273,6 @@ def several_columns(title: str, column: str) -> DataError:
     return DataError(f"'{title}' has several columns of the name '{column}'; rename or remove all but one.")
 
 
-def cell_text(cell: object) -> str:
-    """Return a cell as text, "" for a null or NaN."""
-    return "" if cell is None or cell != cell else str(cell).strip()
-
-
 def split_of_row(name: str | None, split: str, table: str, row: str) -> str:
     """Return the split of a row: the one that it names, unless its file determines the split.
 

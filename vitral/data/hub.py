@@ -11,8 +11,6 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabl
 
 from vitral.data.columns import (
     LISTS,
-    Columns,
-    cell_text,
     check_column,
     classes_of_rows,
     declared_names,
@@ -24,7 +22,7 @@ from vitral.data.columns import (
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, find, split_named, split_of_file
 from vitral.data.stored import Entry, JoinedStores, Store
-from vitral.data.table_cells import note_labels
+from vitral.data.table_cells import cell_text, note_labels
 from vitral.data.tables import content_of, list_tables
 from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
@@ -173,11 +171,13 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         kind = None if classes is None else schema.field(classes).type
         several = several or isinstance(kind, LISTS)
         declared = declared_names(schema, classes) or columns.label_names() or declared
-        text_column = classes if kind is not None and is_text(kind) else text_column
+        text = kind is not None and is_text(kind)
+        text_column = classes if text else text_column
         undecoded = rows.cast_column(column, datasets.Image(decode=False))
         stores.append((HubImages(title, undecoded, column), len(rows)))
         listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
-        for row, names in enumerate(_classes(title, rows, columns, declared)):
+        labels = classes_of_rows(columns, rows.__getitem__, len(rows), declared=declared, text=text, title=title)
+        for row, names in enumerate(labels):
             listed.append(Entry(first + row, f"{split}[{row}]", names, 0))
         several = several or any(len(entry.classes) != 1 for entry in listed)
         first += len(rows)
@@ -193,15 +193,3 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         notes=tuple(notes),
         column=text_column,
     )
-
-
-def _classes(
-    title: str,
-    rows: Any,  # noqa: ANN401  # as above
-    columns: Columns,
-    declared: tuple[str, ...] | None,
-) -> list[tuple[str, ...]]:
-    """Return the classes of each row."""
-    schema = rows.features.arrow_schema
-    text = columns.classes is not None and is_text(schema.field(columns.classes).type)
-    return classes_of_rows(columns, rows.__getitem__, len(rows), declared=declared, text=text, title=title)

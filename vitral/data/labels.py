@@ -23,12 +23,8 @@ from vitral.data.stored import UNREAD
 from vitral.errors import DataError
 from vitral.tasks.multi_label import MULTI_LABEL
 
-SEPARATORS = {
-    "|": "bars",
-    ";": "semicolons",
-    ",": "commas",
-    "": "spaces",
-}  # in the order in which they count, with their names
+# In the order in which they count, with their names.
+SEPARATORS = {"|": "bars", ";": "semicolons", ",": "commas", "": "spaces"}
 CERTAIN = ("|", ";")  # which no name holds
 # What stands for a label that is not known, in the test splits of the Hub and of competitions.
 UNKNOWN = {"", "-1", "?", "nan", "none", "null", "unknown", "unlabeled", "unlabelled", "test"}

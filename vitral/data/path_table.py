@@ -10,7 +10,6 @@ import pyarrow as pa
 from vitral.data.columns import (
     LISTS,
     Columns,
-    cell_text,
     classes_of_rows,
     declared_names,
     find_columns,
@@ -27,7 +26,7 @@ from vitral.data.listing import Listing
 from vitral.data.names import ALL, some
 from vitral.data.source import BadImage
 from vitral.data.stored import UNREAD, Entry
-from vitral.data.table_cells import Cells, are_verdicts, is_no, note_labels
+from vitral.data.table_cells import Cells, are_verdicts, cell_text, is_no, note_labels
 from vitral.errors import DataError
 from vitral.tasks.registry import task_of
 

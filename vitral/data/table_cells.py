@@ -24,6 +24,11 @@ def is_given(cell: Any) -> bool:  # noqa: ANN401  # a cell of any type
     return cell is not None and cell == cell and (not isinstance(cell, str) or bool(cell.strip()))
 
 
+def cell_text(cell: object) -> str:
+    """Return a cell as text, "" for a null or NaN."""
+    return "" if cell is None or cell != cell else str(cell).strip()
+
+
 def image_by_cells(names: Sequence[str], cells: Cells) -> str | None:
     """Return the only column whose cells all end like image files."""
     found = [
@@ -101,7 +106,7 @@ def note_labels(title: str, labels: Sequence[str], others: Sequence[str]) -> lis
 
 def _said(cell: Any) -> str:  # noqa: ANN401  # a cell of any type
     """Return a cell as text, whole numbers without a point, and nothing for one that is not filled in."""
-    text = str(cell).strip().lower() if is_given(cell) else ""
+    text = cell_text(cell).lower()
     number = text.removesuffix(".0")
     return number if number in ("0", "1", "-1") else text
 

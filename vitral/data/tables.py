@@ -17,7 +17,6 @@ from vitral.data.classes import outermost
 from vitral.data.columns import (
     LISTS,
     Columns,
-    cell_text,
     check_column,
     classes_of_rows,
     declared_names,
@@ -45,7 +44,7 @@ from vitral.data.names import (
 )
 from vitral.data.path_table import PathTable, list_paths, path_column
 from vitral.data.stored import Entry, Strings
-from vitral.data.table_cells import note_labels
+from vitral.data.table_cells import cell_text, note_labels
 from vitral.data.text_table import LIST_SUFFIX, is_list, names_images, read_sheet
 from vitral.errors import DataError, ImageError, one_line
 from vitral.images.decode import EXTENSIONS
