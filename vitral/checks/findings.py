@@ -28,6 +28,7 @@ from vitral.tasks.task import classes_of
 SPLITS = "in several splits: scores would be too good"
 SIDES = "on several sides of the split that Vitral made: scores would be too good"
 TINY = 32  # pixels of the shorter side
+NO_CLASS = "(no class)"  # the row of images without any
 LONG = 4.0  # ratio of the sides
 FLAT = 2.0  # standard deviation of the values
 SAMPLED = 4096  # pixels of an image that its mean and standard deviation are taken of, about

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vitral.checks.check_data import check_data
 from vitral.checks.check_resume import check_resume
-from vitral.checks.findings import DataCheck
+from vitral.checks.findings import NO_CLASS, DataCheck
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result, print_table
 from vitral.cli.options import Start
 from vitral.data.classes import Reading
@@ -17,7 +17,6 @@ from vitral.report.pages import write_check_page
 
 RESUME = "resume"
 SHOWN = 10
-NO_CLASS = "(no class)"
 
 
 def check(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vitral.checks.findings import DataCheck
+from vitral.checks.findings import NO_CLASS, DataCheck
 from vitral.explanation.gallery import Gallery, GalleryEntry
 from vitral.explanation.network import AttentionDistance, NetworkAnalysis
 from vitral.files import new_folder, write_file, write_through
@@ -65,6 +65,7 @@ def write_check_page(
         facts=facts,
         problems=check.problems(),
         total=check.total,
+        no_class=NO_CLASS,
         sheet=inline(check.sheet, largest=LARGEST_SHEET) if check.sheet else None,
         most=MOST_LISTED,
         most_of_group=MOST_OF_GROUP,
