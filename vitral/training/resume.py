@@ -36,16 +36,8 @@ from vitral.training.records.run_folder import (
 from vitral.training.request import FUNCTIONS, Request, settings_of
 from vitral.training.settings.recipe import first_difference, load_recipe, may_change
 
-SAME = (
-    "source",
-    "sweep",
-    "classes",
-    "group",
-    "model",
-    "recipe",
-    "image_size",
-    "seed",
-)  # what a run that continues keeps
+# What a run that continues keeps.
+SAME = ("source", "sweep", "classes", "group", "model", "recipe", "image_size", "seed")
 RESUMED = "resumed_with"  # in run.json: other means than those it began with
 BITS = ("threads", "torch", "processor", "accelerator")  # of the environment: what changes the last bits
 
