@@ -18,7 +18,7 @@ from vitral.models.t2t import T2TViT, sinusoid_table
 TOLERANCE = 1e-5  # of the logits' standard deviation, float32
 DEEP_TOLERANCE = 1e-4  # the same, of deep convolutional networks
 TINY = "testing@32"
-STATE_DICTS = ("t2t", "cvt")  # how the cases begin whose originals are of torch
+STATE_DICTS = ("t2t", "cvt", "efficientnet")  # how the cases begin whose originals are of torch
 
 Arrays = dict[str, np.ndarray]
 Checkpoint = tuple[str, Path, Arrays]  # the case, the file and what it holds
@@ -59,7 +59,7 @@ def test_logits_are_the_originals(checkpoint: Checkpoint) -> None:
 
 def tolerance(name: str) -> float:
     """Return the deviation that a case may have."""
-    return DEEP_TOLERANCE if name.startswith(("BiT", "R26", "R50", "cvt")) else TOLERANCE
+    return DEEP_TOLERANCE if name.startswith(("BiT", "R26", "R50", "cvt", "efficientnet")) else TOLERANCE
 
 
 def test_the_documentation_has_a_row_for_every_case() -> None:

@@ -30,6 +30,7 @@ ORIGINALS = {
     "testing": "google-research/vision_transformer",
     "bv": "google-research/big_vision",
     "cvt": "microsoft/CvT",
+    "efficientnet": "lukemelas/EfficientNet-PyTorch (efficientnet-lite-pytorch 0.1.0)",
     "t2t": "yitu-opensource/T2T-ViT",
     "vmoe": "google-research/vmoe",
 }

@@ -99,6 +99,12 @@ PARAMETERS = {
     "efficientnet-b6": 43_040_704,
     "efficientnet-b7": 66_347_960,
     "efficientnet-l2": 480_309_308,
+    # tensorflow/tpu, efficientnet/lite/README.md, in millions; and timm's counts
+    "efficientnet-lite0": 4_652_008,
+    "efficientnet-lite1": 5_416_680,
+    "efficientnet-lite2": 6_092_072,
+    "efficientnet-lite3": 8_197_096,
+    "efficientnet-lite4": 13_006_568,
 }
 # With the fixed sinusoids and the Performer's random features.
 T2T_TOTALS = {

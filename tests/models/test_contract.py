@@ -105,6 +105,7 @@ CONFIGS: dict[str, ModelConfig] = {
         **SMALL,
     ),
     "efficientnet": EfficientNetConfig(width=0.3, depth=0.4, **SMALL),
+    "efficientnet-lite": EfficientNetConfig(width=0.3, depth=0.4, lite=True, **SMALL),
     "pixels": PixelsConfig(side=4, **SMALL),
 }
 

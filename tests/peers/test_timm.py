@@ -54,6 +54,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "tf_efficientnet_b1": {},
     "tf_efficientnet_b4": {},
     "tf_efficientnet_b7": {},
+    **{f"tf_efficientnet_lite{size}": {} for size in range(5)},
     "coatnet_0_224": {},
     "coatnet_1_224": {},
     "coatnet_2_224": {},

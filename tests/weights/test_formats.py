@@ -127,7 +127,7 @@ def test_each_family_lists_its_formats() -> None:
     assert formats["hybrid"] == ["big_vision", "original", "timm", "transformers"]
     assert formats["t2t"] == ["original"]
     assert formats["coatnet"] == ["timm"]
-    assert formats["efficientnet"] == ["timm"]
+    assert formats["efficientnet"] == ["original", "timm"]
     assert formats["cvt"] == ["original", "transformers"]
 
 

@@ -111,7 +111,8 @@ COATNETS: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {
     6: ((2, 4, 8, 42, 2), (192, 192, 384, 768, 1536, 3072), 128),
     7: ((2, 4, 8, 42, 2), (192, 256, 512, 1024, 2048, 3072), 128),
 }
-# Coefficients of width and depth, pixels, dropout (noisystudent, efficientnet_builder.py).
+# Coefficients of width and depth, pixels, dropout (noisystudent, efficientnet_builder.py; tensorflow/tpu,
+# efficientnet/lite/efficientnet_lite_builder.py).
 EFFICIENTNETS: dict[str, tuple[float, float, int, float]] = {
     "b0": (1.0, 1.0, 224, 0.2),
     "b1": (1.0, 1.1, 240, 0.2),
@@ -122,6 +123,11 @@ EFFICIENTNETS: dict[str, tuple[float, float, int, float]] = {
     "b6": (1.8, 2.6, 528, 0.5),
     "b7": (2.0, 3.1, 600, 0.5),
     "l2": (4.3, 5.3, 800, 0.5),
+    "lite0": (1.0, 1.0, 224, 0.2),
+    "lite1": (1.0, 1.1, 240, 0.2),
+    "lite2": (1.1, 1.2, 260, 0.3),
+    "lite3": (1.2, 1.4, 280, 0.3),
+    "lite4": (1.4, 1.8, 300, 0.3),
 }
 
 
@@ -245,7 +251,12 @@ def _others() -> dict[str, ModelConfig]:
     rows |= {f"resnet-{depth}": ResNetConfig(stages=RESNET_STAGES[depth], bottleneck=depth >= 50) for depth in RESNETS}
     for name, (width, depth, size, dropout) in EFFICIENTNETS.items():
         rows[f"efficientnet-{name}"] = EfficientNetConfig(
-            image_size=(size, size), width=width, depth=depth, dropout=dropout, stochastic_depth=0.2
+            image_size=(size, size),
+            width=width,
+            depth=depth,
+            lite=name.startswith("lite"),
+            dropout=dropout,
+            stochastic_depth=0.2,
         )
     return rows | {f"pixels-{SHRUNK}": PixelsConfig(image_size=(64, 64), side=SHRUNK)}
 

@@ -1,15 +1,18 @@
 """EfficientNet (arXiv 1905.11946), the network of Noisy Student (arXiv 1911.04252) and Meta Pseudo Labels (2003.10580).
 
-The table and its rounding are those of google-research/noisystudent; held against timm's tf_efficientnet models.
+The table and its rounding are those of google-research/noisystudent; held against timm's tf_efficientnet models. The Lite
+networks are those of tensorflow/tpu (models/official/efficientnet/lite): without squeeze and excite, with ReLU6, and with a
+stem, a head and the repeats of the first and the last stage that do not grow.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_convolution
 from vitral.models.layers import BatchPart, FeatureMaps, StochasticDepth, TokenGrid, init_norms, seeded
@@ -39,10 +42,12 @@ class EfficientNetConfig(ModelConfig):
     Attributes:
         width: Coefficient of every layer's channels.
         depth: Coefficient of every stage's repeats.
+        lite: Whether it is one for small devices: ReLU6, no squeeze and excite, and ends that are not scaled.
     """
 
     width: float = 1.0
     depth: float = 1.0
+    lite: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -57,22 +62,41 @@ class EfficientNetConfig(ModelConfig):
         rounded = max(8, int(wanted + 4) // 8 * 8)
         return rounded + 8 if rounded < 0.9 * wanted else rounded
 
-    def repeats(self, base: int) -> int:
-        """Return `base` repeats deepened and rounded up."""
-        return math.ceil(base * self.depth)
+    @property
+    def repeats(self) -> tuple[int, ...]:
+        """Blocks of each stage: deepened and rounded up, but for the first and the last of a Lite network."""
+        fixed = (0, len(STAGES) - 1) if self.lite else ()
+        return tuple(row[0] if stage in fixed else math.ceil(row[0] * self.depth) for stage, row in enumerate(STAGES))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Channels after the first convolution, after each block, and after the last convolution."""
+        stem, head = (STEM, HEAD) if self.lite else (self.channels(STEM), self.channels(HEAD))
+        blocks = [self.channels(row[-1]) for row, count in zip(STAGES, self.repeats, strict=True) for _ in range(count)]
+        return stem, *blocks, head
 
 
 class MBConv(nn.Module):
-    """Inverted bottleneck: expand, filter each channel, squeeze and excite, project; the shortcut joins the narrow ends."""
+    """Inverted bottleneck: expand, filter each channel, squeeze and excite, project; the shortcut joins the narrow ends.
 
-    def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int) -> None:
+    Args:
+        channels: Channels in.
+        out: Out.
+        kernel: Side of the filters, pixels.
+        stride: Pixels.
+        expansion: Channels inside over channels in.
+        lite: Whether it has ReLU6 and no squeeze and excite.
+    """
+
+    def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int, *, lite: bool) -> None:
         super().__init__()
         wide = channels * expansion
+        self.activation = functional.relu6 if lite else functional.silu
         self.expand = Convolution(channels, wide, 1, padding=0) if expansion > 1 else None
         self.expand_norm = _norm(wide) if expansion > 1 else None
         self.depthwise = Convolution(wide, wide, kernel, stride=stride, padding="same", groups=wide)
         self.depthwise_norm = _norm(wide)
-        self.squeeze_excite = SqueezeExcite(wide, max(1, int(channels * SQUEEZE)), nn.SiLU)
+        self.squeeze_excite = None if lite else SqueezeExcite(wide, max(1, int(channels * SQUEEZE)), nn.SiLU)
         self.project = Convolution(wide, out, 1, padding=0)
         self.project_norm = _norm(out)
         self.has_shortcut = stride == 1 and channels == out
@@ -82,9 +106,11 @@ class MBConv(nn.Module):
         """Return the maps after the block."""
         wide = maps
         if self.expand is not None and self.expand_norm is not None:
-            wide = functional.silu(self.expand_norm(self.expand(wide)))
-        wide = functional.silu(self.depthwise_norm(self.depthwise(wide)))
-        narrow = self.project_norm(self.project(self.squeeze_excite(wide)))
+            wide = self.activation(self.expand_norm(self.expand(wide)))
+        wide = self.activation(self.depthwise_norm(self.depthwise(wide)))
+        if self.squeeze_excite is not None:
+            wide = self.squeeze_excite(wide)
+        narrow = self.project_norm(self.project(wide))
         return maps + self.stochastic_depth(narrow, part) if self.has_shortcut else narrow
 
 
@@ -96,17 +122,17 @@ class EfficientNet(StagedModel):
     def __init__(self, config: EfficientNetConfig) -> None:
         super().__init__()
         self.config = config
-        channels = config.channels(STEM)
+        self.activation = functional.relu6 if config.lite else functional.silu
+        channels, *_, wide = config.widths
         self.stem = Convolution(3, channels, 3, stride=2, padding="same")
         self.stem_norm = _norm(channels)
         self.stages = nn.ModuleList()
-        for repeats, kernel, stride, expansion, base in STAGES:
+        for (_, kernel, stride, expansion, base), repeats in zip(STAGES, config.repeats, strict=True):
             out, blocks = config.channels(base), nn.Sequential()
-            for block in range(config.repeats(repeats)):
-                blocks.append(MBConv(channels, out, kernel, 1 if block else stride, expansion))
+            for block in range(repeats):
+                blocks.append(MBConv(channels, out, kernel, 1 if block else stride, expansion, lite=config.lite))
                 channels = out
             self.stages.append(blocks)
-        wide = config.channels(HEAD)
         self.head_convolution = Convolution(channels, wide, 1, padding=0)
         self.head_norm = _norm(wide)
         self.dropout = nn.Dropout(0.0)
@@ -115,10 +141,10 @@ class EfficientNet(StagedModel):
 
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
-        maps = functional.silu(self.stem_norm(self.stem(images)))
+        maps = self.activation(self.stem_norm(self.stem(images)))
         for block in self.blocks():
             maps = block(maps, part)
-        return FeatureMaps(functional.silu(self.head_norm(self.head_convolution(maps))))
+        return FeatureMaps(self.activation(self.head_norm(self.head_convolution(maps))))
 
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the mean of the feature maps, after dropout."""

@@ -78,7 +78,7 @@ FAMILIES: dict[str, Family] = {
     "t2t": Family("T2T-ViT", T2TConfig, T2TViT, ("tokens", "dim", "depth", "mlp_dim", "num_heads")),
     "cvt": Family("CvT", CvTConfig, CvT, ("dims", "depths", "num_heads")),
     "coatnet": Family("CoAtNet", CoAtNetConfig, CoAtNet, ("stem_dim", "kinds", "depths", "dims", "strides")),
-    "efficientnet": Family("EfficientNet", EfficientNetConfig, EfficientNet, ("width", "depth")),
+    "efficientnet": Family("EfficientNet", EfficientNetConfig, EfficientNet, ("width", "depth", "lite")),
     "pixels": Family("linear model on pixels", PixelsConfig, Pixels, ("side",)),
 }
 

@@ -1,8 +1,9 @@
 """Which variants have published weights that Vitral reads, and in which formats.
 
 Sources: README and models pages of google-research/vision_transformer and big_transfer, facebookresearch/deit,
-yitu-opensource/T2T-ViT, microsoft/CvT; torchvision's and timm's lists of weights; the Hugging Face Hub. Two V-MoE models of
-8 experts are published as shards of their own library's checkpoints (vmoe_shards.py), which are read but not fetched by name.
+yitu-opensource/T2T-ViT, microsoft/CvT, lukemelas/EfficientNet-PyTorch; torchvision's and timm's lists of weights; the Hugging
+Face Hub. Two V-MoE models of 8 experts are published as shards of their own library's checkpoints (vmoe_shards.py), which are
+read but not fetched by name.
 """
 
 # Those whose weights the original, timm and transformers have alike.
@@ -25,10 +26,13 @@ _WITH_TIMM = (
     *("deit3-s16-384", "deit3-b16-384", "deit3-l16-384"),
     *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
 )
+# Those of lukemelas/EfficientNet-PyTorch and of timm.
+_EFFICIENTNETS = (*(f"efficientnet-b{size}" for size in range(8)), "efficientnet-lite0")
 PUBLISHED: dict[str, tuple[str, ...]] = {
     "original": (
         *_COMMON,
         *_WITH_TIMM,
+        *_EFFICIENTNETS,
         *("vit-s16-gap", "vit-s32-gap", "vit-b16-gap", "vit-b32-gap", "r26-vit-b32"),
         *("t2t-vit-7", "t2t-vit-10", "t2t-vit-12", "t2t-vit-14", "t2t-vit-19", "t2t-vit-24"),
         *("t2t-vit-t-14", "t2t-vit-t-19", "t2t-vit-t-24"),
@@ -38,7 +42,7 @@ PUBLISHED: dict[str, tuple[str, ...]] = {
         *_COMMON,
         *_WITH_TIMM,
         *("eva02-ti14", "eva02-s14", "eva02-b14", "eva02-l14"),
-        *(f"efficientnet-{size}" for size in ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "l2")),
+        *("efficientnet-l2", *_EFFICIENTNETS, *(f"efficientnet-lite{size}" for size in range(1, 5))),
     ),
     "transformers": (
         *_COMMON,
