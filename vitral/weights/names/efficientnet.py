@@ -42,7 +42,9 @@ LITE_IMAGES = Preprocessing(
 )
 # That of the others in their port (EfficientNet-PyTorch, examples/imagenet/main.py).
 PORT_IMAGES = dataclasses.replace(timm.DEIT, crop_fraction=1.0)
-ADVERSARIAL = "If it was trained with AdvProp, its images need a mean and a standard deviation of 0.5 each; assumed: it was not."
+ADVERSARIAL = (
+    "Assumed: it was trained without AdvProp; with it, its images need a mean and a standard deviation of 0.5."
+)
 TIMM: Renames = (
     (r"^stem\.", "conv_stem."),
     (r"^stem_norm\.", "bn1."),
