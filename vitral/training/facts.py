@@ -183,6 +183,7 @@ class Facts:
         budget_seconds: What the command may take, less what reading took beyond what is usual; None for as long as it needs.
         weights: What the run starts from; None for random weights.
         measured: What the network that was chosen takes; None before it is built.
+        fresh: What a network takes that is tried from scratch beside a start; None where none is.
     """
 
     data: DataFacts
@@ -190,6 +191,7 @@ class Facts:
     budget_seconds: float | None = None
     weights: WeightsFacts | None = None
     measured: Measured | None = None
+    fresh: Measured | None = None
 
     def at(self, spent: float, budget_seconds: float | None) -> "Facts":
         """Return the facts when the plan is made: after `spent` seconds of what the whole command may take, or None."""

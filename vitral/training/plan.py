@@ -24,7 +24,8 @@ LORA = "LoRA"
 ALL = "all weights"
 ANEW = "as from scratch"
 FINER = "larger images"
-SEVERAL = (LAST, LORA, ALL, ANEW, FINER)  # the cheapest first
+FRESH = "from scratch"  # another network, from random weights
+SEVERAL = (FRESH, LAST, LORA, ALL, ANEW, FINER)  # in this order: the others can say early that it is behind
 
 Origin = Literal["recipe", "model", "weights"]
 
@@ -65,10 +66,12 @@ class ChosenStart:
     Attributes:
         name: The published weights; empty for random ones.
         lines: The reason and where they come from, for people.
+        image_size: Side of the images whose features are had in time, pixels; None for random weights.
     """
 
     name: str
     lines: tuple[str, ...]
+    image_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Attempt:
         share: Of the time for training, 0 to 1; those of a run's attempts add up to 1.
         from_probe: Whether its head begins as the linear probe, where that is the first classifier.
         relative_cost: How many times longer an image takes than in the run's own size.
+        network: The model of the catalog that it trains from random weights; empty for the run's own network.
     """
 
     name: str
@@ -90,6 +94,7 @@ class Attempt:
     share: float = 1.0
     from_probe: bool = False
     relative_cost: float = 1.0
+    network: str = ""
 
     @property
     def title(self) -> str:

@@ -17,6 +17,7 @@ from vitral.training.choose.start import (
     most_megabytes,
     rival,
     seconds_of,
+    size_in_time,
     where_from,
     why_none_pays,
 )
@@ -58,8 +59,9 @@ def why(starts: Sequence[Start], facts: Facts) -> str:
         (changed(PHOTOS, macs_per_second=GPU), "base@a"),
         (changed(PHOTOS, images=50), "base@a"),
         (changed(PHOTOS, images=50_000), "small@a"),
-        (changed(PHOTOS, images=5_000, budget_seconds=300.0), "tiny@labels"),
-        (changed(PHOTOS, images=50_000, budget_seconds=300.0), None),
+        (changed(PHOTOS, images=5_000, budget_seconds=300.0), "small@a"),  # for those of some there is time
+        (changed(PHOTOS, images=50_000, budget_seconds=4.0), "tiny@labels"),
+        (changed(PHOTOS, images=50_000, budget_seconds=1.0), None),
         (changed(PHOTOS, usable_bytes=18 * 10_000_000, budget_seconds=600.0), "tiny@labels"),
         (changed(PHOTOS, usable_bytes=18 * 1_000_000), None),
         (changed(CIFAR, budget_seconds=600.0), None),
@@ -105,7 +107,8 @@ def test_what_a_score_cannot_tell_is_left_to_probes_where_there_is_time() -> Non
     assert rival(SMALL, every, changed(PHOTOS, task=MULTI_LABEL)) is None  # nothing that a probe could tell
     assert rival(SMALL, every, changed(PHOTOS, images=20)) is None  # too few to tell
     assert rival(SMALL, every, changed(PHOTOS, budget_seconds=200.0)) is None  # two downloads would take too long
-    assert rival(replace(SMALL, cached=True), [replace(one, cached=True) for one in every], PHOTOS) is not None
+    here = [replace(one, cached=True) for one in (SMALL, TINY)]
+    assert named(rival(here[0], here, PHOTOS)) == "tiny@labels"  # which costs no download
 
 
 def test_starts_are_compared_by_as_many_images_as_there_is_time_for() -> None:
@@ -114,6 +117,16 @@ def test_starts_are_compared_by_as_many_images_as_there_is_time_for() -> None:
     assert 30 <= images_to_probe((SMALL, LABELS), changed(many, budget_seconds=60.0)) < 1000
     assert images_to_probe((SMALL, LABELS), PHOTOS) == 500
     assert images_to_probe((SMALL, LABELS), changed(PHOTOS, classes=400)) == 0
+
+
+def test_features_are_of_the_largest_images_that_there_is_time_for() -> None:
+    def cost(size: int) -> float:
+        return 6e9 * (size / 224) ** 2
+
+    sizes = (128, 224)
+    assert size_in_time(changed(PHOTOS, budget_seconds=60.0), sizes, cost) == 224  # 500 images in 12 s, of 20
+    assert size_in_time(changed(PHOTOS, budget_seconds=30.0), sizes, cost) == 128
+    assert size_in_time(changed(PHOTOS, budget_seconds=1.0), sizes, cost) == 128
 
 
 def test_of_equal_probes_the_cheaper_start_is_taken() -> None:
@@ -134,7 +147,9 @@ def test_the_reason_says_what_decided() -> None:
     assert "500 images" in line
     assert "12 s of 60 min" in line
     assert "too short to train" in why([SMALL], changed(CIFAR, budget_seconds=60.0))
-    assert "more than a third of 60 s" in why([SMALL], changed(PHOTOS, images=5_000, budget_seconds=60.0))
+    assert "100 images would take even the smallest published start more than a third of 5 s" in why(
+        [SMALL], changed(PHOTOS, images=5_000, budget_seconds=5.0)
+    )
     assert "memory" in why([SMALL], changed(PHOTOS, usable_bytes=1))
     assert "size" in why([], PHOTOS)
 
@@ -153,14 +168,14 @@ def test_the_published_starts_that_are_chosen_are_free_and_confirmed() -> None:
     assert free
     assert {row.products for row in free} == {"yes"}
     assert not any("score" in row.unverified for row in free)
-    offered = starts_of(free, draft(), 300.0, cached=False)
+    offered = starts_of(free, draft(), PHOTOS, cached=False)
     small = [start for start in offered if start.megabytes <= most_megabytes(seconds_of(PHOTOS))]
     chosen = best(small, PHOTOS)
     assert chosen is not None
     assert (chosen.name, chosen.size) == ("vit-s14@dinov2", 224)
     assert named(best(small, changed(PHOTOS, macs_per_second=GPU))) == "vit-b14@dinov2"
-    tiny = starts_of(free, draft(), 32.0, cached=False)
+    tiny = starts_of(free, draft(), changed(PHOTOS, side=32.0), cached=False)
     assert next(start.size for start in tiny if start.name == "vit-s14@dinov2") == 126
-    asked = starts_of(free, draft(image_size=32), 300.0, cached=False)
+    asked = starts_of(free, draft(image_size=32), PHOTOS, cached=False)
     assert "vit-s14@dinov2" not in {start.name for start in asked}
     assert {start.size for start in asked} == {32}

@@ -20,7 +20,7 @@ from vitral.notebook import curve, table
 from vitral.tasks.metrics import wilson_reach
 from vitral.tasks.task import Figure, Result, classes_of
 from vitral.training.loop import TrainingResult
-from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, Plan
+from vitral.training.plan import ALL, ANEW, FINER, FRESH, LAST, LORA, Plan
 from vitral.training.records.data_record import Further, data_changes, keep_data
 from vitral.training.records.run_folder import environment, git_state, read_run, update_run
 from vitral.training.resume import RESUMED
@@ -36,6 +36,7 @@ SUBJECTS = {
     LAST: "The network whose last blocks learned is",
     ALL: "The network all of which learned is",
     ANEW: "The network that learned as from scratch is",
+    FRESH: "The network from scratch is",
     FINER: "The network of larger images is",
 }
 DRAWN = 32  # images on the contact sheet
@@ -92,6 +93,11 @@ class Choice:
     def trained(self) -> bool:
         """Whether the one that is delivered was trained, and is not in closed form."""
         return self.best not in (PROBE, PIXELS)
+
+    @property
+    def kept(self) -> Candidate:
+        """The one that is delivered."""
+        return next(candidate for candidate in self.candidates if candidate.name == self.best)
 
     def sentence(self) -> str:
         """Return the figures and the choice in one sentence."""

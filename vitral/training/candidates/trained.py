@@ -3,7 +3,8 @@
 import copy
 import gc
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,17 +13,18 @@ from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.folder import read, save
 from vitral.data.loader import TrainingBatches
-from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingInterrupted
-from vitral.events import Message, ignore
+from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingInterrupted, VitralError
+from vitral.events import Listener, Message, ignore
 from vitral.files import write_file
 from vitral.models.model import Model
 from vitral.paths import CLASSIFIER
 from vitral.training.candidates.deliver import Outcome, first_outcome
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.candidates.result import Candidate, Choice, choose, provenance, remarks_on
+from vitral.training.choose.attempts import is_behind
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
-from vitral.training.loop import TrainingResult, advice_to_resume, stopped, train
-from vitral.training.methods.method import augmentations, method_of
+from vitral.training.loop import TrainingResult, Validate, advice_to_resume, stopped, train
+from vitral.training.methods.method import augmentations, method_of, training_batches
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Attempt
 from vitral.training.records.attempts import (
@@ -42,12 +44,16 @@ from vitral.training.records.run_folder import RECIPE_FILE
 from vitral.training.scoring.validation import Scoring, is_too_short, run_validation
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe, may_change
-from vitral.training.starting.prepare import set_rates
+from vitral.training.starting.prepare import begin_network, set_rates
 
 # Settings that the recipe of a classifier that is there does not follow any more.
 LENGTH = frozenset(("steps", "epochs", "schedule.bends"))
 KEEPING = ("checkpoint.keep", "checkpoint.archive_steps")  # settings by which a user keeps checkpoints
 TOO_LARGE = "It does not fit into memory."
+
+
+class AttemptBehind(VitralError):
+    """One of several attempts is given up, because another is expected to end better."""
 
 
 def try_attempts(run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> Outcome:
@@ -86,6 +92,7 @@ class _Attempts:
         read = {name: read_record(folder) for name, folder in self.folders.items()}
         self.records = distributed.broadcast({name: record for name, record in read.items() if record is not None})
         self.networks: dict[str, Model] = {}  # that this command trained, and that are as good as their records say
+        self.runs: dict[str, Run] = {}
 
     def carry_out(self) -> None:
         """Train each attempt that is not over, in the time that there is for it."""
@@ -100,10 +107,11 @@ class _Attempts:
                 self._leave_untried(attempt)
                 continue
             training = self._tried(attempt, pacer)
-            if isinstance(training, str):
+            if not isinstance(training, TrainingResult):
                 note_outcome(self.folders[attempt.name], GIVEN_UP)
                 became = "stays as it was" if attempt.name in self.records else GIVEN_UP
-                self.listener(Message(f"{attempt.title}: {became}. {training}", warning=True))
+                behind = isinstance(training, AttemptBehind)
+                self.listener(Message(f"{attempt.title}: {became}. {training}", warning=not behind))
                 continue
             last = attempt == pending[-1]
             self._finished(attempt, training, last=last)
@@ -113,14 +121,15 @@ class _Attempts:
 
     def outcome(self) -> Outcome:
         """Return what is delivered, if there is anything, and give the run the recipe and the log of the best attempt."""
-        run, first, best = self.run, self.first, self._best()
+        first, best = self.first, self._best()
         if best is None:
             if first is None:
                 raise TrainingError(
-                    f"The run in '{run.folder}' lost its first classifier, and no attempt made another; continue it with "
+                    f"The run in '{self.run.folder}' lost its first classifier, and no attempt made another; continue it with "
                     f"more {argument('time')}."
                 )
-            return first_outcome(run, first)
+            return first_outcome(self.run, first)
+        run = self._run_of(best)
         record, folder, model = self.records[best.name], self.folders[best.name], self.networks.get(best.name)
         history = [row for row in read_metrics(folder) if row["step"] <= record.steps]  # a longer training may follow
         if self.several and torchrun.is_main():
@@ -163,7 +172,8 @@ class _Attempts:
             if "steps" not in network.provenance.training:  # the first classifier: the network is in its checkpoint
                 del self.records[attempt.name]
                 continue
-            now = replace(record, figure=self._validated(network.model), images=self._images(), data=fingerprint)
+            figure = self._validated(attempt, network.model)
+            now = replace(record, figure=figure, images=self._images(), data=fingerprint)
             self.records[attempt.name] = now
             write_record(folder, now)
             if record.data != fingerprint:
@@ -264,45 +274,42 @@ class _Attempts:
             line = "not tried, because there is no time left for it"
         self.listener(Message(f"{attempt.title}: {line}."))
 
-    def _tried(self, attempt: Attempt, pacer: Pacer) -> TrainingResult | str:
+    def _tried(self, attempt: Attempt, pacer: Pacer) -> TrainingResult | VitralError:
         """Train an attempt; return what that gave, or why one of several is given up, in a sentence or two."""
         try:
             return self._trained(attempt, pacer)
-        except (TrainingDiverged, ModelError) as failure:  # in every process of a job alike
+        except (AttemptBehind, TrainingDiverged, ModelError) as failure:  # in every process of a job alike
             if not self.several:
                 raise
-            return str(failure)
+            return failure
         except torch.OutOfMemoryError:
             if not self.several or distributed.world() > 1:  # the others may have had enough, and wait for this one
                 raise
         gc.collect()  # once the error is gone, which holds the network
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        return TOO_LARGE
+        return ModelError(TOO_LARGE)
 
     def _trained(self, attempt: Attempt, pacer: Pacer) -> TrainingResult:
-        recipe, start, batches = attempt.recipe, self.run.classifier, self.batches
-        model, preprocessing = start.model, start.preprocessing
+        recipe, run = attempt.recipe, self._run_of(attempt)
+        model, preprocessing = run.classifier.model, run.classifier.preprocessing
         if self.several:
             model = copy.deepcopy(model)
             self.listener(Message(f"{attempt.title}: {attempt.reason}."))
-        if recipe != self.plan.recipe:
+        if recipe != self.plan.recipe and not attempt.network:
             if recipe.image_size is not None and model.image_size != (recipe.image_size, recipe.image_size):
                 model.resize(recipe.image_size)
             set_rates(model, recipe)
-            augmentation = recipe.augmentation or self.plan.augmentation
-            batches = batches.at(model.image_size, augmentations(recipe, augmentation))
         remarks = self.first.give_head(model) if self.first is not None and attempt.from_probe else ()
-        run = self.run.with_recipe(recipe)
         try:
             training = train(
                 model,
-                batches,
+                self._batches(attempt, model.image_size),
                 recipe=recipe,
                 normalize=preprocessing.normalize,
                 class_names=self.data.class_names,
                 folder=self.folders[attempt.name],
-                validate=run_validation(run, self.scoring),
+                validate=self._validate(attempt, run, pacer),
                 resume=True,
                 further=self.more_time,
                 remarks=(*remarks_on(run), *remarks),
@@ -315,6 +322,54 @@ class _Attempts:
         trained = run.classifier_of(training.model)
         method_of(recipe).complete(recipe, trained, self.scoring.completing, self.listener)
         return training
+
+    def _validate(self, attempt: Attempt, run: Run, pacer: Pacer) -> Validate | None:
+        """Return what validates an attempt's network; one from scratch is given up there once it is behind."""
+        validate = run_validation(run, self.scoring)
+        if validate is None or not attempt.network or self.first is None or math.isinf(left := pacer.clock.left()):
+            return validate
+        known = validate
+
+        def compared(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
+            figures = known(model, listener, stop)
+            gone = distributed.broadcast(1 - pacer.clock.left() / left)
+            choice, headline = self._choice(), self.task.headline
+            if figures is None or choice is None:
+                return figures
+            figure, best = next(iter(figures.values())), choice.kept
+            if is_behind(figure, gone, best.figure):
+                reached, other = headline.text(figure), f"the {best.name} {headline.text(best.figure)}"
+                raise AttemptBehind(f"After {gone:.0%} of its time it has {reached} on the validation images, {other}.")
+            return figures
+
+        return compared
+
+    def _run_of(self, attempt: Attempt) -> Run:
+        """Return the run as an attempt has it: with its recipe, and its network in the starting state."""
+        if attempt.name not in self.runs:
+            self.runs[attempt.name] = self.run.with_recipe(attempt.recipe)
+            if attempt.network:
+                plan = replace(self.plan, start=attempt.network, origin="model", recipe=attempt.recipe, learned=False)
+                self.runs[attempt.name] = replace(self.run, plan=plan, classifier=begin_network(self.run, plan, None))
+        return self.runs[attempt.name]
+
+    def _batches(self, attempt: Attempt, image_size: tuple[int, int]) -> TrainingBatches:
+        """Return the training images by step as an attempt sees them."""
+        recipe = attempt.recipe
+        augmentation = recipe.augmentation or self.plan.augmentation
+        if not attempt.network:
+            is_own = recipe == self.plan.recipe
+            return self.batches if is_own else self.batches.at(image_size, augmentations(recipe, augmentation))
+        return training_batches(
+            self.run.splits["train"],
+            recipe,
+            image_size=image_size,
+            augmentation=augmentation,
+            task=self.task,
+            num_classes=len(self.data.class_names),
+            fill=self._run_of(attempt).classifier.preprocessing.mean_colour,
+            listener=self.listener,
+        )
 
     def _finished(self, attempt: Attempt, training: TrainingResult, *, last: bool) -> None:
         """Keep what an attempt made, in its folder and, where it is the best so far, as the run's classifier; and say so.
@@ -330,7 +385,7 @@ class _Attempts:
         choice = self._choice()
         best = choice is None or choice.best == name
         if torchrun.is_main() and kept is None:
-            run = self.run.with_recipe(attempt.recipe)
+            run = self._run_of(attempt)
             described = run.classifier_of(training.model, provenance(run, training, {}, choice))
             for place in dict.fromkeys((folder, run.folder) if best else (folder,)):
                 if best or self.several:
@@ -355,7 +410,7 @@ class _Attempts:
     def _record(self, attempt: Attempt, training: TrainingResult) -> Record:
         return Record(
             name=attempt.name,
-            figure=self._figure(training) if self.compares else None,
+            figure=self._figure(attempt, training) if self.compares else None,
             images=self._images() if self.compares else 0,
             steps=training.steps,
             reached=training.steps,
@@ -375,16 +430,16 @@ class _Attempts:
         assert self.scoring.validating is not None, "what was validated has images for it"
         return len(self.scoring.validating)
 
-    def _figure(self, training: TrainingResult) -> float:
+    def _figure(self, attempt: Attempt, training: TrainingResult) -> float:
         """Return a trained network's figure on the validation images, in every process: the log's, of its last update."""
         last = [row for row in training.history if row.get("step") == training.steps]
         logged = [value for row in reversed(last) for name, value in row.items() if name.startswith("validation/")]
         figure = distributed.broadcast(float(logged[0]) if logged else None)
-        return self._validated(training.model) if figure is None else figure
+        return self._validated(attempt, training.model) if figure is None else figure
 
-    def _validated(self, model: Model) -> float:
-        """Return a network's figure on the validation images as they are now, in every process."""
-        validate = run_validation(self.run, self.scoring)
+    def _validated(self, attempt: Attempt, model: Model) -> float:
+        """Return the figure of an attempt's network on the validation images as they are now, in every process."""
+        validate = run_validation(self._run_of(attempt), self.scoring)
         figures = None if validate is None else validate(model, ignore, lambda: False)
         assert figures is not None, "the network was not validated"
         return float(distributed.broadcast(next(iter(figures.values()))))

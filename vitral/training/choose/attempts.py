@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from vitral.training.choose.network import SEEN, WARMUP_FRACTION, batch_of, suited, views
 from vitral.training.choose.recipe import FULL_LR, LAYER_DECAY, LORA_LR, fitting_size, only_method, own_size
-from vitral.training.clock import LEAST_PASSES, LEAST_UPDATES, PATIENCE_SECONDS, TRAINING_SHARE
+from vitral.training.clock import FRESH_CHECKED, LEAST_PASSES, LEAST_UPDATES, PATIENCE_SECONDS, TRAINING_SHARE
 from vitral.training.facts import Facts
 from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, SEVERAL, Attempt, Cost
 from vitral.training.settings.recipe import Recipe, load_recipe
@@ -18,6 +18,14 @@ FINER_SIDE = 1.5  # times the side of the images, for which the network's patche
 COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, ANEW: 1.2, FINER: FINER_SIDE**2}
 # What is tried where there is time for a single attempt; the second, too, where there is time for two.
 FIRST_TO_PAY = (ANEW, LORA, LAST, ALL, FINER)
+# Shares of the side of the images at which all weights learn: the largest at which there is time for so many passes over them.
+SIDES = (1.0, 6 / 7, 5 / 7, 4 / 7)
+SIDE_PASSES = 6.0
+LEAST_SIDE = 96  # pixels
+# What the end leaves of the mistakes that a network from scratch makes during its training: no less than the share of its time
+# that is gone, nor than this; and what training all of the start's weights leaves of those of the linear probe.
+LEFT_AT_END = 0.3
+LEFT_BY_TRAINING = 0.6
 LEARNING_FRACTION = 1 / 3  # of the blocks, where the last ones learn
 # Weights, below which a start is worth little where there is time to learn them anew: ours have fewer, the published ones of
 # the catalog more (T2T-ViT-7 four million).
@@ -35,6 +43,7 @@ class Option:
     changes: Mapping[str, object]
     share: float
     reason: str
+    relative_cost: float = 1.0
 
     @property
     def from_probe(self) -> bool:
@@ -43,14 +52,26 @@ class Option:
 
     def attempt(self, recipe: Recipe) -> Attempt:
         """Return the attempt, with the recipe that it makes of the run's."""
-        cost = COST[FINER] if self.name == FINER else 1.0
-        return Attempt(
-            self.name, recipe.with_changes(self.changes), self.reason, self.share, self.from_probe, relative_cost=cost
-        )
+        own = recipe.with_changes(self.changes)
+        cost = self.relative_cost
+        return Attempt(self.name, own, self.reason, self.share, self.from_probe, relative_cost=cost)
 
     def line(self) -> str:
         """Return it as one line for people."""
         return f"  {self.name}, {self.share:.0%} of the time: {self.reason}."
+
+
+def is_behind(accuracy: float, gone: float, best: float) -> bool:
+    """Tell whether a network from scratch is expected to end behind the start that it is tried beside.
+
+    Args:
+        accuracy: Its figure on the validation images by now, 0 to 1.
+        gone: The share of its time that is gone.
+        best: The figure of the first classifier on the start's features.
+    """
+    if gone < FRESH_CHECKED:
+        return False
+    return max(gone, LEFT_AT_END) * (1 - accuracy) > LEFT_BY_TRAINING * (1 - best)
 
 
 def wants_one(overridden: Collection[str]) -> bool:
@@ -86,11 +107,30 @@ def choose_attempts(
     whole, options = sum(COST[name] for name in names), []
     for name in names:
         changes, reason = changes_of(name, blocks, finer)
+        share, cost = COST[name] / whole, COST[FINER] if name == FINER else 1.0
         if name == ANEW:
             changes |= _anew(facts, recipe, own_batches=len(names) == 1 and "batch_size" not in overridden)
             changes = {key: value for key, value in changes.items() if key not in overridden}
-        options.append(Option(name, changes, COST[name] / whole, reason))
+        if name == ALL and "image_size" not in overridden and facts.budget_seconds is not None:
+            size, cost = learning_size(facts, recipe, share * TRAINING_SHARE * facts.budget_seconds * images_per_second)
+            if cost < 1:
+                changes |= {"image_size": size}
+                reason += f", of images at {size} pixels, for which there is time"
+        options.append(Option(name, changes, share, reason, cost))
     return tuple(options)
+
+
+def learning_size(facts: Facts, recipe: Recipe, seen: float) -> tuple[int, float]:
+    """Return the side of the images of which all weights learn, pixels, and what one costs beside one of the recipe's size.
+
+    `seen` is how many images of the recipe's size there is time for.
+    """
+    own, config = recipe.image_size or own_size(facts), facts.known_weights.config
+    sizes = [fitting_size(config, round(share * own)) for share in SIDES]
+    sizes = [size for size in sizes if size >= min(own, LEAST_SIDE)]
+    in_time = (size for size in sizes if seen >= SIDE_PASSES * facts.data.images * (size / own) ** 2)
+    size = next(in_time, sizes[-1])
+    return size, (size / own) ** 2
 
 
 def first_to_pay(attempts: Sequence[Attempt]) -> Attempt:
@@ -102,7 +142,7 @@ def _names(facts: Facts, recipe: Recipe, images_per_second: float, finer: int | 
     """Return the attempts by name, the cheapest first."""
     budget = facts.budget_seconds
     seconds = PATIENCE_SECONDS if budget is None else TRAINING_SHARE * budget
-    possible = [name for name in SEVERAL if _is_possible(name, facts, finer)]
+    possible = [name for name in COST if _is_possible(name, facts, finer)]
     steps = recipe.steps or 0
     small = facts.known_weights.parameters <= SMALL_NETWORK
     if not small or _updates(seconds, recipe, [ANEW], images_per_second) < min(LEARNED_ANEW / recipe.batch_size, steps):

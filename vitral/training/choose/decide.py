@@ -6,13 +6,13 @@ from dataclasses import replace
 from vitral.advice import argument
 from vitral.training.choose import network
 from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
-from vitral.training.choose.draft import Draft, why_no_first
+from vitral.training.choose.draft import Draft, draft_of, why_no_first
 from vitral.training.choose.layout import fit_length, fit_machine
 from vitral.training.choose.network import ChosenNetwork
 from vitral.training.choose.recipe import choose_recipe, only_method
-from vitral.training.clock import PATIENCE_SECONDS
+from vitral.training.clock import FRESH_SHARE, PATIENCE_SECONDS
 from vitral.training.facts import Facts
-from vitral.training.plan import TRAINED, Attempt, Cost, Origin, Plan
+from vitral.training.plan import FRESH, TRAINED, Attempt, Cost, Origin, Plan
 from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
@@ -74,42 +74,92 @@ def _may_try_several(draft: Draft, facts: Facts) -> bool:
     return facts.task.closed_form and only_method(facts) is None
 
 
+def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
+    """Return the attempt from scratch beside a start that was chosen and not named; None where there is none.
+
+    How good a start is for these very images is known once both were tried: it begins first, has nearly all of the time, and
+    is given up as soon as it is behind.
+    """
+    budget = facts.budget_seconds
+    if draft.chosen is None or budget is None or not draft.automatic or not _may_try_several(draft, facts):
+        return None
+    own = replace(facts, budget_seconds=FRESH_SHARE * budget, weights=None, measured=None)
+    bare = draft_of(draft.request)
+    chosen = _network(bare, own)
+    if network.passes_at(own, chosen.model, chosen.size) < network.FEWEST_PASSES:
+        return None
+    recipe = fit_length(_recipe(bare, own, chosen, {})[0], facts.data.an_epoch, facts.machine.processes)[0]
+    reason = f"a {chosen.model} learns from random weights, of images at {chosen.size} pixels"
+    return Attempt(FRESH, recipe, reason, FRESH_SHARE, network=chosen.model)
+
+
+def _with_fresh(plan: Plan, fresh: Attempt, facts: Facts) -> Plan:
+    """Return a plan with an attempt from scratch before those that begin with the start."""
+    assert facts.fresh is not None, "the network from scratch was not measured"
+    assert plan.cost is not None, "the network of the start was not measured"
+    recipe, cost, _ = fit_machine(fresh.recipe, replace(facts, measured=facts.fresh))
+    slower = plan.cost.images_per_second / cost.images_per_second
+    fresh = replace(fresh, recipe=recipe, relative_cost=slower)
+    rest = tuple(replace(attempt, share=(1 - fresh.share) * attempt.share) for attempt in plan.attempts)
+    line = f"  {fresh.name}: {fresh.reason}; given up once it is behind."
+    where = plan.reasons.index(SEVERAL_TRIED) + 1
+    return replace(
+        plan,
+        attempts=(fresh, *rest),
+        cost=replace(plan.cost, seconds=cost.seconds + plan.cost.seconds),
+        reasons=(*plan.reasons[:where], line, *plan.reasons[where:]),
+    )
+
+
 def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
     finer = None if draft.size_set else finer_size(facts, plan.recipe, cost)
     options = choose_attempts(
         facts, plan.recipe, cost.images_per_second, finer=finer, overridden=draft.request.overridden
     )
-    budget, patience = draft.request.budget_seconds, rounded(PATIENCE_SECONDS)
-    if not options:
-        why = (
-            f"All weights would learn for about {rounded(cost.seconds)} here, which is longer than the {patience} that a run "
-            f"takes unasked: {argument('time')} says how long it may take."
-            if budget is None
-            else f"Too few updates could be made in {rounded(budget)} to learn anything."
-        )
-        return replace(plan, why_none=why, reasons=(*plan.reasons, why))
-    if len(options) == 1:
-        why = (
-            f"One way to learn is tried, for several would train for more than {patience}; with {argument('time')} more are "
-            "tried where it has room for them"
-            if budget is None
-            else "There is time for one way to learn"
-        )
-        return _with_one(plan, options[0], draft, facts, why)
-    return replace(
+    fresh = None if facts.fresh is None else fresh_attempt(draft, facts)
+    if fresh is None and len(options) == 1:
+        return _with_one(plan, options[0], draft, facts)
+    if not options and fresh is None:
+        return _without_training(plan, draft, cost)
+    tried = replace(
         plan,
         attempts=tuple(option.attempt(plan.recipe) for option in options),
         cost=replace(cost, seconds=sum(COST[option.name] for option in options) * cost.seconds),
         reasons=(*plan.reasons, SEVERAL_TRIED, *(option.line() for option in options)),
     )
+    return tried if fresh is None else _with_fresh(tried, fresh, facts)
 
 
-def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts, why: str) -> Plan:
-    """Return the plan of a run with a single attempt: its recipe is that attempt's from the beginning, in its lines, too."""
-    single, cost = _laid_out(_before_measured(draft, facts, option.changes), facts)
+def _without_training(plan: Plan, draft: Draft, cost: Cost) -> Plan:
+    """Return the plan of a run that trains nothing, for there is no time for any attempt."""
+    budget = draft.request.budget_seconds
+    why = (
+        f"All weights would learn for about {rounded(cost.seconds)} here, which is longer than the "
+        f"{rounded(PATIENCE_SECONDS)} that a run takes unasked: {argument('time')} says how long it may take."
+        if budget is None
+        else f"{rounded(budget)} is too short to train these weights further."
+    )
+    return replace(plan, why_none=why, reasons=(*plan.reasons, why))
+
+
+def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts) -> Plan:
+    """Return the plan of a run with a single attempt: its recipe is that attempt's from the beginning, in its lines, too.
+
+    The size is the exception, which is the attempt's own: the first classifier sees images as large as there is time for.
+    """
+    why = (
+        f"One way to learn is tried, for several would train for more than {rounded(PATIENCE_SECONDS)}; with "
+        f"{argument('time')} more are tried where it has room for them"
+        if draft.request.budget_seconds is None
+        else "There is time for one way to learn"
+    )
+    changes = {key: value for key, value in option.changes.items() if key != "image_size"}
+    single, cost = _laid_out(_before_measured(draft, facts, changes), facts)
+    own = {key: value for key, value in option.changes.items() if key not in changes}
+    attempt = replace(option, changes=own, share=1.0).attempt(single.recipe)
     return replace(
         single,
-        attempts=(Attempt(TRAINED, single.recipe, option.reason, from_probe=option.from_probe),),
+        attempts=(replace(attempt, name=TRAINED),),
         image_seconds=plan.image_seconds,
         cost=replace(cost, seconds=COST[option.name] * cost.seconds),
         reasons=(*single.reasons, f"{why}: {option.name} ({option.reason})."),

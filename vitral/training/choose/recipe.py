@@ -14,6 +14,7 @@ from vitral.errors import ModelError
 from vitral.training.choose.draft import Draft
 from vitral.training.clock import CPU_SPEED, CUT, PATIENCE_SECONDS
 from vitral.training.facts import STATE_BYTES, Facts
+from vitral.training.plan import ChosenStart
 from vitral.training.settings.recipe import Recipe
 
 SMALL_SET = 20_000  # images, HyperRule's bounds
@@ -58,7 +59,7 @@ def choose_recipe(
         several: Whether several attempts follow, so that no method is chosen here: the recipe is that of all weights.
     """
     wanted, overridden, images = draft.in_full, {*draft.request.overridden, *option}, facts.data.images
-    size, why_size = _size(facts)
+    size, why_size = _size(facts, draft.chosen)
     set_batch = wanted.batch_size if "batch_size" in overridden else None
     batch, steps, why_length = length(images, on_gpu=facts.machine.has_gpu, batch=set_batch)
     method, why_method = ("full", "") if several else _method_set(wanted, overridden) or _method(facts)
@@ -179,10 +180,14 @@ def _expected_seconds(facts: Facts) -> float:
     return 3.0 * facts.known_weights.macs * scale * batch * steps / CPU_SPEED
 
 
-def _size(facts: Facts) -> tuple[int, str]:
+def _size(facts: Facts, chosen: ChosenStart | None = None) -> tuple[int, str]:
+    own = own_size(facts)
     if has_one_size(facts.known_weights.config):
-        return own_size(facts), "the network's own size, the only one that its positions are of"
-    return image_size(own_size(facts), facts.data.known_side, on_gpu=facts.machine.has_gpu)
+        return own, "the network's own size, the only one that its positions are of"
+    size, why = image_size(own, facts.data.known_side, on_gpu=facts.machine.has_gpu)
+    if chosen is not None and chosen.image_size is not None and chosen.image_size < size:
+        return chosen.image_size, f"at {size} there is no time for the features of all"
+    return size, why
 
 
 def image_size(own: int, side: float, *, on_gpu: bool) -> tuple[int, str]:

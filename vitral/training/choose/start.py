@@ -1,12 +1,11 @@
 """Which published weights pay as the start of a run that named none, with the reasons: functions of facts, which fetch nothing.
 
-What is compared is published, measured on this machine or asked of the data. How the figures weigh against each other is ours:
-no published weights could be fetched where this was written, so that no constant below was tried on real ones but those of
-time, and each rather keeps what is safe (from scratch, a small download) than reaches for what might be better.
+What is compared is published, measured on this machine or asked of the data. How the figures weigh against each other is ours.
+Whether a start is better than none is no question here: a run tries both, see `decide.fresh_attempt`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vitral.training.choose.network import FINE_BELOW, LARGE_SET, LEAST
@@ -35,7 +34,9 @@ MOST_MEGABYTES = 500.0  # of all that a command fetches by itself
 MOST_PROBED = 1000  # images to compare starts by, at most,
 FEWEST_PROBED = 30  # at least,
 A_CLASS = 3  # and at least so many of a class
-RIVAL_SIZE = 0.5  # of the chosen start's parameters: smaller networks hardly have better features, and are not compared
+RIVAL_SIZE = 0.5  # of the chosen start's parameters: a smaller network is not fetched to be compared with it
+SMALLER = 4 / 7  # of the side: 128 pixels in place of 224, a third of the time
+TELLING = 10  # images of a class whose features make a start worth it, where there is no time for those of all
 PASSES_ANEW = 10  # over many tiny images, for which a start needs time to be better than a network of their own size
 
 
@@ -126,8 +127,7 @@ def rival(chosen: Start, starts: Sequence[Start], facts: Facts) -> Start | None:
         one
         for one in starts
         if one.dataset != chosen.dataset
-        and one.parameters >= RIVAL_SIZE * chosen.parameters
-        and (one.cached or one.megabytes <= room)
+        and (one.cached or (one.megabytes <= room and one.parameters >= RIVAL_SIZE * chosen.parameters))
     ]
     other = _best([one for one in others if one.metric != chosen.metric], facts) or _best(others, facts)
     return other if other is not None and images_to_probe((chosen, other), facts) else None
@@ -185,7 +185,7 @@ def _why_not(starts: Sequence[Start], facts: Facts) -> str:
         many = f"{facts.data.images:,} images of {facts.data.known_side:.0f} pixels"
         return f"{many} are enough to learn from, and {rounded(seconds_of(facts))} too short to train a published start on them"
     return (
-        f"the features of {facts.data.images:,} images would take even the smallest published start more than a third of "
+        f"the features of {_telling(facts):,} images would take even the smallest published start more than a third of "
         f"{rounded(seconds_of(facts))}"
     )
 
@@ -200,8 +200,22 @@ def _worth(start: Start, facts: Facts) -> float:
 
 def _pays(start: Start, facts: Facts) -> bool:
     """Tell whether a start is worth more than none: there is time for its features, and no better way to spend it."""
-    in_time = feature_seconds(facts, start, facts.data.images) <= FEATURES_SHARE * seconds_of(facts)
+    in_time = feature_seconds(facts, start, _telling(facts)) <= FEATURES_SHARE * seconds_of(facts)
     return _fits(start, facts) and in_time and not _learned_better_anew(start, facts)
+
+
+def _telling(facts: Facts) -> int:
+    """Return of how many images the features must be had in time."""
+    return min(facts.data.images, max(FEWEST_PROBED, TELLING * facts.data.classes))
+
+
+def size_in_time(facts: Facts, sizes: Sequence[int], macs: Callable[[int], float]) -> int:
+    """Return the largest of some sizes, pixels, at which the features of all training images are had in time; else the least.
+
+    Features of larger images are hardly ever worse; `macs` gives the cost of an image by its size.
+    """
+    room = FEATURES_SHARE * seconds_of(facts) * FORWARD_SPEED * facts.machine.own_speed
+    return max((size for size in sizes if facts.data.images * macs(size) <= room), default=min(sizes))
 
 
 def _fits(start: Start, facts: Facts) -> bool:

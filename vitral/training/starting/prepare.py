@@ -20,11 +20,11 @@ from vitral.models.families import replace as replace_config
 from vitral.models.model import Model
 from vitral.models.upcycling import NUMBER, upcycle
 from vitral.seeds import derive
-from vitral.training.choose.decide import decide
+from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft
 from vitral.training.choose.network import COARSE, FINE
 from vitral.training.clock import Allowance, Schedule, schedule
-from vitral.training.facts import look, look_at_weights, measure
+from vitral.training.facts import Facts, Measured, look, look_at_weights, measure
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Plan
 from vitral.training.scoring.live import open_judging
@@ -110,9 +110,19 @@ def prepare(session: Session) -> Run:
     if not session.request.quick:  # which trains nothing, so that nothing need be measured
         scored = session.data.splits[session.data.scored_split()]
         measured = measure(classifier, plan.recipe, budget_seconds=session.clock.seconds, scored=scored)
-        plan = decide(draft, replace(facts, measured=measured))
+        plan = decide(draft, replace(facts, measured=measured, fresh=_fresh(session, draft, facts, plan)))
     run = _run(session, replace(plan, learned=learned), classifier)
     return replace(run, schedule=_schedule(run, facts.data.reading_seconds)) if plan.attempts else run
+
+
+def _fresh(session: Session, draft: Draft, facts: Facts, plan: Plan) -> Measured | None:
+    """Measure the network from scratch that is tried beside a start; None where none is."""
+    attempt = fresh_attempt(draft, facts)
+    if attempt is None:
+        return None
+    begun = replace(plan, start=attempt.network, origin="model", recipe=attempt.recipe)
+    network = begin_network(session, begun, None)
+    return measure(network, attempt.recipe, budget_seconds=session.clock.seconds)
 
 
 def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:

@@ -93,7 +93,7 @@ def _choose(search: _Search) -> Found:
         return starts.from_scratch(none_pays), None
     free = [row for row in rows().values() if is_free(row)]
     here = [row for row in free if kept(row) is not None]
-    offered = starts_of(here, search.draft, data.known_side, cached=True)
+    offered = starts_of(here, search.draft, facts, cached=True)
     chosen, why = starts.choose_start(offered, facts)
     while chosen is not None:
         with without_network(not search.fetching):
@@ -109,7 +109,7 @@ def _choose(search: _Search) -> Found:
 
 def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     """Choose a start of some that are not here, and fetch it; the network is tried only if there is time to fetch one."""
-    facts, data = search.facts, search.facts.data
+    facts = search.facts
     seconds = starts.seconds_of(facts)
     small = [row for row in free if row.megabytes <= starts.most_megabytes(seconds)]
     if not small:
@@ -117,7 +117,7 @@ def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     reached = answering(small)
     if not reached:
         return starts.from_scratch("no network answers, and no published start that pays is in the cache"), None
-    offered = starts_of([row for row in small if host(row) in reached], search.draft, data.known_side, cached=False)
+    offered = starts_of([row for row in small if host(row) in reached], search.draft, facts, cached=False)
     chosen, why = starts.choose_start(offered, facts)
     if chosen is None:
         return starts.from_scratch(why), None
@@ -129,19 +129,24 @@ def is_free(row: Row) -> bool:
     return row.products == "yes" and row.score is not None and not {"score", "licence"} & set(row.unverified)
 
 
-def starts_of(listed: Sequence[Row], draft: Draft, side: float, *, cached: bool) -> list[Start]:
-    """Return published weights with a score as starts for a run on images of a shorter side, in pixels.
+def starts_of(listed: Sequence[Row], draft: Draft, facts: Facts, *, cached: bool) -> list[Start]:
+    """Return published weights with a score as starts for a run, each at the size that it has time for.
 
     Those are left out whose network cannot take the size that was asked for.
     """
-    found = (_start(row, side, draft.recipe.image_size, cached=cached) for row in listed)
+    found = (_start(row, facts, draft.recipe.image_size, cached=cached) for row in listed)
     return [start for start in found if start is not None]
 
 
-def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> Start | None:
+def _start(row: Row, facts: Facts, asked_size: int | None, *, cached: bool) -> Start | None:
     config = variant(row.model)
-    on_gpu = training_device().type == "cuda"
-    size = asked_size or fitting_size(config, image_size(row.image_size, side, on_gpu=on_gpu)[0])
+    own = image_size(row.image_size, facts.data.known_side, on_gpu=facts.machine.has_gpu)[0]
+    sizes = [asked_size] if asked_size else [fitting_size(config, round(share * own)) for share in (starts.SMALLER, 1)]
+
+    def cost(size: int) -> float:  # no network has to be built to be counted
+        return macs(row.model, size) if config.known_macs is None else config.known_macs
+
+    size = starts.size_in_time(facts, sizes, cost)
     try:
         config = replace_config(config, image_size=(size, size))
     except ModelError:
@@ -158,8 +163,7 @@ def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> St
         cached=cached,
         parameters=COSTS[row.model][0],
         size=size,
-        # No network has to be built to be counted.
-        macs=macs(row.model, size) if config.known_macs is None else config.known_macs,
+        macs=cost(size),
     )
 
 
@@ -173,7 +177,7 @@ def _had(search: _Search, chosen: Start, why: str, offered: Sequence[Start]) -> 
     other = starts.rival(chosen, offered, facts) if distributed.world() == 1 else None
     if not search.fetching and not chosen.cached:
         lines = (why, starts.where_from(chosen, fetching=False, other=other))
-        return ChosenStart(chosen.name, lines), _stand_in(chosen.name)
+        return ChosenStart(chosen.name, lines, chosen.size), _stand_in(chosen.name)
     ends = monotonic() + DOWNLOAD_SHARE * starts.seconds_of(facts)  # of both downloads
     try:
         loaded = {chosen.name: _loaded(chosen, listener, ends)}
@@ -189,7 +193,7 @@ def _had(search: _Search, chosen: Start, why: str, offered: Sequence[Start]) -> 
             count = starts.images_to_probe((chosen, other), facts)
             chosen, why = starts.compared(_probed(search, (chosen, other), loaded, count), count)
     lines = (why, starts.where_from(chosen, fetching=True))
-    return ChosenStart(chosen.name, lines), loaded[chosen.name]
+    return ChosenStart(chosen.name, lines, chosen.size), loaded[chosen.name]
 
 
 def _loaded(start: Start, listener: Listener, ends: float) -> Classifier:
