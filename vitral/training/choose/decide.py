@@ -17,7 +17,7 @@ from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
 UNJUDGED = "Nothing is to be trained, for there are no validation images to tell whether that would be better."
-SEVERAL_TRIED = "Tried one after the other from the same start, the best by the validation images kept:"
+SEVERAL_TRIED = "Tried one after the other, the best by the validation images kept:"
 
 
 def decide(draft: Draft, facts: Facts) -> Plan:

@@ -61,15 +61,20 @@ def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
             parametrize.register_parametrization(layer, "weight", change)
 
 
-def training_mode(network: Model) -> None:
-    """Put an adapted network into training mode, except its frozen batch norms.
+def training_mode(network: Model, settings: AdaptationSettings) -> None:
+    """Put an adapted network into training mode, except its frozen batch norms, or all of them where the settings say so.
 
     In training mode they would normalise by the batch and move their running statistics, so frozen layers would change.
     """
     network.train()
-    for module in network.modules():
-        if isinstance(module, _BatchNorm) and not any(parameter.requires_grad for parameter in module.parameters()):
+    for module in batch_norms(network):
+        if settings.frozen_statistics or not any(parameter.requires_grad for parameter in module.parameters()):
             module.eval()
+
+
+def batch_norms(network: Model) -> list[_BatchNorm]:
+    """Return a network's batch norms."""
+    return [module for module in network.modules() if isinstance(module, _BatchNorm)]
 
 
 def linear_layers(network: Model) -> list[nn.Linear]:
