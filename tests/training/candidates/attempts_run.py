@@ -30,7 +30,7 @@ def make_short() -> Iterator[None]:
         patch.setattr(chosen_recipe, "LEAST_STEPS", STEPS)  # to say so in the recipe would mean one way to learn
         patch.setattr(chosen_recipe, "CPU_PASSES", 1)
         patch.setattr(attempts, "LORA_LR", 1e-2)
-        patch.setattr(attempts, "FULL_LR", 1e-2)
+        patch.setattr(chosen_recipe, "FULL_LR", 1e-2)
         patch.setattr(first, "MOST_IMAGES", 4)
         yield
 

@@ -28,6 +28,7 @@ from vitral.training.candidates.first import HEAD
 from vitral.training.candidates.result import PROBE, RunResult
 from vitral.training.candidates.trained import share_of_time
 from vitral.training.choose import attempts
+from vitral.training.choose import recipe as chosen_recipe
 from vitral.training.clock import Pacer
 from vitral.training.loop import TrainingResult
 from vitral.training.plan import ANEW, TRAINED, read_plan
@@ -185,8 +186,8 @@ def test_each_begins_with_the_linear_probe_as_its_head(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(candidates, "MOST_IMAGES", 1000)
-    for name in ("LORA_LR", "FULL_LR"):
-        monkeypatch.setattr(attempts, name, 1e-12)  # so that what was begun with is still there at the end
+    for room, name in ((attempts, "LORA_LR"), (chosen_recipe, "FULL_LR")):
+        monkeypatch.setattr(room, name, 1e-12)  # so that what was begun with is still there at the end
     monkeypatch.setattr(attempts, "SMALL_NETWORK", 0)
     result = tune(data, tmp_path / "run", start)
     assert result.choice is not None

@@ -34,6 +34,7 @@ from vitral.training.candidates import trained as made
 from vitral.training.candidates.first import HEAD, least
 from vitral.training.candidates.result import PIXELS, PROBE, RunResult
 from vitral.training.choose import attempts
+from vitral.training.choose import recipe as chosen_recipe
 from vitral.training.plan import ALL, LORA, TRAINED, read_plan
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.run_folder import kept_remarks, stored_request
@@ -337,7 +338,7 @@ def test_one_way_alone_begins_so_too_however_often_it_is_stopped(
 ) -> None:
     monkeypatch.setattr(candidates, "MOST_IMAGES", 1000)
     monkeypatch.setattr(attempts, "_without_budget", lambda *_: [ALL])  # as where several would take too long
-    monkeypatch.setattr(attempts, "FULL_LR", 1e-12)
+    monkeypatch.setattr(chosen_recipe, "FULL_LR", 1e-12)
     run = tmp_path / "run"
     with pytest.raises(Killed):
         tune(data, run, start, listener=killed_when(in_attempt(1, 1)()))

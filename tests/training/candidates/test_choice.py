@@ -53,7 +53,7 @@ def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) ->
 
 @pytest.mark.parametrize(
     "figures",
-    [(0.9,) * 6, (0.8, 0.9, 0.9, 0.9, 0.9, 0.9), (0.9, 0.8, 0.7, 0.6, 0.5, 0.4), (0.5, 0.6, 0.6, 0.7, 0.8, 0.9)],
+    [(0.9,) * 7, (0.8, *(0.9,) * 6), (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3), (0.5, 0.6, 0.6, 0.7, 0.8, 0.9, 0.9)],
 )
 def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[float, ...]) -> None:
     names = (PROBE, *SEVERAL)

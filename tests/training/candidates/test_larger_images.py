@@ -12,6 +12,7 @@ from tests.training.candidates.material import SIZE, Killed, a_start, killed_whe
 from vitral.events import ignore
 from vitral.training.candidates.result import RunResult, choose
 from vitral.training.choose import attempts
+from vitral.training.facts import WeightsFacts
 from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA
 from vitral.training.settings.recipe import load_recipe
 
@@ -68,8 +69,8 @@ def test_the_larger_size_is_delivered_where_it_is_best(
 ) -> None:
     own = attempts.changes_of
 
-    def hardly(way: str, blocks: int, finer: int | None = None) -> tuple[dict[str, object], str]:
-        changes, reason = own(way, blocks, finer)
+    def hardly(way: str, weights: WeightsFacts, finer: int | None = None) -> tuple[dict[str, object], str]:
+        changes, reason = own(way, weights, finer)
         return changes | ({} if way == FINER else {"optimizer.lr": 1e-9}), reason
 
     monkeypatch.setattr(attempts, "changes_of", hardly)  # so that the others learn nothing

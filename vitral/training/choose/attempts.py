@@ -161,7 +161,10 @@ def _names(facts: Facts, recipe: Recipe, images_per_second: float, finer: int | 
         enough = steps if ANEW in possible and count > 1 else _enough(facts, recipe, count)
         if _updates(seconds, recipe, names, images_per_second) >= enough:
             return names
-    return []
+    # Of the smallest images there may be time for all weights of convolutions, where there is none for those of the run's size.
+    least = learning_size(facts, recipe, 0.0)[1]
+    enough = LEAST_UPDATES * least <= _updates(seconds, recipe, [ALL], images_per_second)
+    return [ALL] if enough and facts.known_weights.convolutional else []
 
 
 def _without_budget(possible: Sequence[str], fits: Callable[[Sequence[str]], bool], facts: Facts) -> list[str]:

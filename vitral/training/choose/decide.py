@@ -100,6 +100,10 @@ def _with_fresh(plan: Plan, fresh: Attempt, facts: Facts) -> Plan:
     recipe, cost, _ = fit_machine(fresh.recipe, replace(facts, measured=facts.fresh))
     slower = plan.cost.images_per_second / cost.images_per_second
     fresh = replace(fresh, recipe=recipe, relative_cost=slower)
+    if not plan.attempts:
+        alone = replace(fresh, name=TRAINED, share=1.0)
+        reasons = (*plan.reasons[:-1], f"There is time for one way to learn: {FRESH} ({fresh.reason}).")
+        return replace(plan, attempts=(alone,), cost=cost, reasons=reasons)
     rest = tuple(replace(attempt, share=(1 - fresh.share) * attempt.share) for attempt in plan.attempts)
     line = f"  {fresh.name}: {fresh.reason}; given up once it is behind."
     where = plan.reasons.index(SEVERAL_TRIED) + 1

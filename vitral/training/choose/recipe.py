@@ -40,7 +40,11 @@ LAYER_DECAY = 0.75
 # Of convolutions with batch norms: at the statistics of few images the linear probe's head is wrong from the first update on.
 # EfficientNet-Lite0, a minute of two cores, letters of 90 kinds: 87 % with its own statistics, 46 % with those of the batch,
 # the probe 67 %; flowers of 12 kinds: 96, 91 and 93 %. At 3e-4 flowers have 95 %, at 3e-3 letters learn nothing.
-CONVOLUTIONS: dict[str, object] = {"optimizer.lr": 1e-3, "optimizer.layer_decay": 1.0, "adaptation.frozen_statistics": True}
+CONVOLUTIONS: dict[str, object] = {
+    "optimizer.lr": 1e-3,
+    "optimizer.layer_decay": 1.0,
+    "adaptation.frozen_statistics": True,
+}
 
 METHODS = {
     "full": "all weights learn",

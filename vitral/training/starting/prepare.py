@@ -100,7 +100,8 @@ def prepare(session: Session) -> Run:
         loaded = load(str(draft.source), tuned=False, listener=session.listener)
     if not session.request.resume and (line := may_have_learned(session.data, loaded)):
         session.listener(Message(line, warning=True))
-    facts = session.facts or look(session.data, sized=draft.automatic or draft.needs_network, timed=draft.needs_network)
+    timed = draft.needs_network or draft.chosen is not None
+    facts = session.facts or look(session.data, sized=draft.automatic or timed, timed=timed)
     facts = facts.at(distributed.broadcast(session.clock.spent()), session.clock.seconds)
     if loaded is not None and draft.automatic:
         facts = replace(facts, weights=look_at_weights(loaded))

@@ -1,0 +1,104 @@
+"""A network from scratch beside a start that was chosen: when it is tried, with how much of the time, when it is given up."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.training.choose.situations import FACTS, LAPTOP, changed
+from vitral.training.choose.attempts import LEAST_SIDE, is_behind, learning_size
+from vitral.training.choose.decide import decide, fresh_attempt
+from vitral.training.choose.draft import Draft, draft_of
+from vitral.training.clock import FRESH_CHECKED
+from vitral.training.facts import Facts, Measured
+from vitral.training.plan import ALL, FRESH, TRAINED, ChosenStart
+from vitral.training.request import Request
+from vitral.training.settings.recipe import load_recipe
+
+CHOSEN = ChosenStart("vit-ti16@augreg-in21k", ("Start: chosen.",), 128)
+MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24)
+FASTER = replace(MEASURED, images_per_second=160.0)
+PHOTOS = replace(changed(LAPTOP, macs_per_second=1e11), budget_seconds=180.0)
+
+
+def draft(chosen: ChosenStart | None = CHOSEN, **request: object) -> Draft:
+    return draft_of(Request("fine-tune", "photos", **{"time": 180.0, **request}), chosen)  # type: ignore[arg-type]
+
+
+def test_it_comes_first_and_the_others_share_what_it_leaves() -> None:
+    plan = decide(draft(), replace(PHOTOS, measured=MEASURED, fresh=FASTER))
+    fresh, *others = plan.attempts
+    assert (fresh.name, fresh.network) == (FRESH, "conv-vit-16")
+    assert fresh.relative_cost == pytest.approx(40.0 / 160.0)
+    assert sum(attempt.share for attempt in plan.attempts) == pytest.approx(1.0)
+    assert fresh.share > 0.5
+    assert others
+    assert not any(attempt.network for attempt in others)
+    assert (plan.start, plan.origin) == (CHOSEN.name, "weights")
+    scratch = load_recipe("scratch")
+    assert fresh.recipe.optimizer == scratch.optimizer
+    assert fresh.recipe.schedule.decay == scratch.schedule.decay
+    assert not fresh.from_probe
+    assert plan.recipe.image_size == 128  # at which the features of all are had in time
+    assert any("conv-vit-16" in line for line in plan.reasons)
+
+
+def test_where_the_start_cannot_be_trained_in_time_it_is_the_only_attempt() -> None:
+    slow = replace(MEASURED, images_per_second=0.5)
+    plan = decide(draft(), replace(PHOTOS, measured=slow, fresh=FASTER))
+    assert [attempt.name for attempt in plan.attempts] == [TRAINED]
+    assert plan.attempts[0].network
+    assert not plan.why_none
+
+
+@pytest.mark.parametrize(
+    ("made", "facts"),
+    [
+        (draft(None, source="vit-ti16@augreg-in21k"), PHOTOS),  # who names a start gets it
+        (draft(time=None), replace(PHOTOS, budget_seconds=None)),
+        (draft(overrides=("optimizer.lr=0.1",)), PHOTOS),
+        (draft(), replace(changed(PHOTOS, images=1_000_000), budget_seconds=180.0)),  # too many to see in time
+    ],
+    ids=["named", "without a budget", "a setting", "no time"],
+)
+def test_otherwise_the_start_alone_is_tried(made: Draft, facts: Facts) -> None:
+    assert fresh_attempt(made, facts) is None
+
+
+def test_it_is_given_up_once_it_is_expected_to_end_behind() -> None:
+    assert not is_behind(0.1, FRESH_CHECKED / 2, 0.99)  # too early to tell
+    assert is_behind(0.5, 0.3, 0.97)
+    assert not is_behind(0.9, 0.3, 0.92)
+    assert not is_behind(0.99, 0.9, 0.97)
+    assert is_behind(0.97, 0.9, 0.97)
+    for best in (0.3, 0.6, 0.9, 0.99):
+        verdicts = [is_behind(accuracy / 100, 0.4, best) for accuracy in range(101)]
+        assert verdicts == sorted(verdicts, reverse=True)  # the better it is, the less
+
+
+@pytest.mark.parametrize("images", [100, 1_000, 10_000])
+def test_all_weights_learn_at_the_largest_size_that_there_is_time_for(images: int) -> None:
+    facts = changed(LAPTOP, images=images)
+    recipe = load_recipe("finetune", ["image_size=224", "steps=100"])
+    sizes = [learning_size(facts, recipe, float(seen))[0] for seen in range(100, 200_000, 1_000)]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 224
+    assert min(sizes) >= LEAST_SIDE
+    size, cost = learning_size(facts, recipe, 0.0)
+    assert cost == pytest.approx((size / 224) ** 2)
+    small = recipe.with_changes({"image_size": 32})
+    assert learning_size(facts, small, 0.0) == (32, 1.0)  # never below the run's own small size
+
+
+def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> None:
+    facts = changed(PHOTOS, convolutional=True, low_rank=False)
+    facts = replace(facts, measured=replace(MEASURED, images_per_second=4.0))
+    plan = decide(draft(None, source="start/"), facts)
+    (attempt,) = plan.attempts
+    assert attempt.recipe.adaptation.frozen_statistics
+    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 128)
+    assert attempt.recipe == plan.recipe.with_changes({"image_size": 128})
+    assert ALL in plan.reasons[-1]
+
+
+def test_facts_without_a_start_have_no_network_beside() -> None:
+    assert FACTS.fresh is None
