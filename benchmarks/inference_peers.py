@@ -14,10 +14,10 @@ import torch
 from zentorch_peer import ZentorchPeer
 
 from vitral.classifier.classifier import Classifier
-from vitral.deployment.bench import Peer
+from vitral.deployment.bench import Compute, Peer
 from vitral.errors import ModelError, WeightsError
 from vitral.inference.engines import Precision
-from vitral.inference.runtimes import DTYPES, Compute
+from vitral.inference.runtimes import DTYPES
 from vitral.models.model import Images, Logits
 from vitral.weights.names.timm import model_of
 from vitral.weights.proof import formats_of

@@ -103,10 +103,10 @@ def test_what_a_size_takes_once_is_not_timed(classifier: vitral.Classifier, monk
     def slow_at_first(network: Model, precision: engines.Precision) -> runtimes.Compute:
         seen = ready[len(ready)] = set()
 
-        def compute(images: Tensor) -> Tensor:
+        def compute(images: Tensor) -> runtimes.Answers:
             clock[0] += 0.004 if len(images) in seen else 100.0
             seen.add(len(images))
-            return network(images).detach()
+            return runtimes.Answers(network(images).detach(), torch.empty(len(images), 0))
 
         return compute
 
@@ -121,8 +121,8 @@ def test_memory_is_what_a_contender_takes(classifier: vitral.Classifier, monkeyp
     def large(network: Model, precision: engines.Precision) -> runtimes.Compute:
         held = torch.ones(100 << 18)  # 100 MiB
 
-        def compute(images: Tensor) -> Tensor:
-            return network(images).detach() + 0 * held[0]
+        def compute(images: Tensor) -> runtimes.Answers:
+            return runtimes.Answers(network(images).detach() + 0 * held[0], torch.empty(len(images), 0))
 
         return compute
 
@@ -168,7 +168,7 @@ def test_what_cannot_compute_is_said_and_left_out(
     classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(network: Model, precision: engines.Precision) -> runtimes.Compute:
-        def compute(images: Tensor) -> Tensor:
+        def compute(images: Tensor) -> runtimes.Answers:
             raise RuntimeError("no kernel")
 
         return compute

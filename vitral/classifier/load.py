@@ -58,8 +58,8 @@ def load(
             "compiled", measured once for a machine and a network. None: the network itself in fp32, else "auto".
         precision: The precision of predictions: "fp32", exactly, which None stands for; "bf16"; "int8" of a folder that
             `quantize` has found the ranges for; "auto" for bf16 where the hardware has it and it is faster, which the
-            listener is told. Training, features and explanations are in fp32 in any case. In a job of several processes all
-            of them call `load` where an "auto" leaves a choice: the first measures for all.
+            listener is told. Features are computed with the predictions; training and explanations are in fp32 in any case.
+            In a job of several processes all of them call `load` where an "auto" leaves a choice: the first measures for all.
         merge: tokens that each block of a Vision Transformer but the last is to have fewer (ToMe, arXiv 2210.09461): faster,
             and other answers, which `evaluate` sets beside the network's own. None or 0 for none.
         tuned: whether a setting of the folder's is taken; without it the network is as it was trained.

@@ -21,7 +21,8 @@ from vitral.events import Listener, Message, Progress, show
 from vitral.inference.engines import EXTRAS, Engine, Precision, is_installed, precisions_of
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.inference.merging import check_merging
-from vitral.inference.runtimes import DTYPES, MERGING, Compute, compute_of
+from vitral.inference import runtimes
+from vitral.inference.runtimes import DTYPES, MERGING, compute_of
 from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.families import count_macs
 from vitral.models.model import Images, Logits
@@ -155,6 +156,7 @@ class Bench(Presentable):
         ]
 
 
+Compute = Callable[[Images], Logits]  # of images in float32, on the CPU
 Peer = tuple[str, Precision, Callable[[], Compute]]  # the name of another library's network, and what makes it
 
 
@@ -331,7 +333,12 @@ def _ours(classifier: Classifier, engine: Engine, precisions: Sequence[Precision
     for precision in filter(precisions_of(engine).__contains__, precisions):
         form = classifier.quantization if precision == "int8" else None
         make = partial(compute_of, classifier.model, engine, precision, form, merge)
-        yield _Wanted(name, precision, make, merges=merge > 0)
+        yield _Wanted(name, precision, partial(_for_logits, make), merges=merge > 0)
+
+
+def _for_logits(make: Callable[[], runtimes.Compute]) -> Compute:
+    compute = make()
+    return lambda images: compute(images).logits
 
 
 def _turn(compute: Compute, images: Images) -> list[float]:

@@ -1,17 +1,17 @@
-"""The predictor that leaves the logits to a runtime, and everything else to the network in torch."""
+"""The predictor that leaves the logits and the features to a runtime, and everything else to the network in torch."""
 
 from vitral.errors import ModelError, VitralError, one_line
 from vitral.inference.engines import Computation, Engine, Precision
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
-from vitral.inference.runtimes import Compute, compute_of
+from vitral.inference.runtimes import Answers, Compute, compute_of
 from vitral.inference.torch_predictor import TorchPredictor, state_of
 from vitral.machine import keep_freed_memory
-from vitral.models.model import Images, Logits, Model
+from vitral.models.model import Features, Images, Logits, Model
 
 
 class EnginePredictor(TorchPredictor):
-    """Computes the logits by a runtime in a precision; features, attention and gradients are the network's own, in float32.
+    """Computes logits and features by a runtime in a precision; attention and gradients are the network's own, in float32.
 
     The runtime takes the network as it is at the first call, and again after a change of its weights or its size. A change that
     torch does not count, in place through `.data` (`weight.data.mul_(3)`), is not seen: write under `torch.no_grad()` instead.
@@ -63,6 +63,13 @@ class EnginePredictor(TorchPredictor):
         Raises:
             ModelError: The runtime is not installed, or cannot compute this network; or images of another size.
         """
+        return self._answers(images).logits
+
+    def features(self, images: Images) -> Features:
+        """Return the pooled representations of prepared images; raises what `logits` does."""
+        return self._answers(images).features
+
+    def _answers(self, images: Images) -> Answers:
         try:
             return self._compute()(images)
         except VitralError:

@@ -1,4 +1,4 @@
-"""The runtimes by name: each takes a network and a precision, and gives what computes its logits.
+"""The runtimes by name: each takes a network and a precision, and gives what computes its logits and features.
 
 A further runtime is a function here, or in a file of its own where it is longer.
 """
@@ -9,8 +9,10 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from vitral.errors import ModelError
 from vitral.inference.engines import (
@@ -29,19 +31,39 @@ from vitral.inference.quantization import Quantization
 from vitral.inference.torch_predictor import copy_in
 from vitral.machine import has_int8
 from vitral.models.layers import HAS_FUSED_BF16
-from vitral.models.model import Images, Logits, Model
+from vitral.models.model import Features, Images, Logits, Model
 
 MERGING: tuple[Engine, ...] = ("torch", "packed")  # the engines that can merge tokens
-Compute = Callable[[Images], Logits]  # images of the network's size, float32, on the CPU; and so are the logits
 
 BATCH = torch.export.Dim("batch")
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
+class Answers(NamedTuple):
+    """What one pass of a batch through a network gives: float32, on the CPU."""
+
+    logits: Logits
+    features: Features
+
+
+Compute = Callable[[Images], Answers]  # of images of the network's size, float32, on the CPU
+
+
+class _Answering(nn.Module):
+    """A network whose forward pass gives the logits and the features, for what takes a module as one graph."""
+
+    def __init__(self, network: Model) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Images) -> tuple[Logits, Features]:
+        return self.network.answers(images)
+
+
 def compute_of(
     network: Model, engine: Engine, precision: Precision, form: Quantization | None = None, merge: int = 0
 ) -> Compute:
-    """Return what computes the logits of a network.
+    """Return what computes the logits and the features of a network.
 
     Args:
         network: The network, which stays as it is.
@@ -111,7 +133,7 @@ def _of_integers(network: Model, quantization: Quantization) -> Model:
 def compiled(network: Model, precision: Precision) -> Compute:
     """Return a copy that torch.compile makes kernels for, its weights among the constants; that takes minutes."""
     copied = copy_in(network, DTYPES[precision])
-    return _in_torch(copied, torch.compile(copied, options={"freezing": True}))
+    return _in_torch(copied, torch.compile(_Answering(copied), options={"freezing": True}))
 
 
 def openvino(network: Model, precision: Precision) -> Compute:
@@ -128,7 +150,12 @@ def openvino(network: Model, precision: Precision) -> Compute:
     # Else images of other sizes are computed too, by positions that do not fit them.
     model.reshape([-1, 3, height, width])
     compute = openvino_core().compile_model(model, "CPU", openvino_hints(precision, torch.get_num_threads()))
-    return lambda images: torch.from_numpy(compute(images.numpy())[0].copy())
+
+    def answer(images: Images) -> Answers:
+        given = compute(images.numpy())
+        return Answers(*(torch.from_numpy(given[output].copy()) for output in (0, 1)))
+
+    return answer
 
 
 def onnxruntime(network: Model, precision: Precision) -> Compute:
@@ -147,7 +174,7 @@ def onnxruntime(network: Model, precision: Precision) -> Compute:
         program.save(path, external_data=True)  # one file holds 2 GB at most
         session = onnxruntime_session(path, torch.get_num_threads())
     name = session.get_inputs()[0].name
-    return lambda images: torch.from_numpy(session.run(None, {name: images.numpy()})[0])
+    return lambda images: Answers(*map(torch.from_numpy, session.run(None, {name: images.numpy()})))
 
 
 RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {
@@ -169,16 +196,17 @@ def _exported(network: Model, runtime: str) -> torch.export.ExportedProgram:
         raise ModelError(f"{runtime} computes on the CPU here, and the network is on a GPU; take engine 'torch'.")
     example = torch.zeros(2, 3, *network.image_size)  # a batch of one would be taken for a constant
     with torch.no_grad():
-        return torch.export.export(copy_in(network, torch.float32), (example,), dynamic_shapes=({0: BATCH},))
+        answering = _Answering(copy_in(network, torch.float32))
+        return torch.export.export(answering, (example,), dynamic_shapes=({0: BATCH},))
 
 
-def _in_torch(network: Model, forward: Compute | None = None) -> Compute:
+def _in_torch(network: Model, forward: Callable[[Images], tuple[Logits, Features]] | None = None) -> Compute:
     like = next(network.parameters())
-    forward = network if forward is None else forward  # what torch.compile gives has no truth value
+    forward = network.answers if forward is None else forward  # what torch.compile gives has no truth value
 
-    def compute(images: Images) -> Logits:
+    def compute(images: Images) -> Answers:
         with torch.no_grad():
-            return forward(images.to(like.device, like.dtype)).float().cpu()
+            return Answers(*(value.float().cpu() for value in forward(images.to(like.device, like.dtype))))
 
     return compute
 

@@ -201,6 +201,11 @@ class Model(nn.Module, ABC):
         """Return the logits."""
         return self.head(self.features(images))
 
+    def answers(self, images: Images) -> tuple[Logits, Features]:
+        """Return the logits and what `features` returns, in one pass."""
+        features = self.features(images)
+        return self.head(features), features
+
     def outputs(self, images: Images, part: BatchPart | None = None) -> Outputs:
         """Return the logits and whatever else the training losses need."""
         return Outputs(logits=self.head(self.features(images, part)))

@@ -84,6 +84,11 @@ class ViT(TokenModel):
         """Return the logits; of a distilled network the mean of both heads', as DeiT's code has it (models.py)."""
         return self.classify(self.encode(images, num_queries=self._num_read))
 
+    def answers(self, images: Images) -> tuple[Logits, Features]:
+        """Return the logits and the pooled representation, in one pass."""
+        encoded = self.encode(images, num_queries=self._num_read)
+        return self.classify(encoded), self.pool(encoded)
+
     def classify(self, encoded: TokenGrid) -> Logits:
         """Return the logits that the network reads from normalised tokens; the mean of both heads', if distilled."""
         logits = self.head(self.pool(encoded))
