@@ -18,10 +18,10 @@ from vitral.classifier.load import as_classifier
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
 from vitral.events import Listener, Message, Progress, show
+from vitral.inference import runtimes
 from vitral.inference.engines import EXTRAS, Engine, Precision, is_installed, precisions_of
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.inference.merging import check_merging
-from vitral.inference import runtimes
 from vitral.inference.runtimes import DTYPES, MERGING, compute_of
 from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.families import count_macs

@@ -6,12 +6,12 @@ What they look at, the features and the shrunk images, and how many there is tim
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,18 +21,19 @@ from vitral.data.loader import CLASS_NUMBERS, Encode
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.evaluate import BATCH_SIZE
+from vitral.evaluation.feature_engine import Context, feature_column
+from vitral.evaluation.kept_features import Column, collect_kept, missing_share, name_of
 from vitral.evaluation.probes import PENALTIES, Features, LinearProbe, fit_probe, knn_accuracy, nearest_accuracy
 from vitral.events import Listener, ignore
-from vitral.inference.predictor import collect
 from vitral.models.catalog import SHRUNK
 from vitral.models.model import Images
 from vitral.seeds import generator
 
 Labels = Int64[Tensor, " examples"]
-Context = Callable[[], AbstractContextManager[object]]  # in which a network computes, such as autocast to bfloat16
 
 PURPOSE = "extract features"  # as the listener hears of it
 TIMED = 32  # images that say how long the others will take
+KEPT = 0.01  # of an image's time that one takes at most whose features are kept
 LONG = 1.0  # seconds for those, of which set-up would explain little
 FEWEST = 30  # images to fit on, fewer than which are taken only where there are no more
 SHARES = tuple(0.8**exponent for exponent in range(30))  # of the images, the largest for which there is time
@@ -98,26 +99,39 @@ def describe(
     Raises:
         ImageError: An image cannot be read.
     """
-    pixels = 3 * SHRUNK**2
+    columns = _columns(classifier, network, context)
+    return _described(columns, classifier, source, batch_size=batch_size, limit=limit, listener=listener)
 
-    def compute(images: Images) -> Float[Tensor, "batch values"]:
-        shrunk = functional.adaptive_avg_pool2d(images, SHRUNK).flatten(1)
-        if not network:
-            return shrunk
-        with context():
-            features = classifier.predictor.features(images)
-        return torch.cat([features, shrunk], dim=1)
 
-    values, labels = collect(
-        compute,
+def _described(
+    columns: Sequence[Column],
+    classifier: Classifier,
+    source: Source,
+    *,
+    batch_size: int,
+    limit: int | None = None,
+    listener: Listener = ignore,
+) -> Described:
+    values, labels = collect_kept(
+        columns,
         source,
         classifier.preprocessing,
         batch_size=batch_size,
         limit=limit,
         purpose=PURPOSE,
         listener=listener,
+        encode=CLASS_NUMBERS,
     )
-    return Described(values[:, :-pixels] if network else None, values[:, -pixels:], labels)
+    return Described(values[0] if len(columns) > 1 else None, values[-1], labels)
+
+
+def _columns(classifier: Classifier, network: bool, context: Context) -> list[Column]:
+    pixels = Column(lambda images: _shrunk, name_of(classifier.preprocessing, SHRUNK))
+    return [feature_column(classifier, context), pixels] if network else [pixels]
+
+
+def _shrunk(images: Images) -> Features:
+    return functional.adaptive_avg_pool2d(images, SHRUNK).flatten(1)
 
 
 def extract_features(
@@ -130,17 +144,19 @@ def extract_features(
     listener: Listener = ignore,
     encode: Encode = CLASS_NUMBERS,
     stop: Callable[[], bool] | None = None,
+    keep: bool = True,
 ) -> tuple[Features, Labels]:
     """Return the network's pooled representation and the label of every image of a source, in order.
 
-    The arguments are those of `describe`, and of `collect`.
+    The arguments are those of `describe`, and of `collect`; `keep` says whether features may be kept and those that were kept
+    before are taken, which a network that is being trained has no use for.
 
     Raises:
         Stopped: `stop` said so.
         ImageError: An image cannot be read.
     """
-    return collect(
-        classifier.predictor.features,
+    values, labels = collect_kept(
+        [feature_column(classifier, keep=keep)],
         source,
         classifier.preprocessing,
         batch_size=batch_size,
@@ -151,25 +167,29 @@ def extract_features(
         encode=encode,
         stop=stop,
     )
+    return values[0], labels
 
 
 def image_seconds(
     classifier: Classifier, source: Source, *, network: bool = True, context: Context = nullcontext, timed: int = TIMED
 ) -> tuple[float, Described]:
-    """Return the seconds that one image takes, by the first `timed` of a source, and what was learned of those.
+    """Return the seconds that one image of a source takes, by its first `timed`, and what was learned of those.
 
     The first time pays for what is set up once for each size of a batch, ten times the images themselves; unless it takes long
-    in any case, there is a second.
+    in any case, there is a second. Images whose features are kept take next to nothing.
     """
+    columns = _columns(classifier, network, context)
+    share = max(KEPT, missing_share(columns, source))
+    timing = [column.unkept(len(source)) for column in columns]
     few = Subset(source, range(min(timed, len(source))))
     least = math.inf
     for _ in range(2):
         began = time.perf_counter()
-        described = describe(classifier, few, network=network, context=context, batch_size=len(few))
+        described = _described(timing, classifier, few, batch_size=len(few))
         least = min(least, time.perf_counter() - began)
         if distributed.broadcast(least > LONG):  # the processes share the images out, so that all go on or none
             break
-    return least / len(few), described
+    return share * least / len(few), described
 
 
 def fit_units(images: int, features: int, classes: int) -> float:

@@ -32,7 +32,7 @@ class SelfSupervised(Method):
         """
         if cls.trains_head(recipe) or not classifier.task.scored:
             return
-        features, labels = extract_features(classifier, train, limit=PROBE_IMAGES, listener=listener)
+        features, labels = extract_features(classifier, train, limit=PROBE_IMAGES, listener=listener, keep=False)
         probe, head = fit_probe(features, labels), classifier.model.head
         with torch.no_grad():
             head.weight[: len(probe.weight)].copy_(probe.weight)

@@ -112,7 +112,9 @@ class Live:
 
         def features(part: Source) -> tuple[Tensor, Tensor]:
             encode = partial(self.task.encode, num_classes=self.classes)
-            return extract_features(classifier, part, workers=workers, listener=listener, encode=encode, stop=stop)
+            return extract_features(
+                classifier, part, workers=workers, listener=listener, encode=encode, stop=stop, keep=False
+            )
 
         figures: dict[str, float] = {}
         scored = features(self.scored)

@@ -1,0 +1,227 @@
+"""What was computed of images, kept on this machine: a second command on the same photos and network computes nothing.
+
+Rows are kept by the content of the image and by what made them: the network without its head, the preprocessing and the
+precision. Each call that computes some writes one file; when there are too many, those that were not used for longest go. What
+cannot be read or written is computed again: nothing here fails a command.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from safetensors import safe_open
+from torch import Tensor
+
+from vitral import distributed
+from vitral.data.source import DIGEST_BYTES, Source
+from vitral.data.subset import Subset
+from vitral.errors import StorageError, VitralError, WeightsError
+from vitral.files import new_file
+from vitral.images.decode import is_deep
+from vitral.images.preprocessing import Preprocessing
+from vitral.inference.predictor import collect
+from vitral.machine import in_threads
+from vitral.models.model import HEADS, Features, Images, Model
+from vitral.paths import cache
+from vitral.tasks.task import Targets
+from vitral.weights.containers import weights_errors, write_safetensors
+
+KIND = "features"  # of what is cached
+LIMIT = 1 << 30  # bytes of all files
+KEYS, ROWS = "keys", "rows"  # tensors of a file
+SUFFIX = ".safetensors"
+REMEMBERED = 1 << 17  # files whose hash a process remembers
+
+Compute = Callable[[Images], Features]
+Key = bytes  # a hash of an image's encoded content; empty where there is none
+Rows = dict[Key, Float[Tensor, " values"]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Something that is computed of each image.
+
+    Attributes:
+        compute_for: Returns, by how many images there are, what computes a row for each of a batch of prepared ones.
+        name: The name under which the rows are kept, by `name_of`; empty where they are not.
+    """
+
+    compute_for: Callable[[int], Compute]
+    name: str
+
+    def unkept(self, images: int) -> "Column":
+        """Return the same of which nothing is kept, with what computes so many images made."""
+        compute = self.compute_for(images)
+        return Column(lambda images: compute, "")
+
+
+def collect_kept(
+    columns: Sequence[Column],
+    source: Source,
+    preprocessing: Preprocessing,
+    **how: Any,  # noqa: ANN401  # of `collect`
+) -> tuple[list[Features], Targets]:
+    """Return the rows of each column, and the labels, of every image of a source in order; known ones are not computed.
+
+    Args:
+        columns: What is computed of each image, in one pass.
+        source: The images and their labels.
+        preprocessing: The preprocessing of the images.
+        how: The other arguments of `collect`, whose errors are raised.
+    """
+    keys = image_keys(source) if all(column.name for column in columns) else ()
+    if not any(keys):
+        return _computed(columns, source, preprocessing, **how)
+    kept = distributed.by_main(lambda: [read_rows(column.name, set(keys)) for column in columns])
+    missing = [index for index, key in enumerate(keys) if not all(key in rows for rows in kept)]
+    made: list[Features] = []
+    if missing:
+        made, _ = _computed(columns, Subset(source, missing), preprocessing, **how)
+    if distributed.rank() == 0:
+        for column, values in zip(columns, made, strict=bool(missing)):
+            write_rows(column.name, [keys[index] for index in missing], values)
+    places = {index: place for place, index in enumerate(missing)}
+    whole = [
+        torch.stack([made[number][places[index]] if index in places else rows[key] for index, key in enumerate(keys)])
+        for number, rows in enumerate(kept)
+    ]
+    return whole, how["encode"]([source.label(index) for index in range(len(source))])
+
+
+def missing_share(columns: Sequence[Column], source: Source) -> float:
+    """Return the share of a source's images that are to be computed, 0 to 1."""
+    keys = image_keys(source) if all(column.name for column in columns) else ()
+    if not any(keys):
+        return 1.0
+    kept = distributed.by_main(lambda: [read_rows(column.name, set(keys)) for column in columns])
+    return sum(not all(key in rows for rows in kept) for key in keys) / len(keys)
+
+
+def _computed(
+    columns: Sequence[Column],
+    source: Source,
+    preprocessing: Preprocessing,
+    **how: Any,  # noqa: ANN401  # of `collect`
+) -> tuple[list[Features], Targets]:
+    widths: list[int] = []
+    computes = [column.compute_for(len(source)) for column in columns]
+
+    def compute(images: Images) -> Features:
+        parts = [each(images) for each in computes]
+        widths[:] = [part.shape[1] for part in parts]
+        return torch.cat(parts, dim=1)
+
+    values, labels = collect(compute, source, preprocessing, **how)
+    return list(values.split(widths, dim=1)), labels
+
+
+def image_keys(source: Source) -> Sequence[Key]:
+    """Return a hash of the content of each image; empty for pixels, and for images of 16 bits a value.
+
+    What such values mean depends on the other images. A source without end, or one best read in order, has no keys at all.
+    """
+    if source.endless or source.shards:
+        return ()
+    return list(in_threads(functools.partial(_key, source), range(len(source))))
+
+
+def _key(source: Source, index: int) -> Key:
+    try:
+        content = source.encoded(index)
+        if isinstance(content, Path):
+            status = content.stat()
+            return _of_file(content, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else b""
+    except (VitralError, OSError):  # reported where it is decoded
+        return b""
+    return b"" if content is None else _of_bytes(content)
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _of_file(path: Path, size: int, changed: int) -> Key:
+    """Return the key of a file; `size` and `changed` tell a changed one."""
+    return _of_bytes(path.read_bytes())
+
+
+def _of_bytes(content: bytes) -> Key:
+    return b"" if is_deep(content) else hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+
+def name_of(preprocessing: Preprocessing, *what: object) -> str:
+    """Return a name for rows that are made of images so prepared by `what`; another version of Vitral has other names."""
+    made = repr((str(sys.modules["vitral"].__version__), preprocessing, *what))
+    return hashlib.sha256(made.encode()).hexdigest()[: 2 * DIGEST_BYTES]
+
+
+def features_hash(network: Model) -> str:
+    """Return a hash of everything that a network's features follow from: all but its head."""
+    config = replace(network.config, num_classes=1, head_bias=0.0)
+    digest = hashlib.sha256(repr(config).encode())
+    for name, value in network.state_dict().items():
+        if not name.startswith(HEADS):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def read_rows(name: str, wanted: set[Key]) -> Rows:
+    """Return the rows that are kept under a name of those images; a file that is damaged, or no such file, is deleted."""
+    known: Rows = {}
+    for path in (cache(KIND) / name).glob(f"*{SUFFIX}"):
+        try:
+            keys, rows = _read(path)
+        except (WeightsError, OSError):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            continue
+        known.update((key, row) for key, row in zip(keys, rows, strict=True) if key in wanted)
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it was used
+    return known if len({row.shape for row in known.values()}) < 2 else {}
+
+
+def _read(path: Path) -> tuple[list[Key], Features]:
+    with weights_errors(path), safe_open(path, framework="pt") as file:
+        keys, rows = file.get_tensor(KEYS), file.get_tensor(ROWS)
+    whole = keys.shape == (len(rows), DIGEST_BYTES) and keys.dtype == torch.uint8 and rows.ndim == 2
+    if not whole or rows.dtype != torch.float32 or not bool(torch.isfinite(rows).all()):
+        raise WeightsError(f"'{path}' holds no kept features.")
+    return [row.tobytes() for row in keys.numpy()], rows
+
+
+def write_rows(name: str, keys: Sequence[Key], rows: Features) -> None:
+    """Keep the rows of some images, those with a key, under a name; where that cannot be, they are not kept."""
+    having = [index for index, key in enumerate(keys) if key]
+    rows = rows[having].float()
+    if not having or rows.nbytes > LIMIT or not bool(torch.isfinite(rows).all()):
+        return
+    joined = b"".join(keys[index] for index in having)
+    path = cache(KIND) / name / f"{hashlib.sha256(joined).hexdigest()[:32]}{SUFFIX}"
+    packed = torch.frombuffer(bytearray(joined), dtype=torch.uint8).view(-1, DIGEST_BYTES)
+    with contextlib.suppress(StorageError), new_file(path) as partial:
+        write_safetensors({KEYS: packed, ROWS: rows}, partial)
+    _drop_oldest()
+
+
+def _drop_oldest() -> None:
+    """Delete the files that were not used for longest, beyond the limit."""
+    files: list[tuple[float, int, Path]] = []
+    for path in cache(KIND).glob(f"*/*{SUFFIX}"):
+        with contextlib.suppress(OSError):  # another process has deleted it
+            status = path.stat()
+            files.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= LIMIT:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
