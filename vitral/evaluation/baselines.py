@@ -126,7 +126,7 @@ def _described(
 
 
 def _columns(classifier: Classifier, network: bool, context: Context) -> list[Column]:
-    pixels = Column(lambda images: _shrunk, name_of(classifier.preprocessing, SHRUNK))
+    pixels = Column(lambda source: _shrunk, name_of(classifier.preprocessing, SHRUNK))
     return [feature_column(classifier, context), pixels] if network else [pixels]
 
 
@@ -180,7 +180,7 @@ def image_seconds(
     """
     columns = _columns(classifier, network, context)
     share = max(KEPT, missing_share(columns, source))
-    timing = [column.unkept(len(source)) for column in columns]
+    timing = [column.unkept(source) for column in columns]
     few = Subset(source, range(min(timed, len(source))))
     least = math.inf
     for _ in range(2):

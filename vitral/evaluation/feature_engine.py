@@ -11,22 +11,33 @@ import torch
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
+from vitral.data.loader import load_evaluation
+from vitral.data.source import Source
+from vitral.data.subset import spread_over
 from vitral.errors import ModelError
+from vitral.evaluation.exactness import no_labels
 from vitral.evaluation.kept_features import Column, Compute, features_hash, name_of
-from vitral.inference.choice import PLAIN, computations_of, fastest_of, predictor_in
+from vitral.inference.choice import INTEGERS, PLAIN, computations_of, fastest_of, int8_speeds, predictor_in
 from vitral.inference.engine_predictor import EnginePredictor
-from vitral.inference.engines import Computation
+from vitral.inference.engines import EXTRAS, Computation
+from vitral.inference.int8 import HAS_INT8
 from vitral.inference.predictor import Predictor
+from vitral.inference.quantization import Quantization, linear_layers
+from vitral.inference.ranges import find_ranges
 from vitral.inference.runtimes import MERGING
 from vitral.inference.torch_predictor import TorchPredictor
+from vitral.machine import has_int8
 from vitral.models.model import Features, Images
 
 Context = Callable[[], AbstractContextManager[object]]  # in which a network computes, such as autocast to bfloat16
 
-# Measured with ViT-S/14 on two cores (docs/speed.md): to make and measure packed weights takes 2 s, OpenVINO and ONNX Runtime
-# 15 s, and they are at most 1.3 times as fast.
+# Seconds of a core to make and measure for ViT-S/14 (docs/speed.md): packed weights 2, int8 with its ranges 6, OpenVINO and
+# ONNX Runtime 20 s, which are at most 1.3 times as fast as packed weights of the same precision.
 PAYS = 5.0  # seconds of features by the network itself, from which packed weights are measured
-EXTRAS_PAY = 90.0  # seconds by these, from which runtimes outside torch are
+INTEGERS_PAY = 10.0  # seconds by these, from which the ranges of int8 are looked for
+EXTRAS_PAY = 90.0  # likewise, from which runtimes outside torch are measured
+RANGE_IMAGES = 32  # that ranges are found on
+RANGE_BATCH = 8
 
 
 def feature_column(classifier: Classifier, context: Context = nullcontext, *, keep: bool = True) -> Column:
@@ -45,9 +56,9 @@ def feature_column(classifier: Classifier, context: Context = nullcontext, *, ke
         rounded = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     name = _name(classifier, rounded=rounded) if keep else ""
 
-    def compute_for(images: int) -> Compute:
-        fast = _soonest(predictor, images, rounded=rounded)
-        if fast is not predictor:
+    def compute_for(source: Source) -> Compute:
+        fast = _soonest(classifier, source, rounded=rounded)
+        if fast is not None:
             return fast.features
 
         def compute(prepared: Images) -> Features:
@@ -69,28 +80,51 @@ def _name(classifier: Classifier, *, rounded: bool) -> str:
     return name_of(classifier.preprocessing, features_hash(predictor.model), rounded, *by)
 
 
-def _soonest(predictor: Predictor, images: int, *, rounded: bool) -> Predictor:
-    """Return what computes the features of so many images soonest; the processes of a job take the same."""
+def _soonest(classifier: Classifier, source: Source, *, rounded: bool) -> Predictor | None:
+    """Return what computes the features of a source's images soonest, the same in all processes; None for the predictor."""
+    predictor = classifier.predictor
     if type(predictor) is not TorchPredictor or next(predictor.model.parameters()).device.type != "cpu":
-        return predictor
-    best = distributed.by_main(lambda: _best(predictor, images, rounded=rounded))
-    return predictor if best is None else predictor_in(predictor.model, best)
+        return None
+    way = distributed.by_main(lambda: _fastest(classifier, predictor, source, rounded=rounded))
+    return None if way is None else predictor_in(predictor.model, *way)
 
 
-def _best(predictor: TorchPredictor, images: int, *, rounded: bool) -> Computation | None:
+Way = tuple[Computation, Quantization | None]
+
+
+def _fastest(classifier: Classifier, predictor: TorchPredictor, source: Source, *, rounded: bool) -> Way | None:
     """Return the fastest way to compute; None where to look for one does not pay."""
     model = predictor.model
     one = torch.zeros(1, 3, *model.image_size)
     began = time.perf_counter()
     predictor.features(one)
-    if (time.perf_counter() - began) * images < PAYS:
+    if (time.perf_counter() - began) * len(source) < PAYS:
         return None
     every = computations_of(model, "auto", "auto" if rounded else "fp32")
     at_once = [option for option in every if option.engine in MERGING and option != PLAIN]
     try:
         best, speed = fastest_of(model, at_once)
-        if images / speed > EXTRAS_PAY and len(every) > len(at_once) + 1:
+        if rounded and len(source) / speed > INTEGERS_PAY and (form := _int8_form(classifier, source)) is not None:
+            return INTEGERS, form
+        if len(source) / speed > EXTRAS_PAY and any(option.engine in EXTRAS for option in every):
             best, _ = fastest_of(model, every)
     except ModelError:  # no other can compute it
         return None
-    return best
+    return best, None
+
+
+def _int8_form(classifier: Classifier, source: Source) -> Quantization | None:
+    """Return the int8 form of a network by some images of a source; None where int8 is not what is fastest here."""
+    model = classifier.model
+    if not (HAS_INT8 and has_int8() and linear_layers(model)):
+        return None
+    some = spread_over(source, RANGE_IMAGES)
+    seen = load_evaluation(some, classifier.preprocessing, batch_size=RANGE_BATCH, workers=0, encode=no_labels)
+    found = find_ranges(model, (batch.images for batch in seen))
+    layers = {name: layer.inputs for name, layer in found.items()}
+    form = Quantization(layers, (), model.image_size, "features", 0, 0.0, 0.0, 0.0)
+    try:
+        int8_speeds(model, form)
+    except ModelError:
+        return None
+    return form

@@ -22,7 +22,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from vitral import distributed
-from vitral.data.source import DIGEST_BYTES, Source
+from vitral.data.source import DIGEST_BYTES, HASHED, Source
 from vitral.data.subset import Subset
 from vitral.errors import StorageError, VitralError, WeightsError
 from vitral.files import new_file
@@ -51,17 +51,17 @@ class Column:
     """Something that is computed of each image.
 
     Attributes:
-        compute_for: Returns, by how many images there are, what computes a row for each of a batch of prepared ones.
+        compute_for: Returns what computes a row for each of a batch of prepared images of a source.
         name: The name under which the rows are kept, by `name_of`; empty where they are not.
     """
 
-    compute_for: Callable[[int], Compute]
+    compute_for: Callable[[Source], Compute]
     name: str
 
-    def unkept(self, images: int) -> "Column":
-        """Return the same of which nothing is kept, with what computes so many images made."""
-        compute = self.compute_for(images)
-        return Column(lambda images: compute, "")
+    def unkept(self, source: Source) -> "Column":
+        """Return the same of which nothing is kept, with what computes the images of a source made."""
+        compute = self.compute_for(source)
+        return Column(lambda source: compute, "")
 
 
 def collect_kept(
@@ -78,10 +78,9 @@ def collect_kept(
         preprocessing: The preprocessing of the images.
         how: The other arguments of `collect`, whose errors are raised.
     """
-    keys = image_keys(source) if all(column.name for column in columns) else ()
+    keys, kept = distributed.by_main(lambda: _looked_up(columns, source))
     if not any(keys):
         return _computed(columns, source, preprocessing, **how)
-    kept = distributed.by_main(lambda: [read_rows(column.name, set(keys)) for column in columns])
     missing = [index for index, key in enumerate(keys) if not all(key in rows for rows in kept)]
     made: list[Features] = []
     if missing:
@@ -99,11 +98,14 @@ def collect_kept(
 
 def missing_share(columns: Sequence[Column], source: Source) -> float:
     """Return the share of a source's images that are to be computed, 0 to 1."""
+    keys, kept = distributed.by_main(lambda: _looked_up(columns, source))
+    return sum(not all(key in rows for rows in kept) for key in keys) / len(keys) if any(keys) else 1.0
+
+
+def _looked_up(columns: Sequence[Column], source: Source) -> tuple[Sequence[Key], list[Rows]]:
+    """Return the keys of the images, and what is kept of each column."""
     keys = image_keys(source) if all(column.name for column in columns) else ()
-    if not any(keys):
-        return 1.0
-    kept = distributed.by_main(lambda: [read_rows(column.name, set(keys)) for column in columns])
-    return sum(not all(key in rows for rows in kept) for key in keys) / len(keys)
+    return keys, [read_rows(column.name, set(keys)) for column in columns] if any(keys) else []
 
 
 def _computed(
@@ -113,7 +115,7 @@ def _computed(
     **how: Any,  # noqa: ANN401  # of `collect`
 ) -> tuple[list[Features], Targets]:
     widths: list[int] = []
-    computes = [column.compute_for(len(source)) for column in columns]
+    computes = [column.compute_for(source) for column in columns]
 
     def compute(images: Images) -> Features:
         parts = [each(images) for each in computes]
@@ -121,15 +123,16 @@ def _computed(
         return torch.cat(parts, dim=1)
 
     values, labels = collect(compute, source, preprocessing, **how)
-    return list(values.split(widths, dim=1)), labels
+    return list(torch.split(values, widths, dim=1)), labels
 
 
 def image_keys(source: Source) -> Sequence[Key]:
     """Return a hash of the content of each image; empty for pixels, and for images of 16 bits a value.
 
-    What such values mean depends on the other images. A source without end, or one best read in order, has no keys at all.
+    What such values mean depends on the other images. There are no keys where the source is without end, best read in order, or
+    so large that its images are not hashed for its fingerprint either.
     """
-    if source.endless or source.shards:
+    if source.endless or source.shards or len(source) > HASHED:
         return ()
     return list(in_threads(functools.partial(_key, source), range(len(source))))
 

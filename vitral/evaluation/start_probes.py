@@ -12,8 +12,9 @@ from torch import Tensor
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
-from vitral.evaluation.baselines import LEAST_TEST, SHARES, Context, describe, fewest, fit_units, image_seconds
+from vitral.evaluation.baselines import LEAST_TEST, SHARES, describe, fewest, fit_units, image_seconds
 from vitral.evaluation.comparison import LEVEL, mcnemar_exact
+from vitral.evaluation.feature_engine import Context
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener
 from vitral.tasks.metrics import wilson_interval
