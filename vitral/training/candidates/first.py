@@ -190,8 +190,8 @@ def _stays(folder: Path, before: Candidate | None) -> bool:
 def _made(run: Run, train: Source, network: bool, validating: Source | None, *, seconds: float) -> FirstClassifier:
     """Fit what can be fitted, and write the better one into the run's folder.
 
-    The training images go through the network as training itself computes, in bfloat16 where the hardware has it; the images
-    that judge it as it will predict, so that the figure is that of the very classifier.
+    The training images go through the network by what is fastest, rounded where training itself rounds; the images that judge
+    it in float32, as it will predict, so that the figure is that of the very classifier.
     """
     task, listener = run.data.task, run.listener
     context = partial(autocast, training_device(), run.recipe.precision)
