@@ -22,7 +22,7 @@ from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.feature_engine import Context, feature_column
-from vitral.evaluation.kept_features import Column, collect_kept, missing_share, name_of
+from vitral.evaluation.kept_features import KeptColumn, collect_kept, missing_share, name_of
 from vitral.evaluation.probes import PENALTIES, Features, LinearProbe, fit_probe, knn_accuracy, nearest_accuracy
 from vitral.events import Listener, ignore
 from vitral.models.catalog import SHRUNK
@@ -104,7 +104,7 @@ def describe(
 
 
 def _described(
-    columns: Sequence[Column],
+    columns: Sequence[KeptColumn],
     classifier: Classifier,
     source: Source,
     *,
@@ -125,8 +125,8 @@ def _described(
     return Described(values[0] if len(columns) > 1 else None, values[-1], labels)
 
 
-def _columns(classifier: Classifier, network: bool, context: Context) -> list[Column]:
-    pixels = Column(lambda source: _shrunk, name_of(classifier.preprocessing, SHRUNK))
+def _columns(classifier: Classifier, network: bool, context: Context) -> list[KeptColumn]:
+    pixels = KeptColumn(lambda source: _shrunk, name_of(classifier.preprocessing, SHRUNK))
     return [feature_column(classifier, context), pixels] if network else [pixels]
 
 

@@ -16,7 +16,7 @@ from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.errors import ModelError
 from vitral.evaluation.exactness import no_labels
-from vitral.evaluation.kept_features import Column, Compute, features_hash, name_of
+from vitral.evaluation.kept_features import Compute, KeptColumn, features_hash, name_of
 from vitral.inference.choice import INTEGERS, PLAIN, computations_of, fastest_of, int8_speeds, predictor_in
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import EXTRAS, Computation
@@ -40,7 +40,7 @@ RANGE_IMAGES = 32  # that ranges are found on
 RANGE_BATCH = 8
 
 
-def feature_column(classifier: Classifier, context: Context = nullcontext, *, keep: bool = True) -> Column:
+def feature_column(classifier: Classifier, context: Context = nullcontext, *, keep: bool = True) -> KeptColumn:
     """Return the features of a classifier's network as a column.
 
     A network in torch on the CPU is computed by whatever is fastest in float32, or in any precision within a context that
@@ -67,7 +67,7 @@ def feature_column(classifier: Classifier, context: Context = nullcontext, *, ke
 
         return compute
 
-    return Column(compute_for, name)
+    return KeptColumn(compute_for, name)
 
 
 def _name(classifier: Classifier, *, rounded: bool) -> str:

@@ -37,7 +37,8 @@ from vitral.weights.containers import weights_errors, write_safetensors
 
 KIND = "features"  # of what is cached
 LIMIT = 1 << 30  # bytes of all files
-KEYS, ROWS = "keys", "rows"  # tensors of a file
+KEYS = "keys"  # tensors of a file
+ROWS = "rows"
 SUFFIX = ".safetensors"
 REMEMBERED = 1 << 17  # files whose hash a process remembers
 
@@ -47,8 +48,8 @@ Rows = dict[Key, Float[Tensor, " values"]]
 
 
 @dataclass(frozen=True)
-class Column:
-    """Something that is computed of each image.
+class KeptColumn:
+    """Something that is computed of each image, and kept.
 
     Attributes:
         compute_for: Returns what computes a row for each of a batch of prepared images of a source.
@@ -58,14 +59,14 @@ class Column:
     compute_for: Callable[[Source], Compute]
     name: str
 
-    def unkept(self, source: Source) -> "Column":
+    def unkept(self, source: Source) -> "KeptColumn":
         """Return the same of which nothing is kept, with what computes the images of a source made."""
         compute = self.compute_for(source)
-        return Column(lambda source: compute, "")
+        return KeptColumn(lambda source: compute, "")
 
 
 def collect_kept(
-    columns: Sequence[Column],
+    columns: Sequence[KeptColumn],
     source: Source,
     preprocessing: Preprocessing,
     **how: Any,  # noqa: ANN401  # of `collect`
@@ -96,20 +97,20 @@ def collect_kept(
     return whole, how["encode"]([source.label(index) for index in range(len(source))])
 
 
-def missing_share(columns: Sequence[Column], source: Source) -> float:
+def missing_share(columns: Sequence[KeptColumn], source: Source) -> float:
     """Return the share of a source's images that are to be computed, 0 to 1."""
     keys, kept = distributed.by_main(lambda: _looked_up(columns, source))
     return sum(not all(key in rows for rows in kept) for key in keys) / len(keys) if any(keys) else 1.0
 
 
-def _looked_up(columns: Sequence[Column], source: Source) -> tuple[Sequence[Key], list[Rows]]:
+def _looked_up(columns: Sequence[KeptColumn], source: Source) -> tuple[Sequence[Key], list[Rows]]:
     """Return the keys of the images, and what is kept of each column."""
     keys = image_keys(source) if all(column.name for column in columns) else ()
     return keys, [read_rows(column.name, set(keys)) for column in columns] if any(keys) else []
 
 
 def _computed(
-    columns: Sequence[Column],
+    columns: Sequence[KeptColumn],
     source: Source,
     preprocessing: Preprocessing,
     **how: Any,  # noqa: ANN401  # of `collect`
