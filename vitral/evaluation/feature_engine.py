@@ -97,7 +97,7 @@ def _fastest(classifier: Classifier, predictor: TorchPredictor, source: Source, 
     model = predictor.model
     one = torch.zeros(1, 3, *model.image_size)
     began = time.perf_counter()
-    predictor.features(one)
+    predictor.logits(one)
     if (time.perf_counter() - began) * len(source) < PAYS:
         return None
     every = computations_of(model, "auto", "auto" if rounded else "fp32")

@@ -25,6 +25,7 @@ from vitral import distributed
 from vitral.data.source import DIGEST_BYTES, HASHED, Source
 from vitral.data.subset import Subset
 from vitral.errors import StorageError, VitralError, WeightsError
+from vitral.events import Progress
 from vitral.files import new_file
 from vitral.images.decode import is_deep
 from vitral.images.preprocessing import Preprocessing
@@ -86,6 +87,8 @@ def collect_kept(
     made: list[Features] = []
     if missing:
         made, _ = _computed(columns, Subset(source, missing), preprocessing, **how)
+    else:
+        how["listener"](Progress(how["purpose"], len(keys), len(keys)))
     if distributed.rank() == 0:
         for column, values in zip(columns, made, strict=bool(missing)):
             write_rows(column.name, [keys[index] for index in missing], values)

@@ -182,6 +182,7 @@ def test_of_trained_weights_the_probe_on_their_features_is_the_first(tmp_path: P
 def test_it_is_fitted_in_the_precision_of_training_and_judged_in_that_of_predicting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # else features are kept from another test
     data, start = stripes(tmp_path / "photos"), a_start(tmp_path / "start")
     images = {True: 0, False: 0}
     computed = TorchPredictor.features
