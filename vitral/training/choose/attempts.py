@@ -28,7 +28,7 @@ LEAST_SIDE = 96  # pixels
 # What the end leaves of the mistakes that a network from scratch makes during its training: no less than the share of its time
 # that is gone, nor than this; and what training all of the start's weights leaves of those of the linear probe.
 LEFT_AT_END = 0.3
-LEFT_BY_TRAINING = 0.6
+LEFT_BY_TRAINING = 0.5
 LEARNING_FRACTION = 1 / 3  # of the blocks, where the last ones learn
 # Weights, below which a start is worth little where there is time to learn them anew: ours have fewer, the published ones of
 # the catalog more (T2T-ViT-7 four million).
