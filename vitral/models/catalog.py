@@ -18,6 +18,7 @@ from vitral.models.pixels import PixelsConfig
 from vitral.models.position import PositionKind
 from vitral.models.resnet import ResNetConfig, StemConfig
 from vitral.models.t2t import T2TConfig
+from vitral.models.tinyvit import TinyViTConfig
 from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
 
 # Width, then patch and pooling of what is published or has a recipe; others are a variant with settings changed.
@@ -128,6 +129,15 @@ EFFICIENTNETS: dict[str, tuple[float, float, int, float]] = {
     "lite2": (1.1, 1.2, 260, 0.3),
     "lite3": (1.2, 1.4, 280, 0.3),
     "lite4": (1.4, 1.8, 300, 0.3),
+}
+# Channels, heads, side of the smaller windows, stochastic depth (TinyViT/models/tiny_vit.py); those of the third stage are
+# twice as wide as the others, so that with images of 32 times the side they fill every map.
+TINYVITS: dict[str, tuple[tuple[int, int, int, int], tuple[int, int, int], int, float]] = {
+    "5m": ((64, 128, 160, 320), (4, 5, 10), 7, 0.0),
+    "11m": ((64, 128, 256, 448), (4, 8, 14), 7, 0.1),
+    "21m": ((96, 192, 384, 576), (6, 12, 18), 7, 0.2),
+    "21m-384": ((96, 192, 384, 576), (6, 12, 18), 12, 0.1),
+    "21m-512": ((96, 192, 384, 576), (6, 12, 18), 16, 0.1),
 }
 
 
@@ -244,6 +254,19 @@ def _coatnets() -> dict[str, CoAtNetConfig]:
     return rows
 
 
+def _tinyvits() -> dict[str, TinyViTConfig]:
+    return {
+        f"tinyvit-{name}": TinyViTConfig(
+            image_size=(32 * side, 32 * side),
+            dims=dims,
+            num_heads=heads,
+            windows=(side, 2 * side, side),
+            stochastic_depth=rate,
+        )
+        for name, (dims, heads, side, rate) in TINYVITS.items()
+    }
+
+
 def _others() -> dict[str, ModelConfig]:
     rows: dict[str, ModelConfig] = {
         f"bit-r{depth}x{width}": BiTConfig(stages=RESNET_STAGES[depth], width_factor=width) for depth, width in BITS
@@ -271,6 +294,7 @@ VARIANTS: dict[str, ModelConfig] = {
     **_t2ts(),
     **_cvts(),
     **_coatnets(),
+    **_tinyvits(),
     **_vmoes(),
     **_others(),
 }

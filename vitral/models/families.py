@@ -29,6 +29,7 @@ from vitral.models.model import Model, ModelConfig
 from vitral.models.pixels import Pixels, PixelsConfig
 from vitral.models.resnet import ResNet, ResNetConfig, StemConfig
 from vitral.models.t2t import T2TConfig, T2TViT
+from vitral.models.tinyvit import TinyViT, TinyViTConfig
 from vitral.models.vit import ViT, build_stem
 from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
 
@@ -79,6 +80,7 @@ FAMILIES: dict[str, Family] = {
     "cvt": Family("CvT", CvTConfig, CvT, ("dims", "depths", "num_heads")),
     "coatnet": Family("CoAtNet", CoAtNetConfig, CoAtNet, ("stem_dim", "kinds", "depths", "dims", "strides")),
     "efficientnet": Family("EfficientNet", EfficientNetConfig, EfficientNet, ("width", "depth", "lite")),
+    "tinyvit": Family("TinyViT", TinyViTConfig, TinyViT, ("dims", "depths", "num_heads", "windows")),
     "pixels": Family("linear model on pixels", PixelsConfig, Pixels, ("side",)),
 }
 

@@ -129,6 +129,15 @@ def attention_output(heads: int) -> Layout:
     )
 
 
+def head_major(heads: int) -> Layout:
+    """Query, key and value of one head after the other, of which ours are the queries of all heads, then keys, then values."""
+
+    def sorted_anew(tensor: Tensor, outer: int, inner: int) -> Tensor:
+        return tensor.reshape(outer, inner, -1, *tensor.shape[1:]).transpose(0, 1).reshape(tensor.shape)
+
+    return _each(lambda theirs: sorted_anew(theirs, heads, 3), lambda ours: sorted_anew(ours, 3, heads))
+
+
 def joined(parts: int) -> Layout:
     """Several of their tensors, such as query, key and value, joined to one of ours along the outputs."""
     return Layout(lambda theirs: [torch.cat(theirs)], lambda ours: [part.contiguous() for part in ours[0].chunk(parts)])

@@ -40,6 +40,7 @@ from vitral.weights.names import (
     eva02,
     resnet,
     t2t,
+    tinyvit,
     transformers,
     vit,
     vit_torch,
@@ -65,6 +66,7 @@ DIALECTS: tuple[Dialect, ...] = (
     *vit_torch.DIALECTS,
     *efficientnet.DIALECTS,
     *coatnet.DIALECTS,
+    *tinyvit.DIALECTS,
     *resnet.DIALECTS,
 )
 

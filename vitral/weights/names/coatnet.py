@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitral.models.coatnet import CoAtNetConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, having, our_names, reading
-from vitral.weights.layouts import POINTWISE, SAME, Layout, Renames, Rule, renamed
+from vitral.weights.layouts import POINTWISE, SAME, Layout, Renames, Rule, head_major, renamed
 from vitral.weights.names import timm
 
 HEAD_DIM = 32  # in timm, at every size
@@ -37,12 +37,6 @@ RENAMES: Renames = (
 )
 
 
-def _by_head(parts_first: bool, heads: int, weight: Tensor) -> Tensor:
-    """Reorder query, key and value between part-major (ours) and head-major (timm's)."""
-    outer, inner = (3, heads) if parts_first else (heads, 3)
-    return weight.reshape(outer, inner, -1, *weight.shape[1:]).transpose(0, 1).reshape(weight.shape)
-
-
 def _layouts(config: CoAtNetConfig) -> Any:  # noqa: ANN401  # a function from a name to its layout
     heads = {str(stage): dim // config.head_dim for stage, dim in enumerate(config.dims)}
 
@@ -54,11 +48,11 @@ def _layouts(config: CoAtNetConfig) -> Any:  # noqa: ANN401  # a function from a
         if part == "attention.bias":
             return _relative_table(count)
         if part == "attention.qkv":
+            by_head = head_major(count)
+            if not weight:
+                return by_head
             return Layout(
-                lambda theirs: [_by_head(False, count, theirs[0].flatten(1) if weight else theirs[0])],
-                lambda ours: [
-                    _by_head(True, count, ours[0])[..., None, None] if weight else _by_head(True, count, ours[0])
-                ],
+                lambda theirs: by_head.read(POINTWISE.read(theirs)), lambda ours: POINTWISE.write(by_head.write(ours))
             )
         return POINTWISE if weight else SAME
 

@@ -260,6 +260,11 @@ def _bit(_: object, variant: str) -> tuple[str | None, dict[str, Any]]:
     return f"resnetv2_{size}_bit" if size in BITS else None, {}
 
 
+def _tinyvit(_: object, variant: str) -> tuple[str, dict[str, Any]]:
+    _, name, *size = variant.split("-")
+    return "_".join(("tiny_vit", name, *(size or ["224"]))), {}
+
+
 def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
     height, width = config.image_size
     arguments: dict[str, Any] = {"img_size": height if height == width else config.image_size}
@@ -316,6 +321,7 @@ MODELS: dict[str, Callable[[Any, str], tuple[str | None, dict[str, Any]]]] = {
     "vit": _vit,
     "coatnet": _coatnet,
     "efficientnet": lambda _, variant: (f"tf_efficientnet_{variant.removeprefix('efficientnet-')}", {}),
+    "tinyvit": _tinyvit,
     "bit": _bit,
 }
 
