@@ -99,6 +99,12 @@ PARAMETERS = {
     "efficientnet-b6": 43_040_704,
     "efficientnet-b7": 66_347_960,
     "efficientnet-l2": 480_309_308,
+    # Cream, TinyViT/README.md, in millions; and timm's counts
+    "tinyvit-5m": 5_392_764,
+    "tinyvit-11m": 10_996_972,
+    "tinyvit-21m": 21_198_568,
+    "tinyvit-21m-384": 21_230_488,
+    "tinyvit-21m-512": 21_268_120,
     # tensorflow/tpu, efficientnet/lite/README.md, in millions; and timm's counts
     "efficientnet-lite0": 4_652_008,
     "efficientnet-lite1": 5_416_680,
@@ -251,6 +257,10 @@ def test_multiply_accumulates(name: str, giga: float) -> None:
         ("coatnet-0", 4.2),
         ("coatnet-1", 8.4),
         ("coatnet-3", 34.7),
+        ("tinyvit-11m", 2.0),
+        ("tinyvit-21m", 4.3),
+        ("tinyvit-21m-384", 13.8),
+        ("tinyvit-21m-512", 27.0),
     ],
 )
 def test_multiply_accumulates_are_near_the_papers(name: str, giga: float) -> None:

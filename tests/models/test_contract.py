@@ -23,6 +23,7 @@ from vitral.models.pixels import PixelsConfig
 from vitral.models.record import record
 from vitral.models.resnet import ResNetConfig, StemConfig
 from vitral.models.t2t import T2TConfig
+from vitral.models.tinyvit import TinyViTConfig
 from vitral.models.vit_config import ViTConfig
 
 VIT = ViTConfig(image_size=(32, 32), patch_size=(8, 8), dim=32, depth=2, mlp_dim=48, num_heads=2, num_classes=3)
@@ -106,6 +107,9 @@ CONFIGS: dict[str, ModelConfig] = {
     ),
     "efficientnet": EfficientNetConfig(width=0.3, depth=0.4, **SMALL),
     "efficientnet-lite": EfficientNetConfig(width=0.3, depth=0.4, lite=True, **SMALL),
+    "tinyvit": TinyViTConfig(
+        dims=(16, 32, 48, 64), depths=(1, 1, 2, 1), num_heads=(1, 3, 4), windows=(3, 4, 2), **SMALL
+    ),
     "pixels": PixelsConfig(side=4, **SMALL),
 }
 
@@ -225,7 +229,7 @@ class TestContract:
     def test_another_size_is_refused_where_the_weights_are_of_one(self, name: str) -> None:
         model = make(name)
         larger = torch.zeros(1, 3, model.image_size[0] + 32, model.image_size[1])
-        if family(model.config) in ("bit", "resnet", "cvt", "efficientnet", "pixels"):
+        if family(model.config) in ("bit", "resnet", "cvt", "efficientnet", "tinyvit", "pixels"):
             assert model(larger).shape == (1, 3)
         else:
             with pytest.raises(ModelError, match="pixels"):
@@ -254,7 +258,8 @@ class TestContract:
 
     def test_rates_are_taken_where_there_is_a_place(self, name: str) -> None:
         model = make(name).train()
-        attention = 0.0 if family(model.config) in ("bit", "resnet", "cvt", "efficientnet", "pixels") else 0.1
+        without = ("bit", "resnet", "cvt", "efficientnet", "tinyvit", "pixels")
+        attention = 0.0 if family(model.config) in without else 0.1
         dropout = 0.0 if family(model.config) in ("bit", "resnet", "pixels") else 0.1
         model.set_rates(dropout=dropout, attention_dropout=attention, stochastic_depth=0.5)
         torch.manual_seed(0)
@@ -293,6 +298,8 @@ class TestContract:
         ("coatnet", {"depths": (1, 2)}, "each group"),
         ("coatnet", {"head_dim": 7}, "not divided by heads of 7"),
         ("efficientnet", {"width": 0.0}, "above 0"),
+        ("tinyvit", {"num_heads": (1, 5, 4)}, "evenly"),
+        ("tinyvit", {"windows": (0, 4, 2)}, "at least 1"),
         ("resnet-basic", {"num_classes": 0}, "num_classes"),
     ],
 )

@@ -97,6 +97,15 @@ def efficientnet(name: str, weight: Tensor, network: Model) -> Law:
     return ("normal", he(weight)) if weight.ndim > 1 else bias_or_norm(name)
 
 
+def tinyvit(name: str, weight: Tensor, network: Model) -> Law:
+    """Cream, TinyViT/models/tiny_vit.py: convolutions are torch's own, as are the norms of all but the last of a residual."""
+    if name.endswith(("windows.bias", "bottleneck.project_norm.weight")):
+        return ZERO
+    if weight.ndim == 4:
+        return "uniform", fan_in(weight) ** -0.5
+    return DEIT_NORMAL if weight.ndim > 1 else bias_or_norm(name)
+
+
 def he(weight: Tensor) -> float:
     """Of variance 2 / fan-out; a depth-wise kernel has one output a channel."""
     outputs, inputs, height, width = weight.shape
@@ -131,6 +140,8 @@ NETWORKS: dict[str, tuple[Any, Source]] = {
     "resnet-18": ({}, resnet),
     "resnet-50": ({}, resnet),
     "efficientnet-b0": ({}, efficientnet),
+    "efficientnet-lite0": ({}, efficientnet),
+    "tinyvit-5m": ({}, tinyvit),
 }
 
 

@@ -55,6 +55,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "tf_efficientnet_b4": {},
     "tf_efficientnet_b7": {},
     **{f"tf_efficientnet_lite{size}": {} for size in range(5)},
+    **{f"tiny_vit_{size}": {} for size in ("5m_224", "11m_224", "21m_224", "21m_384", "21m_512")},
     "coatnet_0_224": {},
     "coatnet_1_224": {},
     "coatnet_2_224": {},
@@ -86,7 +87,8 @@ def test_the_same_logits(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224", "tf_efficientnet_b1", "resnet18"]
+    "name",
+    ["vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224", "tf_efficientnet_b1", "tiny_vit_5m_224", "resnet18"],
 )
 def test_the_same_photo_gives_the_same_probabilities(name: str, tmp_path: Path, photo: Path) -> None:
     model = peer(name)
@@ -116,6 +118,8 @@ def test_the_same_photo_gives_the_same_probabilities(name: str, tmp_path: Path, 
         ("resnet-18", {}),
         ("resnet-50", {}),
         ("efficientnet-b0", {}),
+        ("efficientnet-lite1", {}),
+        ("tinyvit-5m", {}),
     ],
 )
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])

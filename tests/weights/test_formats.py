@@ -39,6 +39,7 @@ CONVERTED = [
     ("bit", "original"),
     ("resnet-basic", "original"),
     ("resnet-bottleneck", "original"),
+    ("tinyvit", "original"),
     ("experts", "original"),
     ("every-experts", "original"),
     ("hybrid", "original"),
@@ -128,6 +129,7 @@ def test_each_family_lists_its_formats() -> None:
     assert formats["t2t"] == ["original"]
     assert formats["coatnet"] == ["timm"]
     assert formats["efficientnet"] == ["original", "timm"]
+    assert formats["tinyvit"] == ["original", "timm"]
     assert formats["cvt"] == ["original", "transformers"]
 
 

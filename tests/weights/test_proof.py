@@ -71,6 +71,7 @@ VALUES: dict[str, dict[str, tuple[Any, ...]]] = {
         "strides": ((2, 2, 2, 1),),
     },
     "efficientnet": {"width": (1.0,), "depth": (1.0,), "lite": (True,), "image_size": ((96, 64),)},
+    "tinyvit": {"windows": ((7, 14, 7),), "num_heads": ((2, 3, 8),), "image_size": ((96, 64),)},
 }
 PLAIN = 6  # times as often as another network: a plain one, of which each format holds some
 BASES: list[ModelConfig] = [

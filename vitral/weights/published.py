@@ -1,9 +1,9 @@
 """Which variants have published weights that Vitral reads, and in which formats.
 
 Sources: README and models pages of google-research/vision_transformer and big_transfer, facebookresearch/deit,
-yitu-opensource/T2T-ViT, microsoft/CvT, lukemelas/EfficientNet-PyTorch; torchvision's and timm's lists of weights; the Hugging
-Face Hub. Two V-MoE models of 8 experts are published as shards of their own library's checkpoints (vmoe_shards.py), which are
-read but not fetched by name.
+yitu-opensource/T2T-ViT, microsoft/CvT and Cream, lukemelas/EfficientNet-PyTorch; torchvision's and timm's lists of weights; the
+Hugging Face Hub. Two V-MoE models of 8 experts are published as shards of their own library's checkpoints (vmoe_shards.py),
+which are read but not fetched by name.
 """
 
 # Those whose weights the original, timm and transformers have alike.
@@ -28,11 +28,13 @@ _WITH_TIMM = (
 )
 # Those of lukemelas/EfficientNet-PyTorch and of timm.
 _EFFICIENTNETS = (*(f"efficientnet-b{size}" for size in range(8)), "efficientnet-lite0")
+_TINYVITS = ("tinyvit-5m", "tinyvit-11m", "tinyvit-21m", "tinyvit-21m-384", "tinyvit-21m-512")
 PUBLISHED: dict[str, tuple[str, ...]] = {
     "original": (
         *_COMMON,
         *_WITH_TIMM,
         *_EFFICIENTNETS,
+        *_TINYVITS,
         *("vit-s16-gap", "vit-s32-gap", "vit-b16-gap", "vit-b32-gap", "r26-vit-b32"),
         *("t2t-vit-7", "t2t-vit-10", "t2t-vit-12", "t2t-vit-14", "t2t-vit-19", "t2t-vit-24"),
         *("t2t-vit-t-14", "t2t-vit-t-19", "t2t-vit-t-24"),
@@ -41,6 +43,7 @@ PUBLISHED: dict[str, tuple[str, ...]] = {
     "timm": (
         *_COMMON,
         *_WITH_TIMM,
+        *_TINYVITS,
         *("eva02-ti14", "eva02-s14", "eva02-b14", "eva02-l14"),
         *("efficientnet-l2", *_EFFICIENTNETS, *(f"efficientnet-lite{size}" for size in range(1, 5))),
     ),

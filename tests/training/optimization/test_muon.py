@@ -165,6 +165,7 @@ BY_ADAMW = {  # every parameter of two axes or more, of a network of each family
     "cvt-13": r"stages.2.class_token|stages.0.embedding.weight|.*_map.convolution.weight|head.weight",
     "coatnet-0": r"stem1.weight|.*depthwise.weight|.*attention.bias|head.weight",
     "efficientnet-b0": r"stem.weight|.*depthwise.weight|head.weight",
+    "tinyvit-5m": r"stem1.weight|.*(depthwise|local).weight|.*windows.bias|head.weight",
 }
 
 
