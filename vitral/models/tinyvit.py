@@ -126,12 +126,13 @@ class WindowAttention(nn.Module):
 
     def forward(self, maps: Float[Tensor, "batch rows columns dim"]) -> Float[Tensor, "batch rows columns dim"]:
         """Return the mixed positions."""
-        side, (rows, columns) = self.window, maps.shape[1:3]
+        side, (_, rows, columns, dim) = self.window, maps.shape
         padded = functional.pad(maps, (0, 0, 0, -columns % side, 0, -rows % side))
-        cut = padded.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3)
-        mixed = self._attend(cut.flatten(3, 4).flatten(0, 2))
-        windows = mixed.unflatten(1, (side, side)).unflatten(0, (-1, *cut.shape[1:3]))
-        return windows.transpose(2, 3).flatten(3, 4).flatten(1, 2)[:, :rows, :columns]
+        down, right = padded.shape[1] // side, padded.shape[2] // side
+        windows = padded.reshape(-1, down, side, right, side, dim).transpose(2, 3)
+        mixed = self._attend(windows.reshape(-1, side * side, dim))
+        whole = mixed.reshape(-1, down, right, side, side, dim).transpose(2, 3)
+        return whole.reshape(-1, down * side, right * side, dim)[:, :rows, :columns]
 
     def _attend(self, tokens: Tokens) -> Tokens:
         qkv = self.qkv(self.norm(tokens)).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
@@ -174,9 +175,6 @@ class WindowBlock(nn.Module):
             maps = self.merging(maps)
         mixed = self.windows(maps.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         maps = self.local_norm(self.local(maps + self.stochastic_depth(mixed, part)))
-        if maps.requires_grad and len(maps) == 1:
-            # As in CvT: a single image's gradient comes with strides that torch's batch norm on a CPU misreads.
-            maps.register_hook(Tensor.contiguous)
         tokens = maps.flatten(2).transpose(1, 2)
         tokens = tokens + self.stochastic_depth(self.mlp(self.norm(tokens)), part)
         return tokens.transpose(1, 2).unflatten(2, maps.shape[2:])

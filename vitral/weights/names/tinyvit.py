@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from vitral.models.tinyvit import TinyViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, having, our_names, reading
@@ -95,17 +95,23 @@ def _read(
     tables = [shapes[f"{stages}.{stage}.blocks.0.attn.attention_biases"] for stage in (1, 2, 3)]
     outputs = [shapes[f"{stages}.{stage}.blocks.0.local_conv.{convolution}.weight"][0] for stage in (1, 2, 3)]
     windows = [math.isqrt(positions) for _, positions in tables]
+    first, *others = (stored.count(rf"{stages}\.{stage}\.blocks\.(\d+)\.") for stage in range(4))
     native = REDUCTION * windows[-1]
     usage = timm.usage(stored, IMAGES.with_size(native))
     config = TinyViTConfig(
         image_size=usage.preprocessing.image_size,
-        dims=(shapes[f"{stages}.0.blocks.0.conv3.{convolution}.weight"][0], *outputs),
-        depths=tuple(stored.count(rf"{stages}\.{stage}\.blocks\.(\d+)\.") for stage in range(4)),
-        num_heads=tuple(heads for heads, _ in tables),
-        windows=tuple(windows),
+        dims=(shapes[f"{stages}.0.blocks.0.conv3.{convolution}.weight"][0], *_three(outputs)),
+        depths=(first, *_three(others)),
+        num_heads=_three(heads for heads, _ in tables),
+        windows=_three(windows),
         num_classes=stored.classes(head),
     )
     return reading(stored, config, rules(config), usage)
+
+
+def _three(values: Iterable[int]) -> tuple[int, int, int]:
+    first, second, third = values
+    return first, second, third
 
 
 DIALECTS = (
