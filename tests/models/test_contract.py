@@ -320,3 +320,17 @@ def test_the_token_transformer_scales_by_the_width_in() -> None:
     model = make("t2t-transformer")
     scales = [layer.scale for layer in model.token_layers]  # type: ignore[union-attr]
     assert scales == pytest.approx([1 / math.sqrt(147), 1 / math.sqrt(576)])
+
+
+def test_a_lite_network_clips_every_activation_at_6() -> None:
+    model, seen = make("efficientnet-lite"), dict[str, Tensor]()
+    for index, block in enumerate(model.blocks()):
+        for name in ("depthwise", "project"):
+            layer = getattr(block, name)
+            layer.register_forward_hook(
+                lambda _, inputs, __, key=f"{index}.{name}": seen.__setitem__(key, inputs[0].detach())
+            )
+    with torch.no_grad():
+        model.encode(1e4 * images(model))
+    assert all(float(values.min()) >= 0.0 and float(values.max()) <= 6.0 for values in seen.values())
+    assert float(seen["0.depthwise"].max()) == float(seen["0.project"].max()) == 6.0
