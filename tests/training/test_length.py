@@ -154,7 +154,7 @@ def test_what_muon_takes_beside_the_gradients_is_measured_and_said() -> None:
     measured = measure(tiny(), load_recipe("scratch", ["optimizer.name=muon"]))
     assert measured.update_seconds > 0
     assert measure(tiny(), load_recipe("scratch", ["optimizer.name=adamw", "optimizer.lr=0.001"])).update_seconds == 0
-    known = replace(measured, images_per_second=100.0, update_seconds=0.5)
+    known = replace(measured, images_per_second=100.0, update_seconds=0.5, speeds={})
     recipe = load_recipe("scratch", ["steps=10", "batch_size=50"])
     _, cost, reasons = fit_machine(recipe, known_by(known))
     assert cost.seconds == pytest.approx(10 * (50 / 100 + 0.5))

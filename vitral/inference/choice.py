@@ -1,8 +1,6 @@
 """Which runtime computes a network: the one that a user names, or the fastest of those that are there, measured once."""
 
-import hashlib
 import importlib
-import json
 import time
 from dataclasses import replace
 from importlib import metadata
@@ -12,9 +10,8 @@ import torch
 
 from vitral import distributed
 from vitral.advice import argument, function
-from vitral.errors import ModelError, StorageError, did_you_mean
+from vitral.errors import ModelError, did_you_mean
 from vitral.events import Listener, Message
-from vitral.files import write_file
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import (
     EXTRAS,
@@ -27,21 +24,20 @@ from vitral.inference.engines import (
     is_installed,
     precisions_of,
 )
+from vitral.inference.kept_speeds import keep_speeds, known_speeds
 from vitral.inference.merging import check_merging
 from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
 from vitral.inference.runtimes import MERGING, check_able_to_merge
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.machine import has_int8, has_native_bf16, processor_name
+from vitral.machine import has_int8, has_native_bf16
 from vitral.models.layers import HAS_FUSED_BF16
 from vitral.models.model import Model
-from vitral.paths import cache
 
 IMAGES = 4  # computed at once where speeds are measured
 SECONDS = 0.3  # that a runtime is measured for, after a first pass
 WORTH = 1.2  # times fp32's speed from which bf16 is taken
-KIND = "engines"  # of what is cached
 
 Speeds = dict[Computation, float]  # images/s
 PLAIN = Computation("torch", "fp32")  # the network itself
@@ -273,16 +269,12 @@ def _said(best: Computation, speeds: Speeds) -> str:
     return f"Computes by {best}: {speeds[best]:.3g} images/s in a short measurement ({others})."
 
 
-def _place(model: Model, options: list[Computation], quantization: Quantization | None = None) -> str:
-    """Return a name that stands for the network's shape, this machine, the versions and what was to be compared."""
+def _compared(model: Model, options: list[Computation], quantization: Quantization | None) -> list[object]:
+    """Return what stands for the network's shape, the versions and what was to be compared."""
     extras = [name for engine, packages in EXTRAS.items() if is_installed(engine) for name in packages]
     versions = [_version(name) for name in ("torch", *extras)]
-    device = next(model.parameters()).device
-    where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
     float_layers = [] if quantization is None else list(quantization.kept)
-    compared = [str(option) for option in options]
-    facts = [repr(model.config), where, torch.get_num_threads(), versions, compared, *float_layers]
-    return f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
+    return [repr(model.config), versions, [str(option) for option in options], *float_layers]
 
 
 def _version(package: str) -> str:
@@ -293,17 +285,10 @@ def _version(package: str) -> str:
 
 
 def _known(model: Model, options: list[Computation], quantization: Quantization | None = None) -> Speeds | None:
-    try:
-        stored = json.loads((cache(KIND) / _place(model, options, quantization)).read_text())
-        speeds = {option: float(stored[str(option)]) for option in options if str(option) in stored}
-    except (OSError, ValueError, TypeError):
-        return None
-    return speeds or None
+    stored = known_speeds(_compared(model, options, quantization), next(model.parameters()).device)
+    return {option: stored[str(option)] for option in options if str(option) in stored} or None
 
 
 def _keep(model: Model, options: list[Computation], speeds: Speeds, quantization: Quantization | None = None) -> None:
-    try:
-        path = cache(KIND) / _place(model, options, quantization)
-        write_file(path, json.dumps({str(option): speed for option, speed in speeds.items()}))
-    except StorageError:
-        return  # the next process measures again
+    by_name = {str(option): speed for option, speed in speeds.items()}
+    keep_speeds(_compared(model, options, quantization), next(model.parameters()).device, by_name)

@@ -2,8 +2,9 @@
 
 import copy
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter, functional
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.data.batch import Batch
 from vitral.data.source import DataSet, Source
@@ -20,7 +21,8 @@ from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.images.augment import Augmentation
 from vitral.images.decode import detail_side
-from vitral.machine import memory_bytes
+from vitral.inference.kept_speeds import keep_speeds, known_speeds
+from vitral.machine import has_native_bf16, memory_bytes
 from vitral.models.families import count_macs, count_parameters
 from vitral.tasks.task import Targets, Task
 from vitral.training.clock import MEASURING_SHARE, READING_SECONDS, TIMED_IMAGES_SHARE
@@ -29,6 +31,7 @@ from vitral.training.methods.views import View, mixes
 from vitral.training.optimization.adaptation import adapt, batch_norms, linear_layers, training_mode
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.sections import Precision
 from vitral.training.step import Step
 
 SIZES = (32, 48, 64, 80, 96, 112, 128, 160)  # pixels, of images from which a network learns without weights
@@ -55,6 +58,12 @@ FEWEST = 3  # images of a timed step, where there is no time for more; a batch n
 TIMED_STEPS = 2  # the steps that measured the memory have warmed the kernels up
 WARM_IMAGES = 2  # images of the timed predictions, to warm up,
 MORE_IMAGES = 16  # and so many more if there is time
+# Where precisions are compared:
+COMPARED_MACS = (
+    4e9  # multiply-accumulates, by which a step is long enough to show more than what calling its layers takes;
+)
+COMPARED_TURNS = 3  # steps of each, of which the fastest counts
+BF16_WORTH = 1.1  # times fp32's speed from which bf16 is taken: less is chance, and bf16 rounds
 # What a measured step goes without: the whole batch at once, in this process, as it is, and nothing besides.
 PLAIN = {
     "compute.accumulation": 1,
@@ -165,6 +174,7 @@ class Measured:
         image_bytes: Memory that an image needs between its forward and backward pass.
         update_seconds: An update beside its gradients, where the optimizer multiplies matrices for it; otherwise it is
             nothing beside them, and 0.
+        speeds: Images/s that learn in each precision, of a few at once; empty where there was none to choose.
         image_seconds: Seconds of one image read and put through the network, without a gradient; None without a budget.
     """
 
@@ -173,6 +183,14 @@ class Measured:
     image_bytes: int
     update_seconds: float = 0.0
     image_seconds: float | None = None
+    speeds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def precision(self) -> Precision:
+        """The precision in which a step is faster: bfloat16 only by more than chance; "auto" where there was none to choose."""
+        if not self.speeds:
+            return "auto"
+        return "bf16" if self.speeds["bf16"] >= BF16_WORTH * self.speeds["fp32"] else "fp32"
 
 
 @dataclass(frozen=True)
@@ -285,19 +303,27 @@ def usable_bytes(device: torch.device) -> int | None:
 
 
 def training_speed(device: torch.device) -> float:
-    """Return the multiply-accumulates of forward passes that training goes through in a second, backward passes included."""
+    """Return the multiply-accumulates of forward passes that training goes through in a second, backward passes included.
+
+    It is that of the faster precision, as training takes it.
+    """
     weight = torch.zeros(SPEED_CHANNELS, SPEED_CHANNELS, 3, 3, device=device).to(memory_format=torch.channels_last)
     maps = torch.zeros(SPEED_IMAGES, SPEED_CHANNELS, SPEED_SIDE, SPEED_SIDE, device=device).to(
         memory_format=torch.channels_last
     )
     maps.requires_grad_()
     weight.requires_grad_()
-    seconds = min(timed(lambda: _convolve(maps, weight), device) for _ in range(SPEED_ROUNDS))
+    precisions: tuple[Precision, ...] = ("fp32", "auto") if device.type == "cpu" else ("auto",)
+    seconds = min(
+        timed(partial(_convolve, maps, weight, precision), device)
+        for _ in range(SPEED_ROUNDS)
+        for precision in precisions
+    )
     return NETWORK_EFFICIENCY * SPEED_IMAGES * SPEED_SIDE**2 * SPEED_CHANNELS**2 * 9 / seconds
 
 
-def _convolve(maps: Tensor, weight: Tensor) -> None:
-    with autocast(maps.device, "auto"):
+def _convolve(maps: Tensor, weight: Tensor, precision: Precision) -> None:
+    with autocast(maps.device, precision):
         result = functional.conv2d(maps, weight, padding=1)
     result.float().sum().backward()  # type: ignore[no-untyped-call]
 
@@ -319,6 +345,9 @@ def measure(
     within = None if budget_seconds is None else MEASURING_SHARE * budget_seconds
     device = next(classifier.model.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        speeds = step_speeds(classifier, recipe, within)
+        if speeds:
+            recipe = recipe.with_changes({"precision": Measured(0.0, 0, 0, speeds=speeds).precision})
         probe = _Probe(classifier, recipe)
         most = max(FEWEST, min(PROBE_IMAGES, int(PROBE_MACS // count_macs(classifier.model.config))))
         few = FEWEST if within is not None else most
@@ -331,7 +360,50 @@ def measure(
     image_seconds = None
     if budget_seconds is not None and scored is not None:
         image_seconds = distributed.broadcast(time_images(classifier, scored, TIMED_IMAGES_SHARE * budget_seconds))
-    return distributed.broadcast(Measured(rate, probe.fixed_bytes(), image_bytes, update_seconds, image_seconds))
+    return distributed.broadcast(
+        Measured(rate, probe.fixed_bytes(), image_bytes, update_seconds, image_seconds, speeds)
+    )
+
+
+def step_speeds(classifier: Classifier, recipe: Recipe, within: float | None) -> dict[str, float]:
+    """Return the images/s that learn in each precision which "auto" leaves open, measured in turns, once for a machine.
+
+    Whether bfloat16 is faster is a matter of processor and network, which no flag tells: of two processors that have its
+    instructions one multiplies half as fast in it, and convolutions of single channels are slower in it on both. On a GPU it
+    halves the memory besides, and is taken.
+
+    Args:
+        classifier: The network with its preprocessing.
+        recipe: The settings.
+        within: Seconds that a measurement may take; None for as long as it needs.
+
+    Returns:
+        The speeds by precision; empty where there is none to choose, or no time to measure.
+    """
+    device = next(classifier.model.parameters()).device
+    if recipe.precision != "auto" or device.type != "cpu" or not has_native_bf16(device):
+        return {}
+    config = classifier.model.config
+    of = ["step", torch.__version__, repr(config), recipe.method.name, recipe.adaptation.model_dump(mode="json")]
+    speeds = distributed.by_main(lambda: known_speeds(of, device))
+    if not speeds:
+        count = max(FEWEST, min(recipe.batch_size, int(COMPARED_MACS // count_macs(config))))
+        speeds = _compared(classifier, recipe, count, within)
+        if speeds and torchrun.is_main():
+            keep_speeds(of, device, speeds)
+    return speeds
+
+
+def _compared(classifier: Classifier, recipe: Recipe, count: int, within: float | None) -> dict[str, float]:
+    probes = {name: _Probe(classifier, recipe.with_changes({"precision": name})) for name in ("bf16", "fp32")}
+    for probe in probes.values():  # which warms the kernels up
+        seconds = count / distributed.broadcast(probe.rate(count, times=1))
+        if within is not None and seconds * len(probes) * COMPARED_TURNS > within:
+            return {}
+    rates = dict.fromkeys(probes, 0.0)
+    for _ in range(COMPARED_TURNS):
+        rates |= {name: max(rates[name], probe.rate(count, times=1)) for name, probe in probes.items()}
+    return distributed.broadcast(rates)
 
 
 def time_images(classifier: Classifier, source: Source, seconds: float) -> float:

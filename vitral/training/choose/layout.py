@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from vitral.advice import argument
 from vitral.errors import RecipeError
-from vitral.training.facts import Facts
+from vitral.training.facts import Facts, Measured
 from vitral.training.plan import Cost
 from vitral.training.settings.durations import YEAR, rounded
 from vitral.training.settings.recipe import Recipe
@@ -30,6 +30,7 @@ def fit_machine(recipe: Recipe, facts: Facts) -> tuple[Recipe, Cost, list[str]]:
     measured, machine = facts.measured, facts.machine
     assert measured is not None, "the network was not measured"
     images = recipe.batch_size // machine.processes
+    recipe, why = fit_precision(recipe, measured)
     fitted, reasons = fit_memory(
         recipe, fixed=measured.fixed_bytes, an_image=measured.image_bytes, images=images, usable=machine.usable_bytes
     )
@@ -47,7 +48,18 @@ def fit_machine(recipe: Recipe, facts: Facts) -> tuple[Recipe, Cost, list[str]]:
             f"({recipe.steps:,} steps of {recipe.batch_size:,} images at {cost.images_per_second:.3g} images/s). "
             f"Give the run a budget with {argument('time', '8h')}, or fewer steps with {argument('overrides', ['steps=1000'])}."
         )
-    return fitted, cost, reasons
+    return fitted, cost, [*why, *reasons]
+
+
+def fit_precision(recipe: Recipe, measured: Measured) -> tuple[Recipe, list[str]]:
+    """Return the recipe in the precision in which its steps are faster here, and why, where that was left to us."""
+    if recipe.precision != "auto" or measured.precision == "auto":
+        return recipe, []
+    speeds, taken = measured.speeds, measured.precision
+    other = "fp32" if taken == "bf16" else "bf16"
+    times = speeds[taken] / speeds[other]
+    how = f"{times:.2g} times as fast as" if times > 1 else "about as fast as"
+    return recipe.with_changes({"precision": taken}), [f"Precision: {taken}, in which a step is {how} in {other} here."]
 
 
 def fit_memory(

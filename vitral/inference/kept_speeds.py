@@ -1,0 +1,43 @@
+"""Speeds as they were measured on this machine, kept so that nothing is measured twice."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import torch
+
+from vitral.errors import StorageError
+from vitral.files import write_file
+from vitral.machine import processor_name
+from vitral.paths import cache
+
+KIND = "engines"  # of what is cached
+
+
+def known_speeds(of: Sequence[object], device: torch.device) -> dict[str, float]:
+    """Return the speeds that are kept, by name; empty where there are none that can be read.
+
+    Args:
+        of: What was measured and compared, with the versions that matter; JSON values.
+        device: The device that computes.
+    """
+    try:
+        stored = json.loads((cache(KIND) / _place(of, device)).read_text())
+        return {str(name): float(speed) for name, speed in stored.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def keep_speeds(of: Sequence[object], device: torch.device, speeds: dict[str, float]) -> None:
+    """Keep speeds by name; where that is impossible the next process measures again. The arguments are `known_speeds`'."""
+    try:
+        write_file(cache(KIND) / _place(of, device), json.dumps(speeds))
+    except StorageError:
+        return
+
+
+def _place(of: Sequence[object], device: torch.device) -> str:
+    """Return a name that stands for what was measured and for this machine."""
+    where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    text = json.dumps([*of, where, torch.get_num_threads()])
+    return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
