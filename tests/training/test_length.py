@@ -224,6 +224,6 @@ def test_a_small_run_is_not_cut() -> None:
     recipe = load_recipe("scratch", ["steps=10"])
     fitted, _, reasons = fit_machine(recipe, replace(known_by(measure(tiny(), recipe)), machine=look_at_machine()))
     assert fitted.compute.accumulation == 1
-    assert reasons == []
+    assert not any(line.startswith("Memory") for line in reasons)
     usable = usable_bytes(torch.device("cpu"))
     assert usable is None or 2**28 < usable < 2**50

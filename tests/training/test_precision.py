@@ -13,7 +13,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import create_model
 from vitral.paths import cache
 from vitral.training import facts
-from vitral.training.facts import Measured, measure
+from vitral.training.facts import Measured, faster, measure
 from vitral.training.settings.recipe import load_recipe
 
 MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24, image_seconds=0.03)
@@ -54,10 +54,10 @@ def test_it_is_measured_once_for_a_machine_and_network(tmp_path: Path, monkeypat
     assert measure(classifier, recipe).speeds == first
     (kept,) = cache("engines").iterdir()
     kept.write_text(json.dumps({"bf16": 1.0, "fp32": 3.0}))
-    assert measure(classifier, recipe).precision == "fp32"
+    assert faster(measure(classifier, recipe).speeds) == "fp32"
     kept.write_text("damaged")
     assert set(measure(classifier, recipe).speeds) == {"bf16", "fp32"}
     assert measure(classifier, load_recipe("scratch", ["precision=bf16"])).speeds == {}
     assert measure(classifier, recipe, budget_seconds=1e-6).speeds, "what is kept takes no time"
     kept.unlink()
-    assert measure(classifier, recipe, budget_seconds=1e-6).precision == "auto", "there is no time to measure"
+    assert measure(classifier, recipe, budget_seconds=1e-6).speeds == {}, "there is no time to measure"

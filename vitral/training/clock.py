@@ -18,6 +18,7 @@ from vitral.training.settings.durations import rounded
 # Before anything is decided:
 CHECKING_SHARE = 0.15  # for decoding images beforehand
 READING_SECONDS = 10.0  # that reading takes in what was measured of whole commands; only more is taken off the budget
+VIEWS_SHARE = 0.1  # for trying how images may vary, from random weights
 MEASURING_SHARE = 0.02  # for the timed steps of a copy of the network
 TIMED_IMAGES_SHARE = 0.01  # for timing more than two images that are scored
 # A published start:

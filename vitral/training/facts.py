@@ -185,12 +185,22 @@ class Measured:
     image_seconds: float | None = None
     speeds: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def precision(self) -> Precision:
-        """The precision in which a step is faster: bfloat16 only by more than chance; "auto" where there was none to choose."""
-        if not self.speeds:
-            return "auto"
-        return "bf16" if self.speeds["bf16"] >= BF16_WORTH * self.speeds["fp32"] else "fp32"
+
+@dataclass(frozen=True)
+class Compared:
+    """How short trainings with and without something compare, in answers about images that were held out.
+
+    Attributes:
+        kept: Right answers of networks that were trained with it.
+        left_out: Right answers of those without it.
+        different: Answers that only one of two has right which differ in nothing else.
+        answers: All answers of each of the two kinds.
+    """
+
+    kept: int
+    left_out: int
+    different: int
+    answers: int
 
 
 @dataclass(frozen=True)
@@ -204,6 +214,7 @@ class Facts:
         weights: What the run starts from; None for random weights.
         measured: What the network that was chosen takes; None before it is built.
         fresh: What a network takes that is tried from scratch beside a start; None where none is.
+        views: What was tried of how images vary, by what was in doubt; see `view_trials`.
     """
 
     data: DataFacts
@@ -212,6 +223,7 @@ class Facts:
     weights: WeightsFacts | None = None
     measured: Measured | None = None
     fresh: Measured | None = None
+    views: Mapping[str, Compared] = field(default_factory=dict)
 
     def at(self, spent: float, budget_seconds: float | None) -> "Facts":
         """Return the facts when the plan is made: after `spent` seconds of what the whole command may take, or None."""
@@ -347,7 +359,7 @@ def measure(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         speeds = step_speeds(classifier, recipe, within)
         if speeds:
-            recipe = recipe.with_changes({"precision": Measured(0.0, 0, 0, speeds=speeds).precision})
+            recipe = recipe.with_changes({"precision": faster(speeds)})
         probe = _Probe(classifier, recipe)
         most = max(FEWEST, min(PROBE_IMAGES, int(PROBE_MACS // count_macs(classifier.model.config))))
         few = FEWEST if within is not None else most
@@ -392,6 +404,13 @@ def step_speeds(classifier: Classifier, recipe: Recipe, within: float | None) ->
         if speeds and torchrun.is_main():
             keep_speeds(of, device, speeds)
     return speeds
+
+
+def faster(speeds: Mapping[str, float]) -> Precision:
+    """Return the precision in which a step is faster: bfloat16 only by more than chance; "auto" where none was measured."""
+    if not speeds:
+        return "auto"
+    return "bf16" if speeds["bf16"] >= BF16_WORTH * speeds["fp32"] else "fp32"
 
 
 def _compared(classifier: Classifier, recipe: Recipe, count: int, within: float | None) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from vitral.advice import argument
 from vitral.errors import RecipeError
-from vitral.training.facts import Facts, Measured
+from vitral.training.facts import Facts, Measured, faster
 from vitral.training.plan import Cost
 from vitral.training.settings.durations import YEAR, rounded
 from vitral.training.settings.recipe import Recipe
@@ -53,9 +53,9 @@ def fit_machine(recipe: Recipe, facts: Facts) -> tuple[Recipe, Cost, list[str]]:
 
 def fit_precision(recipe: Recipe, measured: Measured) -> tuple[Recipe, list[str]]:
     """Return the recipe in the precision in which its steps are faster here, and why, where that was left to us."""
-    if recipe.precision != "auto" or measured.precision == "auto":
+    speeds, taken = measured.speeds, faster(measured.speeds)
+    if recipe.precision != "auto" or taken == "auto":
         return recipe, []
-    speeds, taken = measured.speeds, measured.precision
     other = "fp32" if taken == "bf16" else "bf16"
     times = speeds[taken] / speeds[other]
     how = f"{times:.2g} times as fast as" if times > 1 else "about as fast as"

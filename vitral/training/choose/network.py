@@ -5,6 +5,7 @@ measured: networks on CIFAR-10 (docs/decisions.md), and at which size photos tea
 (docs/sizes.csv, made by benchmarks/sizes.py; a test holds the choice against it).
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,9 @@ LARGE_BATCH = 256
 LARGE_SET = 10_000
 WARMUP_FRACTION = 0.2
 MIN_AREA = 0.35
+MILD_AREA = 0.9  # where it was tried and seen that size or place tells classes apart
+SURE = 3.0  # standard errors, by which networks must be better without something for it to be left out (docs/views.csv)
+CROPS, MIRRORING = "crops", "mirroring"  # what is in doubt of how images vary
 SHIFT = 1 / 16  # of the side: two pixels of 32
 MIXED_PASSES = 40.0  # from which on images are mixed in pairs: of fewer, some sets gain and some lose
 MIXING = {"mixing.mixup": 0.2, "mixing.cutmix": 1.0}
@@ -139,7 +143,7 @@ def _time(facts: Facts) -> str:
 def fit_recipe(
     recipe: Recipe, facts: Facts, network: ChosenNetwork, *, overridden: Collection[str]
 ) -> tuple[Recipe, list[str]]:
-    """Return the recipe for a network that was chosen, and the reason for mixing.
+    """Return the recipe for a network that was chosen, and the reasons for mixing and for views that are not the usual ones.
 
     What the user set, by the keys in `overridden`, stays, but for how images vary: that is to be laid over what suits data
     and network.
@@ -149,8 +153,8 @@ def fit_recipe(
     changes: dict[str, object] = {
         "image_size": network.size,
         "batch_size": batch,
-        "augmentation": views(facts.data.augmentation, network.model),
     }
+    changes["augmentation"], why_views = tried_views(views(facts.data.augmentation, network.model), facts)
     if not {"steps", "epochs"} & set(overridden):
         # A schedule that nearly fits the time from its first step is bent to it before it has got far.
         room = 1 / SCRATCH_SHARE if facts.budget_seconds is None else SCRATCH_ROOM
@@ -165,7 +169,8 @@ def fit_recipe(
     passes = steps * fitted.batch_size / images
     if facts.budget_seconds is not None:
         passes = min(passes, passes_at(facts, network.model, network.size))
-    return _mixed(recipe, facts, passes, overridden)
+    recipe, why_mixed = _mixed(recipe, facts, passes, overridden)
+    return recipe, [*why_views, *why_mixed]
 
 
 def _mixed(recipe: Recipe, facts: Facts, passes: float, overridden: Collection[str]) -> tuple[Recipe, list[str]]:
@@ -199,3 +204,35 @@ def views(augmentation: Augmentation, model: str) -> Augmentation:
     if model in (FINE, NARROW[FINE]):
         return replace(changed, crop="padded", padding=SHIFT)
     return replace(changed, min_area=MIN_AREA)
+
+
+def doubts(augmentation: Augmentation, overridden: Collection[str]) -> dict[str, dict[str, object]]:
+    """Return what is in doubt of how images vary, with what takes its place.
+
+    What the user set, by the keys in `overridden`, is not.
+    """
+    found: dict[str, dict[str, object]] = {}
+    if augmentation.crop == "inception" and not {"augmentation.crop", "augmentation.min_area"} & set(overridden):
+        found[CROPS] = {"min_area": MILD_AREA}
+    if augmentation.flip and "augmentation.flip" not in overridden:
+        found[MIRRORING] = {"flip": False}
+    return found
+
+
+def tried_views(augmentation: Augmentation, facts: Facts) -> tuple[Augmentation, list[str]]:
+    """Return how images vary by what was tried, and the reason for everything that is left out; noise decides nothing."""
+    said = {
+        CROPS: f"Crops keep at least {MILD_AREA:.0%} of an image: size or place tells classes apart here",
+        MIRRORING: "Images are not mirrored: left and right differ here",
+    }
+    reasons = []
+    for name, changes in doubts(augmentation, ()).items():
+        tried = facts.views.get(name)
+        if tried is None or tried.left_out - tried.kept < SURE * math.sqrt(max(tried.different, 1)):
+            continue
+        augmentation = replace(augmentation, **changes)  # type: ignore[arg-type]
+        without, usual = tried.left_out / tried.answers, tried.kept / tried.answers
+        reasons.append(
+            f"{said[name]} (a small network had {without:.0%} of images that it had not seen right so, {usual:.0%} otherwise)."
+        )
+    return augmentation, reasons

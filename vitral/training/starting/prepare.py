@@ -22,14 +22,15 @@ from vitral.models.upcycling import NUMBER, upcycle
 from vitral.seeds import derive
 from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft
-from vitral.training.choose.network import COARSE, FINE
-from vitral.training.clock import Allowance, Schedule, schedule
-from vitral.training.facts import Facts, Measured, look, look_at_weights, measure
+from vitral.training.choose.network import COARSE, FINE, detail, doubts, suited, views
+from vitral.training.clock import SCRATCH_PATIENCE_SECONDS, VIEWS_SHARE, Allowance, Schedule, schedule
+from vitral.training.facts import Compared, Facts, Measured, look, look_at_weights, measure
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Plan
 from vitral.training.scoring.live import open_judging
 from vitral.training.session import Run, Session
 from vitral.training.settings.recipe import DEFAULT_MODEL, SHAPE, Recipe, network_config, routing, shape_changes
+from vitral.training.view_trials import try_views
 from vitral.weights.named.table import is_named, offer
 
 
@@ -102,6 +103,7 @@ def prepare(session: Session) -> Run:
         session.listener(Message(line, warning=True))
     timed = draft.needs_network or draft.chosen is not None
     facts = session.facts or look(session.data, sized=draft.automatic or timed, timed=timed)
+    facts = replace(facts, views=_views(session, draft, facts))
     facts = facts.at(distributed.broadcast(session.clock.spent()), session.clock.seconds)
     if loaded is not None and draft.automatic:
         facts = replace(facts, weights=look_at_weights(loaded))
@@ -124,6 +126,17 @@ def _fresh(session: Session, draft: Draft, facts: Facts, plan: Plan) -> Measured
     begun = replace(plan, start=attempt.network, origin="model", recipe=attempt.recipe)
     network = begin_network(session, begun, None)
     return measure(network, attempt.recipe, budget_seconds=session.clock.seconds)
+
+
+def _views(session: Session, draft: Draft, facts: Facts) -> dict[str, Compared]:
+    """Return what is tried of how images vary, where a network of our choice is to learn from scratch."""
+    recipe, request = draft.recipe, session.request
+    if not draft.needs_network or draft.recipe_named or request.quick or recipe.method.name != "supervised":
+        return {}
+    usual = views(facts.data.augmentation, suited(detail(facts)))
+    seconds = SCRATCH_PATIENCE_SECONDS if session.clock.seconds is None else session.clock.seconds
+    doubted = doubts(usual, request.overridden)
+    return try_views(session.data, usual, doubted, VIEWS_SHARE * seconds, seed=recipe.seed)
 
 
 def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:
