@@ -13,14 +13,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from train_speed import Case, timm_step, vitral_step
+from train_speed import Case, Way, timm_step, vitral_step
 
 STEPS = 3
 
 
 def measure(library: str, case: Case, connection: Connection) -> None:
     """Make some steps and send the process's greatest resident memory, bytes."""
-    step = timm_step(case) if library == "timm" else vitral_step(case)
+    way = Way(library, "bf16")
+    step = timm_step(case, way) if library == "timm" else vitral_step(case, way)
     for _ in range(STEPS):
         step()
     connection.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)

@@ -2,10 +2,10 @@
 
     python benchmarks/views.py FOLDER... [--seeds 0 1 2] [--seconds 60] [--trained] [--passes 30] [--csv docs/views.csv]
 
-FOLDER is what `open_data` takes. For each seed the trials of `vitral.training.view_trials` are made as `vitral finetune` makes
-them, and printed with how many standard errors the networks without each doubted thing are better. --trained then trains the
-default's network at 32 pixels with each combination for so many passes, and scores it on the test images: what a trial was to
-tell beforehand. It takes minutes a set.
+FOLDER is what `open_data` takes. For each seed the trials of `vitral.training.starting.view_trials` are made as `vitral finetune`
+makes them, and printed with how many standard errors the networks without each doubted thing are better. --trained then trains
+the default's network at 32 pixels with each combination for so many passes, and scores it on the test images: what a trial was
+to tell beforehand. It takes minutes a set.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def trials(data: str, seed: int, seconds: float) -> list[dict[str, Any]]:
     """Return a row for each thing in doubt."""
     from vitral.data.open import open_data
     from vitral.training.choose.network import COARSE, doubts, views
-    from vitral.training.view_trials import try_views
+    from vitral.training.starting.view_trials import try_views
 
     opened = open_data(data, verify=False)
     usual = views(opened.augmentation, COARSE)

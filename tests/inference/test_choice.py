@@ -17,6 +17,7 @@ from vitral.inference import choice
 from vitral.inference.choice import fastest, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import EXTRAS, Computation, Engine, EngineChoice, Precision, PrecisionChoice
+from vitral.inference.kept_speeds import KIND
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Model
 from vitral.paths import cache
@@ -69,7 +70,7 @@ def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Computation]
     model = make("deit")
     for text in ("{", "[]", "{}", '{"torch in fp32": "fast"}'):
         predictor_of(model, None, "auto", ignore)
-        (kept,) = cache(choice.KIND).iterdir()
+        (kept,) = cache(KIND).iterdir()
         kept.write_text(text)
         before = len(measured)
         assert predictor_of(model, None, "auto", ignore).computed_by == "packed in bf16"
@@ -124,7 +125,7 @@ def test_where_nothing_can_be_measured_the_network_itself_is_taken_or_the_engine
         predictor_of(make("deit"), "packed", "auto", ignore)
     assert predictor_of(make("deit"), "auto", "auto", ignore).computed_by == "torch in fp32"
     assert predictor_of(make("deit"), "auto", "bf16", ignore).computed_by == "torch in bf16"
-    assert not cache(choice.KIND).exists(), "what could not be measured now may be the next time"
+    assert not cache(KIND).exists(), "what could not be measured now may be the next time"
 
 
 def test_what_is_done_once_for_a_number_of_images_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS
 from vitral.models.convolution import WhitenedStemConfig
 from vitral.models.families import build
-from vitral.training import facts
+from vitral.training import measuring
 from vitral.training.settings.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
 
@@ -107,8 +107,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stand_ins() -> Any:  # noqa: ANN401  # a fixture that yields
     """Put a narrow network in every variant's place."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts, "PROBE_IMAGES", 2)
-        patch.setattr(facts, "TIMED_STEPS", 1)
+        patch.setattr(measuring, "PROBE_IMAGES", 2)
+        patch.setattr(measuring, "TIMED_STEPS", 1)
+        patch.setattr(measuring, "COMPARED_MACS", 0.0)
+        patch.setattr(measuring, "COMPARED_TURNS", 1)
         patch.setattr(
             "vitral.training.choose.layout.YEAR", 1000 * YEAR
         )  # how fast a stand-in is says nothing of the recipe

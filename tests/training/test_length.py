@@ -18,9 +18,10 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import create_model
 from vitral.models.model import Model
 from vitral.tasks.task import Task
-from vitral.training import facts
+from vitral.training import measuring
 from vitral.training.choose.layout import fit_length, fit_machine, fit_memory
-from vitral.training.facts import Facts, MachineFacts, Measured, look_at_machine, measure, usable_bytes
+from vitral.training.facts import Facts, MachineFacts, Measured, look_at_machine, usable_bytes
+from vitral.training.measuring import measure
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.supervised import SupervisedSettings
 from vitral.training.methods.views import Part
@@ -144,7 +145,7 @@ class Twins(Method):
 def test_what_is_measured_is_the_methods_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = load_recipe("scratch")
     one = measure(tiny(), recipe)
-    monkeypatch.setattr(facts, "build_method", Twins)
+    monkeypatch.setattr(measuring, "build_method", Twins)
     two = measure(tiny(), recipe)
     assert two.fixed_bytes == 2 * one.fixed_bytes
     assert two.image_bytes == pytest.approx(2 * one.image_bytes, rel=0.05)

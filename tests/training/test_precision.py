@@ -12,8 +12,9 @@ from vitral.classifier.classifier import Classifier
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import create_model
 from vitral.paths import cache
-from vitral.training import facts
-from vitral.training.facts import Measured, faster, measure
+from vitral.training import measuring
+from vitral.training.facts import Measured, faster
+from vitral.training.measuring import measure
 from vitral.training.settings.recipe import load_recipe
 
 MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24, image_seconds=0.03)
@@ -46,7 +47,7 @@ def test_what_the_user_says_holds_whatever_is_faster() -> None:
 
 def test_it_is_measured_once_for_a_machine_and_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(facts, "has_native_bf16", lambda device: True)
+    monkeypatch.setattr(measuring, "has_native_bf16", lambda device: True)
     model = create_model("vit-nano4", image_size=8, num_classes=2)
     classifier, recipe = Classifier(model, PHOTOS.with_size(model.image_size), ["0", "1"]), load_recipe("scratch")
     first = measure(classifier, recipe).speeds

@@ -11,10 +11,10 @@ from tests.training.choose.situations import FACTS, changed, planned
 from vitral.data.source import DataSet, PixelSource
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels, Shrink
-from vitral.training import view_trials
 from vitral.training.choose.network import CROPS, MILD_AREA, MIN_AREA, MIRRORING, SURE, doubts
 from vitral.training.facts import Compared
-from vitral.training.view_trials import try_views
+from vitral.training.starting import view_trials
+from vitral.training.starting.view_trials import try_views
 
 PHOTO = Augmentation(min_area=0.25)
 PHOTOS_OF_A_KIND = changed(FACTS, augmentation=PHOTO)

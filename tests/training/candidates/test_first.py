@@ -20,7 +20,7 @@ from vitral.events import Event, Message, Progress, ignore
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
-from vitral.training import facts
+from vitral.training import facts, measuring
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates import trained
 from vitral.training.candidates.result import PIXELS, PROBE, RunResult
@@ -305,7 +305,7 @@ def test_with_more_time_network_and_first_classifier_are_judged_by_the_same_imag
         return run_validation(run, scoring)
 
     monkeypatch.setattr(trained, "run_validation", noted)
-    for room in (facts, within_time):
+    for room in (measuring, within_time):
         monkeypatch.setattr(room, "time_images", lambda *given: 0.05)
     vitral.finetune(out=run, resume=True, time="4m", listener=ignore)  # 1 % of it would be 48 images
     assert set(validated) == {judged}
@@ -398,7 +398,7 @@ def test_a_score_of_few_training_images_leaves_all_of_them_to_learn_from(
     for kind in range(60):
         for name in ("0", "1"):
             write(data / f"kind-{kind}" / f"{name}.png", np.full((SIZE, SIZE, 3), 4 * kind + int(name)))
-    monkeypatch.setattr(facts, "time_images", lambda *_: 4.0)  # so slow that a few are scored in a minute
+    monkeypatch.setattr(measuring, "time_images", lambda *_: 4.0)  # so slow that a few are scored in a minute
     said: list[Event] = []
     result = tune(data, tmp_path / "run", time="1m", listener=said.append)
     assert result.choice is not None

@@ -19,7 +19,7 @@ from vitral.data.generated import open_digits
 from vitral.errors import RecipeError, TrainingDiverged, TrainingError, TrainingInterrupted, VitralError
 from vitral.evaluation.baselines import extract_features
 from vitral.events import Event, Message, PlainLines, Progress, Scalars, ignore
-from vitral.training import facts
+from vitral.training import measuring
 from vitral.training.scoring import live
 
 SETTINGS = (
@@ -234,7 +234,7 @@ def test_with_a_budget_features_are_followed_by_as_many_images_as_there_is_time_
 ) -> None:
     """As if an image took a fiftieth of a second: the hundredth of a minute is too little for a hundred, the least that says
     something, the tenth of what is left of it enough for fewer than three hundred."""
-    monkeypatch.setattr(facts, "time_images", lambda *_: 0.02)
+    monkeypatch.setattr(measuring, "time_images", lambda *_: 0.02)
     followed: list[int] = []
 
     def features(classifier: Any, source: Any, **how: Any) -> Any:  # noqa: ANN401

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from vitral.models.families import count_macs, replace
 from vitral.models.model import ModelConfig
 from vitral.training.choose.layout import fit_length
-from vitral.training.facts import SAM_PASSES
+from vitral.training.measuring import SAM_PASSES
 from vitral.training.settings.durations import HOUR
 from vitral.training.settings.recipe import Recipe
 

@@ -38,8 +38,8 @@ from vitral.training.clock import (
     Reserve,
     machine_slowness,
 )
-from vitral.training.facts import time_images
 from vitral.training.loop import Validate
+from vitral.training.measuring import time_images
 from vitral.training.methods.method import method_of
 from vitral.training.methods.self_supervised import fitted_images
 from vitral.training.optimization.optimizers import autocast, training_device

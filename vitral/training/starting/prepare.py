@@ -24,13 +24,14 @@ from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft
 from vitral.training.choose.network import COARSE, FINE, detail, doubts, suited, views
 from vitral.training.clock import SCRATCH_PATIENCE_SECONDS, VIEWS_SHARE, Allowance, Schedule, schedule
-from vitral.training.facts import Compared, Facts, Measured, look, look_at_weights, measure
+from vitral.training.facts import Compared, Facts, Measured, look, look_at_weights
+from vitral.training.measuring import measure
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Plan
 from vitral.training.scoring.live import open_judging
 from vitral.training.session import Run, Session
 from vitral.training.settings.recipe import DEFAULT_MODEL, SHAPE, Recipe, network_config, routing, shape_changes
-from vitral.training.view_trials import try_views
+from vitral.training.starting.view_trials import try_views
 from vitral.weights.named.table import is_named, offer
 
 

@@ -32,13 +32,15 @@ from vitral.machine import keep_freed_memory
 from vitral.models.families import create_model
 from vitral.seeds import generator
 from vitral.tasks.task import Label
-from vitral.training.facts import Compared, faster, step_speeds
+from vitral.training.facts import Compared, faster
+from vitral.training.measuring import step_speeds
 from vitral.training.methods.method import build_method
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.settings.recipe import Recipe, load_recipe
 from vitral.training.step import Step
 
-MODEL, SIDE = "conv-vit-ti8", 32  # pixels: the small network sees 1,300 images/s on two cores
+MODEL = "conv-vit-ti8"
+SIDE = 32  # pixels, at which it learns from 1,300 images/s on two cores
 BATCH = 64
 MOST_IMAGES = 1000  # that are looked at,
 FEWEST_IMAGES = 100  # or nothing is tried;
@@ -80,7 +82,7 @@ class _Shrunk(PixelSource):
         return self._labels[index]
 
 
-class _Trials:
+class _ViewTrials:
     """Trainings of the small network on most of some images, judged on the rest."""
 
     def __init__(self, data: DataSet, images: _Shrunk, augmentation: Augmentation, seed: int) -> None:
@@ -160,7 +162,7 @@ def try_views(
         if len(images) < FEWEST_IMAGES:
             return {}
         trials, ways = (
-            _Trials(data, images, augmentation, seed),
+            _ViewTrials(data, images, augmentation, seed),
             list(itertools.product((False, True), repeat=len(doubts))),
         )
         steps = trials.steps(ROOM * stopwatch.left() / len(ways))
