@@ -2,10 +2,10 @@
 
     python benchmarks/views.py FOLDER... [--seeds 0 1 2] [--seconds 60] [--trained] [--passes 30] [--csv docs/views.csv]
 
-FOLDER is what `open_data` takes. For each seed the trials of `vitral.training.starting.view_trials` are made as `vitral finetune`
-makes them, and printed with how many standard errors the networks without each doubted thing are better. --trained then trains
-the default's network at 32 pixels with each combination for so many passes, and scores it on the test images: what a trial was
-to tell beforehand. It takes minutes a set.
+FOLDER is what `open_data` takes. For each seed the trials of `starting.view_trials` are made as the command makes them, and
+printed with how many standard errors the networks without each doubted thing are better. --trained then trains the default's
+network at 32 pixels with each combination for so many passes, and scores it on the test images: what a trial was to tell
+beforehand. It takes minutes a set.
 """
 
 import argparse

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from vitral import distributed
@@ -80,6 +81,14 @@ class _Shrunk(PixelSource):
     def label(self, index: int) -> Label:
         """Return an image's class."""
         return self._labels[index]
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes of all images."""
+        return np.array(self._labels, dtype=np.int64)
+
+    def describe(self, index: int) -> str:
+        """Return an image's number, for people."""
+        return f"image {index}"
 
 
 class _ViewTrials:
