@@ -12,6 +12,7 @@ from typing import Any
 from vitral.advice import argument
 from vitral.errors import ModelError
 from vitral.training.choose.draft import Draft
+from vitral.training.choose.network import tried_views
 from vitral.training.clock import CPU_SPEED, CUT, PATIENCE_SECONDS
 from vitral.training.facts import STATE_BYTES, Facts, WeightsFacts
 from vitral.training.plan import ChosenStart
@@ -73,6 +74,7 @@ def choose_recipe(
     method, why_method = ("full", "") if several else _method_set(wanted, overridden) or _method(facts)
     full, few = method == "full", images < SMALL_SET
     area, why_area = (0.25, "few images must be seen in many ways") if few else (0.05, "many images vary by themselves")
+    augmentation, why_views = tried_views(replace(facts.data.augmentation, min_area=area), facts)
     changes: dict[str, object] = {
         "name": "automatic",
         "image_size": fitting_size(facts.known_weights.config, size),
@@ -83,7 +85,7 @@ def choose_recipe(
         "optimizer.layer_decay": 1.0,
         "adaptation.method": method,
         **(rates(facts.known_weights) if full else {}),
-        "augmentation": replace(facts.data.augmentation, min_area=area),
+        "augmentation": augmentation,
         "mixing.mixup": MIXUP if full and not few else 0.0,
         "schedule.warmup_steps": steps // 10,
     }
@@ -103,7 +105,10 @@ def choose_recipe(
                 f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: "
                 "early features are kept longest.",
             )
-        yield {"augmentation.crop", "augmentation.min_area"}, f"  crops of at least {area:.0%} of an image: {why_area}."
+        if augmentation.min_area == area:
+            yield {"augmentation.crop", "augmentation.min_area"}, f"  crops of at least {area:.0%} of an image: {why_area}."
+        for line in why_views:
+            yield set(), f"  {line}"
         if full and not few:
             yield {"mixing.mixup"}, f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} images and more."
 

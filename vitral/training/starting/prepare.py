@@ -130,9 +130,10 @@ def _fresh(session: Session, draft: Draft, facts: Facts, plan: Plan) -> Measured
 
 
 def _views(session: Session, draft: Draft, facts: Facts) -> dict[str, Compared]:
-    """Return what is tried of how images vary, where a network of our choice is to learn from scratch."""
+    """Return what is tried of how images vary, where the recipe is of our choice."""
     recipe, request = draft.recipe, session.request
-    if not draft.needs_network or draft.recipe_named or request.quick or recipe.method.name != "supervised":
+    chosen = draft.automatic or (draft.needs_network and not draft.recipe_named)
+    if not chosen or request.quick or recipe.method.name != "supervised":
         return {}
     usual = views(facts.data.augmentation, suited(detail(facts)))
     seconds = SCRATCH_PATIENCE_SECONDS if session.clock.seconds is None else session.clock.seconds
