@@ -27,7 +27,8 @@ DESCRIPTION = "classifier.json"
 WEIGHTS = "weights.safetensors"
 CARD = "README.md"
 TUNING = "tuning.svg"
-CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD, TUNING)
+FEATURES = "features.safetensors"  # of images that the network knows
+CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD, TUNING, FEATURES)
 MARK_LIMIT = 1 << 24  # bytes of a file that are searched for our marks
 # The marks of our own files, by name.
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}

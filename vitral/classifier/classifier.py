@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vitral.classifier import summary
 from vitral.classifier.inputs import ImageInput, list_images, prepare
 from vitral.classifier.metadata import Calibration, Provenance
+from vitral.classifier.novelty import KnownImages, Novelties, Novelty
 from vitral.classifier.prediction import Prediction
 from vitral.described import Kept
 from vitral.errors import ModelError, VitralError
@@ -30,6 +31,8 @@ from vitral.models.model import Features, Images, Logits, Model
 from vitral.tasks.registry import task_of
 from vitral.tasks.task import Probabilities, Task
 from vitral.tasks.unlabelled import check_knows_classes
+
+Answers = tuple[Probabilities, Novelties | None]
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,7 @@ class Classifier(nn.Module):
         self.quantization = quantization
         self.setting: Tuning | None = None
         self.folder: Path | None = None
+        self._remembered: tuple[KnownImages, Novelty | None, tuple[int, ...]] | None = None
         self.eval()
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  # as nn.Module has it
@@ -155,7 +159,7 @@ class Classifier(nn.Module):
         super().__setattr__(name, value)
         if name == "model":
             self.predictor = TorchPredictor(value)
-            self.quantization = None  # which was another network's
+            self.quantization = self._remembered = None  # which were another network's
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as nn.Module has it
         """Return a submodule, parameter or buffer.
@@ -182,6 +186,27 @@ class Classifier(nn.Module):
     def multi_label(self) -> bool:
         """Whether an image may have several of the classes, or none."""
         return self.task == task_of(several=True)
+
+    def remember(self, known: KnownImages | None, novelty: Novelty | None = None) -> None:
+        """Keep images as the network sees them, and from where on an image is too unlike them; as long as it stays as it is."""
+        self._remembered = None if known is None else (known, novelty, self._versions())
+
+    def _versions(self) -> tuple[int, ...]:
+        """Return how often each of the network's tensors was written."""
+        return tuple(
+            0 if value.is_inference() else value._version for value in self.state_dict(keep_vars=True).values()
+        )
+
+    @property
+    def known_images(self) -> KnownImages | None:
+        """Images of its data as the network sees them; None where none are kept, or the network has changed since."""
+        kept = self._remembered
+        return None if kept is None or kept[2] != self._versions() else kept[0]
+
+    @property
+    def novelty(self) -> Novelty | None:
+        """From where on an image is of none of the classes; None where nothing tells, or the network has changed since."""
+        return None if self._remembered is None or self.known_images is None else self._remembered[1]
 
     def forward(self, images: Images) -> Logits:
         """Return the logits of prepared images, differentiable if the network is in torch."""
@@ -222,7 +247,7 @@ class Classifier(nn.Module):
             batch_size: images computed at once.
             native_aspect: show the network each image whole and at its own shape, with about as many pixels; images of all
                 shapes are computed at once (NaViT's packing), by the network itself in float32. Only of Vision Transformers.
-                Whether that is more accurate `aspects` tells.
+                Whether that is more accurate `aspects` tells. Whether images are of none of the classes is not told.
             skip_bad_images: leave out what cannot be read, with a warning to the listener, instead of an error.
             listener: receives progress and warnings; they are written to the screen if left out.
 
@@ -238,22 +263,42 @@ class Classifier(nn.Module):
         prepared = prepare(listed, to_input, skip_bad_images=skip_bad_images, listener=listener)
         predictions: list[Prediction] = []
         for names, batch in in_batches(prepared, batch_size):
-            probabilities = compute(batch)
-            check_finite(probabilities.numpy(), names)
-            predictions += [self.prediction(*row, top=top) for row in zip(names, probabilities, strict=True)]
+            predictions += self.predictions(names, *compute(batch), top=top)
             listener(Progress("predict", len(predictions), len(listed)))
         return predictions
 
-    def _of_one_size(self, images: Sequence[Image]) -> Probabilities:
-        return self.probabilities(torch.stack(list(images)))
+    def _of_one_size(self, images: Sequence[Image]) -> Answers:
+        return self.answers(torch.stack(list(images)))
 
-    def _at_native_aspect(self) -> tuple[Callable[[Pixels], Image], Callable[[Sequence[Image]], Probabilities]]:
-        """Return what prepares images at their own shape, and what gives the probabilities of several."""
+    def _at_native_aspect(self) -> tuple[Callable[[Pixels], Image], Callable[[Sequence[Image]], Answers]]:
+        """Return what prepares images at their own shape, and what answers to several."""
         packing = NativeAspect(self.model)
         return (
             lambda image: packing.prepare(image, self.preprocessing),
-            lambda images: self.to_probabilities(packing.logits(images)),
+            lambda images: (self.to_probabilities(packing.logits(images)), None),
         )
+
+    @property
+    def tells_novelty(self) -> bool:
+        """Whether it tells images of none of the classes: it has a limit, and computes the network as it is."""
+        return self.novelty is not None and not self.predictor.merge and self.predictor.quantization is None
+
+    def answers(self, images: Images) -> Answers:
+        """Return the probabilities of prepared images, and how far each is from those of the classes; None if nothing tells.
+
+        Raises:
+            ModelError: There are too few classes for probabilities.
+        """
+        novelty, known = self.novelty, self.known_images
+        if novelty is None or known is None or not self.tells_novelty:
+            return self.probabilities(images), None
+        features = self.predictor.features(images)
+        far = known.space.novelty(features) / novelty.threshold
+        if getattr(self.model, "distillation_head", None) is not None:  # it reads another token
+            return self.probabilities(images), far
+        with torch.inference_mode():
+            logits = self.model.head(features.to(self.model.head.weight))
+        return self.to_probabilities(logits), far
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of prepared images, in float32 on the CPU.
@@ -279,15 +324,26 @@ class Classifier(nn.Module):
         """Return the names of one image's most probable classes with their probabilities, highest first."""
         return tuple((self.class_names[index], probability) for index, probability in rank(probabilities.numpy(), top))
 
-    def prediction(self, name: str, probabilities: Float[Tensor, " classes"], *, top: int) -> Prediction:
-        """Return what one image's probabilities say, with the names of its `top` most probable classes."""
+    def predictions(
+        self, names: Sequence[str], probabilities: Probabilities, novelties: Novelties | None, *, top: int
+    ) -> list[Prediction]:
+        """Return what `answers` says of some images, each with the names of its `top` most probable classes.
+
+        Raises:
+            ModelError: The network gives no number.
+        """
+        check_finite(probabilities.numpy(), names)
         threshold = None if self.calibration is None else self.calibration.threshold
-        return Prediction.ranked(name, self.name_top(probabilities, top), threshold)
+        far = [None] * len(names) if novelties is None else novelties.tolist()
+        rows = zip(names, probabilities, far, strict=True)
+        return [Prediction.ranked(name, self.name_top(row, top), threshold, novelty) for name, row, novelty in rows]
 
 
 def fingerprint(classifier: Classifier) -> str:
     """Return a hash of everything that a classifier's answers follow from."""
     digest = hashlib.sha256(repr((classifier.class_names, classifier.preprocessing, classifier.calibration)).encode())
+    if classifier.tells_novelty:
+        digest.update(repr(classifier.novelty).encode())
     digest.update(
         f"{classifier.task.name} {classifier.predictor.describe()}{classifier.predictor.fingerprint}".encode()
     )

@@ -91,7 +91,12 @@ def kept_notes(classifier: Classifier, format_name: str) -> list[str]:
         kept = "Vitral alone applies the calibration to what it reads from there"
         lost = "The format cannot hold the calibration, which is not kept"
         notes.append(f"{lost if format_name == TRANSFORMERS else kept}: {calibration.sentence()}")
-    for name, part in (("int8 form", classifier.quantization), ("setting", classifier.setting)):
+    parts = {
+        "int8 form": classifier.quantization,
+        "setting": classifier.setting,
+        "limit for none of the classes": classifier.novelty,
+    }
+    for name, part in parts.items():
         if part is not None:
             notes.append(f"The format has no place for the {name}, which is not kept: {part.sentence()}")
     return notes

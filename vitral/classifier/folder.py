@@ -10,21 +10,23 @@ from typing import Any
 from vitral.advice import in_markdown, printable
 from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.metadata import Calibration, check_plugins, read_class_names, read_provenance, required_plugins
+from vitral.classifier.novelty import KnownImages, Novelty
 from vitral.errors import VitralError, WeightsError
-from vitral.files import new_folder, restore_swapped, sha256, sync_file, text_of, write_file, write_through
+from vitral.files import new_file, new_folder, restore_swapped, sha256, sync_file, text_of, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.quantization import Quantization
 from vitral.models.families import build, config_from_json, config_to_json, count_parameters, describe, family
 from vitral.models.model import Model
-from vitral.paths import CARD, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS, is_regular
+from vitral.paths import CARD, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, FEATURES, WEIGHTS, is_regular
 from vitral.tasks.registry import described_task
-from vitral.weights.containers import assign, read_tensors, write_safetensors
+from vitral.weights.containers import assign, open_container, read_tensors, write_safetensors
 from vitral.weights.named.table import licence_of
 
 # Entries of a classifier that has such.
 CALIBRATION = "calibration"
 INT8 = "int8"
 SETTING = "setting"
+NOVELTY = "novelty"
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 OLDEST_VERSION = 1
@@ -35,7 +37,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
     model = classifier.model
     architecture = describe(model.config)
     height, width = model.image_size
-    found = (classifier.calibration, classifier.quantization, classifier.setting)
+    found = (classifier.calibration, classifier.quantization, classifier.setting, classifier.novelty)
     lines = [
         *("---", "library_name: vitral", "pipeline_tag: image-classification", "tags: [vit, vitral]", "---", ""),
         f"# {name}",
@@ -106,10 +108,30 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
         weights = sha256(partial / WEIGHTS)
         if classifier.quantization is not None and classifier.quantization.weights not in ("", weights):
             classifier.quantization = None  # of weights that are no longer these
+        if classifier.known_images is not None:
+            _write_features(classifier.known_images, weights, partial / FEATURES)
+            sync_file(partial / FEATURES)
         text = _described(classifier, weights)
         write_through(partial / DESCRIPTION, text.encode())
         write_through(partial / CARD, model_card(classifier, name=path.name).encode())
     return path
+
+
+def _write_features(known: KnownImages, weights: str, path: Path) -> None:
+    write_safetensors(known.tensors(), path, {WEIGHTS: weights})
+
+
+def write_known_images(classifier: Classifier, folder: Path) -> None:
+    """Write what is now known of a classifier into its folder, with the images that it remembers; the weights stay.
+
+    Raises:
+        WeightsError: The folder holds no classifier.
+        StorageError: It cannot be written.
+    """
+    if (known := classifier.known_images) is not None:
+        with new_file(folder / FEATURES) as partial:
+            _write_features(known, weights_hash(folder), partial)
+    update_provenance(classifier, folder)
 
 
 def weights_hash(folder: Path) -> str:
@@ -161,6 +183,7 @@ def _described(classifier: Classifier, weights: str) -> str:
         "provenance": dataclasses.asdict(classifier.provenance),
         **({} if classifier.quantization is None else {INT8: classifier.quantization.to_json()}),
         **({} if classifier.setting is None else {SETTING: classifier.setting.to_json()}),
+        **({} if classifier.novelty is None else {NOVELTY: classifier.novelty.to_json()}),
     }
     return json.dumps(description, indent=2, allow_nan=False, default=str)
 
@@ -206,6 +229,7 @@ def read(folder: Path) -> Classifier:
             task=task,
         )
         classifier.setting = Tuning.from_json(description.get(SETTING))
+        classifier.remember(*_remembered(folder, description, model))
         classifier.folder = folder
         return classifier
     except KeyError as error:
@@ -231,6 +255,29 @@ def _form(description: Mapping[str, Any], model: Model) -> Quantization | None:
     except VitralError:
         return None
     return form
+
+
+def _remembered(
+    folder: Path, description: Mapping[str, Any], model: Model
+) -> tuple[KnownImages | None, Novelty | None]:
+    """Return the images that a folder's network knows, and its limit; None for those of other weights, or damaged ones.
+
+    Nothing but they would be lost with them, so that they are no reason to refuse a classifier.
+    """
+    path = folder / FEATURES
+    if not is_regular(path):
+        return None, None
+    try:
+        with open_container(path) as container:
+            if container.metadata.get(WEIGHTS) != description["weights_sha256"]:
+                return None, None
+            tensors = {name: container.read(name) for name in container.shapes}
+        return (
+            KnownImages.of(tensors, width=model.num_features, classes=model.num_classes),
+            Novelty.from_json(description.get(NOVELTY)),
+        )
+    except VitralError:
+        return None, None
 
 
 def setting_of(source: str | Path) -> Tuning | None:

@@ -86,6 +86,13 @@ def load(
     classifier.predictor = predictor_of(
         classifier.model, engine, precision or "fp32", listener, classifier.quantization, merge or 0
     )
+    return _note_untold(classifier, listener)
+
+
+def _note_untold(classifier: Classifier, listener: Listener) -> Classifier:
+    """Say that a classifier which computes in another way does not tell images of none of its classes; return it."""
+    if classifier.novelty is not None and not classifier.tells_novelty:
+        listener(Message("Images of none of its classes are not told so: int8 and merged tokens have other features."))
     return classifier
 
 
@@ -96,6 +103,7 @@ def _pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
 def resized(classifier: Classifier, size: int | tuple[int, int] | None, listener: Listener) -> Classifier:
     """Return a classifier at another size, without what was found at other sizes than its new one; in place."""
     own, model, pair = classifier.preprocessing.image_size, classifier.model, _pair(size)
+    novelty = classifier.novelty
     if pair is not None:
         model.resize(pair)
         classifier.preprocessing = classifier.preprocessing.with_size(model.image_size)
@@ -103,6 +111,10 @@ def resized(classifier: Classifier, size: int | tuple[int, int] | None, listener
     if calibration is not None and (calibration.image_size or own) != model.image_size:
         listener(Message(f"Fitted at another image size, and left out: {calibration.sentence()}", warning=True))
         classifier.calibration = None
+    if own != model.image_size:
+        classifier.remember(None)
+        if novelty is not None:
+            listener(Message(f"Set at another image size, and left out: {novelty.sentence()}", warning=True))
     if classifier.quantization is not None and classifier.quantization.image_size != model.image_size:
         classifier.quantization = None  # other tokens have other ranges; int8 says that it has none
     return classifier
@@ -115,7 +127,7 @@ def _by_setting(classifier: Classifier, setting: Tuning, listener: Listener) -> 
         if setting.machine == processor_name() and can_compute(setting.way, classifier.quantization):
             classifier.predictor = predictor_in(classifier.model, setting.way, classifier.quantization)
             listener(Message(setting.sentence()))
-            return classifier
+            return _note_untold(classifier, listener)
         listener(
             Message(
                 f"{setting.sentence()} This is another machine, or lacks what computed there: taken by its size and merging; "

@@ -124,4 +124,6 @@ def _print(predictions: list[Prediction]) -> None:
     for prediction in predictions:
         ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
         doubt = "not sure  " if prediction.sure is False else ""
+        if prediction.known is False:
+            doubt = f"none of these classes? ({prediction.novelty:.2f} of the limit)  {doubt}"
         print_lines(f"{prediction.source}: {doubt}{ranked}")

@@ -56,6 +56,7 @@ SAVING_SECONDS = 1.0  # for the classifier of one of several attempts
 # Validation and scores, of the time left when training begins:
 VALIDATION_SHARE = 0.01  # one validation, and again what follows the features
 SCORING_SHARE = 0.1  # the final scoring, and again a head for features that were learned without one
+REMEMBERED_SHARE = 0.05  # the features that a classifier keeps, where they are not known already
 LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
 VALIDATIONS = 10  # in a run, at most
 VALIDATIONS_SHARE = 0.03  # of the training's time, at most
@@ -130,6 +131,7 @@ class Allowance:
         followed: Images of which, and among which, the nearest are looked for where features are followed.
         completing: Training images on which a head is fitted at the end, where the method trains none.
         image_seconds: What one image takes to be read and put through the network, without a gradient.
+        remembered: Images whose features the classifier keeps.
     """
 
     validation: int
@@ -137,14 +139,15 @@ class Allowance:
     followed: int = 0
     completing: int = 0
     image_seconds: float = 0.0
+    remembered: int = 0
 
     def within(self, left: float) -> "Allowance":
         """Return how many of the images there is time for, by the seconds that are left; infinite without a budget."""
         if math.isinf(left):
             return self
 
-        def most(share: float, there: int) -> int:
-            return min(there, max(LEAST_SCORED, math.floor(share * max(left, 0.0) / max(self.image_seconds, 1e-9))))
+        def most(share: float, there: int, least: int = LEAST_SCORED) -> int:
+            return min(there, max(least, math.floor(share * max(left, 0.0) / max(self.image_seconds, 1e-9))))
 
         return Allowance(
             most(VALIDATION_SHARE, self.validation),
@@ -152,12 +155,13 @@ class Allowance:
             most(VALIDATION_SHARE, self.followed),
             most(SCORING_SHARE, self.completing),
             self.image_seconds,
+            most(REMEMBERED_SHARE, self.remembered, least=0),
         )
 
     @property
     def report_seconds(self) -> float:
-        """Seconds of the images of the report, and of those on which a head is fitted."""
-        return (REPORTED_IMAGES + self.completing) * self.image_seconds
+        """Seconds of the images of the report, of those on which a head is fitted, and of those that are remembered."""
+        return (REPORTED_IMAGES + self.completing + self.remembered) * self.image_seconds
 
     @property
     def ending(self) -> float:

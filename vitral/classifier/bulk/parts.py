@@ -55,6 +55,8 @@ def row_of(prediction: Prediction) -> Row:
         row |= {_column("label", number): _text(label), _column("probability", number): probability}
     if prediction.sure is not None:
         row["sure"] = prediction.sure
+    if prediction.novelty is not None:
+        row |= {"known": prediction.known, "novelty": prediction.novelty}
     return row
 
 
@@ -72,17 +74,19 @@ def _text(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def columns(top: int, *, sure: bool) -> Columns:
+def columns(top: int, *, sure: bool, known: bool = False) -> Columns:
     """Return the columns and their types: source, the most probable classes with their probabilities, and the error.
 
     Args:
         top: classes that are named.
         sure: whether the classifier tells what it is not sure of.
+        known: whether it tells what is of none of its classes.
     """
     named = {"source": pa.string()}
     for number in range(1, top + 1):
         named |= {_column("label", number): pa.string(), _column("probability", number): pa.float32()}
-    return {**named, **({"sure": pa.bool_()} if sure else {}), "error": pa.string()}
+    novelty = {"known": pa.bool_(), "novelty": pa.float32()} if known else {}
+    return {**named, **({"sure": pa.bool_()} if sure else {}), **novelty, "error": pa.string()}
 
 
 def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, facts: dict[str, Any]) -> int:

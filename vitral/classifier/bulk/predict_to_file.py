@@ -34,7 +34,6 @@ from vitral.data.image_stream import check_named, stream_unlabelled
 from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Message, Progress, show
 from vitral.files import new_file
-from vitral.inference.ranking import check_finite
 from vitral.machine import keep_freed_memory
 from vitral.outputs import check_file
 from vitral.tasks.unlabelled import check_knows_classes
@@ -265,10 +264,9 @@ def _predicted(classifier: Classifier, batch: list[Ready], top: int) -> dict[int
     readable = [(image, image.pixels) for image in batch if image.pixels is not None]
     if not readable:
         return {}
-    probabilities = classifier.probabilities(torch.stack([pixels for _, pixels in readable]))
-    check_finite(probabilities.numpy(), [image.name for image, _ in readable])
-    rows = zip(readable, probabilities, strict=True)
-    return {image.index: row_of(classifier.prediction(image.name, row, top=top)) for (image, _), row in rows}
+    answers = classifier.answers(torch.stack([pixels for _, pixels in readable]))
+    found = classifier.predictions([image.name for image, _ in readable], *answers, top=top)
+    return {image.index: row_of(one) for (image, _), one in zip(readable, found, strict=True)}
 
 
 def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[], None]) -> Counts:
@@ -295,7 +293,9 @@ def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[]
     out = parts.out
     suffix = out.suffix.lower()
     with new_file(out) as partial:
-        quoted = write_rows(partial, suffix, counted(), columns(job.top, sure=sure), vars(job))
+        quoted = write_rows(
+            partial, suffix, counted(), columns(job.top, sure=sure, known=classifier.tells_novelty), vars(job)
+        )
         if count != job.images:
             raise parts.incomplete()
         if len(bad) == count:

@@ -4,20 +4,23 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
 from vitral import distributed, torchrun
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import save, update_provenance
-from vitral.evaluation.baselines import Baselines
+from vitral.classifier.folder import save, update_provenance, write_known_images
+from vitral.errors import StorageError
+from vitral.evaluation.baselines import Baselines, Described
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.opening import TEST, note_look
-from vitral.events import Message
+from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.paths import CLASSIFIER
 from vitral.tasks.task import Result
 from vitral.training.candidates.first import FirstClassifier
+from vitral.training.candidates.remember import remembered_images
 from vitral.training.candidates.result import Choice, RunResult, choice_entry, choose, named_scores, provenance
 from vitral.training.loop import TrainingResult
 from vitral.training.optimization.optimizers import training_device
@@ -37,6 +40,7 @@ class Outcome:
         training: The training of the network that was trained, or of the best of several; of no steps where none was.
         choice: What was tried and what of it is delivered; None where only one network was to be trained.
         is_saved: Whether the run's folder holds the classifier already.
+        described: The training images as it knows them, where its head alone was fitted, on these; None otherwise.
     """
 
     run: Run
@@ -44,13 +48,14 @@ class Outcome:
     training: TrainingResult
     choice: Choice | None
     is_saved: bool = False
+    described: Described | None = None
 
     @property
     def trained(self) -> bool:
         """Whether what is delivered was trained, and is not the first classifier."""
         return self.choice is None or self.choice.trained
 
-    def described(self, scores: Mapping[str, float]) -> Classifier:
+    def scored(self, scores: Mapping[str, float]) -> Classifier:
         """Return the classifier with what is known of it: of a trained one the run, of the first one what it says itself."""
         delivered, own = self.classifier, self.classifier.provenance
         if self.trained:
@@ -65,7 +70,8 @@ class Outcome:
 def first_outcome(run: Run, first: FirstClassifier) -> Outcome:
     """Return the first classifier as what a run delivers that trained nothing."""
     task, classifier = run.data.task, first.load().to(training_device())
-    return Outcome(run, classifier, TrainingResult(classifier.model), choose([first.candidate], task.headline))
+    choice = choose([first.candidate], task.headline)
+    return Outcome(run, classifier, TrainingResult(classifier.model), choice, described=first.described)
 
 
 def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> RunResult:
@@ -80,7 +86,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     outcome, data = replace(outcome, run=run), run.data
     choice, split, folder = outcome.choice, data.scored_split(), run.folder / CLASSIFIER
     if torchrun.is_main() and not outcome.is_saved:  # before all else: no figure is worth a trained network
-        save(outcome.described({}), folder)
+        save(outcome.scored({}), folder)
     if choice is not None and len(choice.candidates) > 1:
         run.listener(Message(choice.sentence()))
     if split == TEST and torchrun.is_main():
@@ -88,11 +94,13 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     evaluation = _evaluated(run, outcome.classifier, split)
     beside = baselines if outcome.trained else None  # a simple classifier would be compared with itself
     diagnosis = diagnose_run(run, outcome.training, beside, evaluation)
+    known = remembered_images(run, outcome.classifier, outcome.described, scoring.remembered)
     outcome.classifier.cpu()
-    classifier = outcome.described(named_scores(evaluation, beside, split))
+    classifier = outcome.scored(named_scores(evaluation, beside, split))
+    classifier.remember(*known)
     entry = choice_entry(choice)
     if torchrun.is_main():
-        update_provenance(classifier, folder)
+        _write(classifier, folder, run.listener)
         found = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis]}
         scores = {**found, **entry, "split": split, **evaluation.to_json()}
         write_file(run.folder / "evaluation.json", json.dumps(scores, indent=2, default=str))
@@ -104,6 +112,16 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     return RunResult(
         run, outcome.training, classifier, folder, baselines, evaluation, run.clock.spent(), diagnosis, choice
     )
+
+
+def _write(classifier: Classifier, folder: Path, listener: Listener) -> None:
+    """Write what is now known of a classifier into its folder; without the images that it remembers where they do not fit."""
+    try:
+        write_known_images(classifier, folder)
+    except StorageError as error:
+        listener(Message(f"The classifier remembers no images: {error}", warning=True))
+        classifier.remember(None)
+        update_provenance(classifier, folder)
 
 
 def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:

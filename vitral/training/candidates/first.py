@@ -80,6 +80,11 @@ class FirstClassifier:
         reached = candidate.reached(task.headline)
         return f"{candidate.name.capitalize()}: {reached}, saved in '{run.folder / CLASSIFIER}'"
 
+    @property
+    def described(self) -> Described | None:
+        """The training images that its head was fitted on, as far as they are known."""
+        return None if self.fitted is None else self.fitted.described
+
     def load(self) -> Classifier:
         """Return the classifier."""
         return read(self.folder)

@@ -139,9 +139,9 @@ class _Attempts:
         free = may_change() - LENGTH
         changes = [f"{key}={value}" for key, value in run.request.overridden.items() if key in free]
         run = run.with_recipe(load_recipe(run.folder / RECIPE_FILE, changes))
-        choice, is_saved = self._choice(), False
+        choice, is_saved, described = self._choice(), False, None
         if first is not None and choice is not None and not choice.trained:
-            classifier = first.load().to(training_device())
+            classifier, described = first.load().to(training_device()), first.described
             model = run.classifier.model if model is None else model
         elif model is None:
             classifier = read(folder / CLASSIFIER).to(training_device())
@@ -158,7 +158,7 @@ class _Attempts:
             images_per_second=record.images_per_second,
             skipped=record.skipped,
         )
-        return Outcome(run, classifier, training, choice, is_saved)
+        return Outcome(run, classifier, training, choice, is_saved, described)
 
     def _judge_again(self) -> None:
         """Judge by the present data what was judged by data that changed since, or by none as nothing was compared."""

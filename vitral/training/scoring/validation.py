@@ -63,6 +63,7 @@ class Scoring:
         pacer: Keeps the training within the command's time.
         scored: How many images are scored at the end; None for all.
         ending: Seconds of scoring and report, which must be left after training; 0 without a budget.
+        remembered: How many images there is time for whose features the classifier keeps; None for all.
     """
 
     validating: Source | None
@@ -71,6 +72,7 @@ class Scoring:
     pacer: Pacer
     scored: int | None = None
     ending: float = 0.0
+    remembered: int | None = None
 
 
 def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
@@ -91,6 +93,7 @@ def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
         NEIGHBOURS_AMONG,
         completing=0 if has_head or not run.task.scored else fitted_images(train),
         image_seconds=run.plan.image_seconds or 0.0,
+        remembered=len(train) if run.task.exclusive and run.task.scored else 0,
     )
     allowed = distributed.broadcast(there.within(run.clock.left()))
     if judging is not None:
@@ -135,7 +138,7 @@ def _scoring(run: Run, allowed: Allowance, *, has_head: bool, completes: bool) -
     )
     pacer = Pacer(run.clock, reserve=reserve, slowness=machine_slowness)
     completing = limited(data, "train", allowed.completing, seed=seed) if completes else data.splits["train"]
-    return Scoring(validating, live, completing, pacer, allowed.scored, allowed.ending)
+    return Scoring(validating, live, completing, pacer, allowed.scored, allowed.ending, allowed.remembered)
 
 
 def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:

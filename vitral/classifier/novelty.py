@@ -1,0 +1,174 @@
+"""None of the classes: how far an image is from the training images, by the features of the classifier's own network.
+
+Cosines to the nearest training images tell what the network was not shown (arXiv 2204.06507); here after the features are
+whitened by the covariance within the classes, so that what differs among images of one class does not count, as in the
+Mahalanobis distance (arXiv 1807.03888). How the two alone and others do: docs/unknown_classes.csv.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+from torch.nn import functional
+
+from vitral.described import Kept
+from vitral.errors import VitralError
+from vitral.models.model import Features
+
+NEIGHBOURS = 5  # of which the farthest counts: the median best of docs/unknown_classes.csv
+LEAST_SPREAD = 1e-6  # of the mean variance, below which a direction of the features counts as this wide
+COSINES_AT_ONCE = 1 << 24
+FARTHEST = 2.0  # two opposite directions
+
+Novelties = Float[Tensor, " images"]
+
+
+@dataclass(frozen=True)
+class Novelty(Kept):
+    """When an image counts as of none of the classes, and how often that is wrong; kept in the classifier's folder.
+
+    Attributes:
+        threshold: The distance beyond which it does: 1 less the cosine to a near training image, 0 to 2.
+        refused: The share of new images of the classes that are expected to lie beyond it, 0 to 1.
+        accepted: The share of images of a class that lie within it if that class's training images are left out, 0 to 1.
+        worst: The largest such share of one class.
+        worst_class: That class.
+        area: The area under the curve of both shares (AUROC), 0 to 1; 0.5 tells nothing.
+        images: The number of images that the threshold was set on.
+        learned: Whether the network has learned the classes that were left out, so that it accepts more of others.
+    """
+
+    called = "Its limit for images of none of its classes"
+
+    threshold: float
+    refused: float
+    accepted: float
+    worst: float
+    worst_class: str
+    area: float
+    images: int
+    learned: bool
+
+    def __post_init__(self) -> None:
+        shares = (self.refused, self.accepted, self.worst, self.area)
+        if not (0 < self.threshold <= FARTHEST and all(0 <= share <= 1 for share in shares)):
+            raise VitralError("A limit for images of none of the classes is above 0 and at most 2, and shares up to 1.")
+
+    def sentence(self) -> str:
+        """Return what it says, in one sentence."""
+        learned = "; the network has learned these classes, and accepts more of others" if self.learned else ""
+        return (
+            f"Images of none of the classes: about {self.refused:.0%} of new images of the classes are taken for such "
+            f"(set on {self.images:,} images), and {self.accepted:.0%} of the images of a class that is left out are not "
+            f"({self.worst:.0%} of '{self.worst_class}'; AUROC {self.area:.2f}){learned}."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class KnownImages:
+    """Images of a classifier's data as its network sees them.
+
+    Attributes:
+        features: What the head reads of each.
+        labels: The class of each.
+        held_out: Whether the network has not learned from it.
+    """
+
+    features: Features
+    labels: Int64[Tensor, " images"]
+    held_out: Bool[Tensor, " images"]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a file keeps of them, as weights files hold it: floating-point numbers, of features half their digits."""
+        return {"features": self.features.half(), "labels": self.labels.float(), "held_out": self.held_out.float()}
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor], *, width: int, classes: int) -> "KnownImages":
+        """Return what `tensors` gave.
+
+        Args:
+            tensors: The tensors, of a file that is not trusted.
+            width: The number of features of the network.
+            classes: The number of its classes.
+
+        Raises:
+            VitralError: They are others.
+        """
+        if tensors.keys() != {"features", "labels", "held_out"}:
+            raise VitralError("its kept features have other tensors than features, labels and held_out.")
+        features, labels, held_out = (tensors[name] for name in ("features", "labels", "held_out"))
+        count = len(labels)
+        shapes = [tuple(tensor.shape) for tensor in (features, labels, held_out)]
+        if not count or shapes != [(count, width), (count,), (count,)] or not torch.isfinite(features).all():
+            raise VitralError(f"its kept features are of shape {list(features.shape)}, or no finite numbers.")
+        if held_out.bool().all() or not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+            raise VitralError("its kept features are of classes that it does not have, or of no training images.")
+        return cls(features.float(), labels.long(), held_out.bool())
+
+    def where(self, chosen: Bool[Tensor, " images"]) -> "KnownImages":
+        """Return some of them."""
+        return KnownImages(self.features[chosen], self.labels[chosen], self.held_out[chosen])
+
+    @cached_property
+    def space(self) -> "Space":
+        """The images to whose features those of others are compared: those that the network has learned from."""
+        return Space(self.where(~self.held_out))
+
+
+class Space:
+    """Features whitened by their covariance within the classes, as directions from their mean.
+
+    Args:
+        known: The images that span it.
+    """
+
+    def __init__(self, known: KnownImages) -> None:
+        features, self.labels = known.features.double(), known.labels
+        self.mean = features.mean(dim=0)
+        self.whitening = whitening(features, known.labels)
+        self.directions = self.place(known.features)
+
+    def place(self, features: Features) -> Float[Tensor, "images features"]:
+        """Return the directions of images."""
+        return functional.normalize((features.double() - self.mean) @ self.whitening, dim=1).float()
+
+    def novelty(self, features: Features) -> Novelties:
+        """Return how far images are from those that are known: 1 less the cosine to a near one, 0 to 2."""
+        parts = torch.split(self.place(features), max(1, COSINES_AT_ONCE // len(self.directions)))
+        return torch.cat([distance(part @ self.directions.T) for part in parts])
+
+
+def distance(cosines: Float[Tensor, "images known"]) -> Novelties:
+    """Return 1 less the cosine to the nearest but few, or the farthest of so few; minus infinity stands for none."""
+    count = min(NEIGHBOURS, cosines.shape[1])
+    nearest = cosines.topk(count, dim=1).values
+    there = torch.isfinite(nearest).sum(dim=1, keepdim=True).clamp_min(1)
+    return 1 - nearest.gather(1, there - 1).squeeze(1)
+
+
+def whitening(
+    features: Float[Tensor, "images features"], labels: Int64[Tensor, " images"]
+) -> Float[Tensor, "features features"]:
+    """Return the matrix that makes the covariance within the classes the identity.
+
+    The covariance is shrunk towards a multiple of the identity as Ledoit and Wolf do (Journal of Multivariate Analysis 88,
+    2004), so that images may be fewer than features.
+    """
+    classes = int(labels.max()) + 1
+    sums = features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+    means = sums / labels.bincount(minlength=classes).clamp_min(1)[:, None]
+    within = features - means[labels]
+    count, width = within.shape
+    covariance = within.T @ within / count
+    variance = covariance.trace() / width
+    squares = within.square()
+    noise = ((squares.T @ squares).sum() / count - covariance.square().sum()) / count
+    spread = covariance.square().sum() - width * variance**2
+    share = (noise / spread.clamp_min(torch.finfo(spread.dtype).tiny)).clamp(0, 1)
+    shrunk = (1 - share) * covariance
+    shrunk.diagonal().add_(share * variance)
+    values, vectors = torch.linalg.eigh(shrunk)
+    floor = (LEAST_SPREAD * variance).clamp_min(torch.finfo(values.dtype).tiny)
+    return vectors / values.clamp_min(floor).sqrt()
