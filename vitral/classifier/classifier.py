@@ -293,7 +293,7 @@ class Classifier(nn.Module):
         if novelty is None or known is None or not self.tells_novelty:
             return self.probabilities(images), None
         features = self.predictor.features(images)
-        far = known.space.novelty(features) / novelty.threshold
+        far = known.space.novelty(features, novelty.distance) / novelty.threshold
         if getattr(self.model, "distillation_head", None) is not None:  # it reads another token
             return self.probabilities(images), far
         with torch.inference_mode():

@@ -1,12 +1,13 @@
 """None of the classes: how far an image is from the training images, by the features of the classifier's own network.
 
-Cosines to the nearest training images tell what the network was not shown (arXiv 2204.06507); here after the features are
-whitened by the covariance within the classes, so that what differs among images of one class does not count, as in the
-Mahalanobis distance (arXiv 1807.03888). How the two alone and others do: docs/unknown_classes.csv.
+Two distances, in a space where the features have the same variance in every direction within the classes: to the nearest class
+(Mahalanobis, arXiv 1807.03888) and the angle to the nearest image (arXiv 2204.06507). Of few classes the first tells more, of
+many the second: docs/unknown_classes.csv. A classifier takes that which tells its own classes best when they are left out.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -17,12 +18,11 @@ from vitral.described import Kept
 from vitral.errors import VitralError
 from vitral.models.model import Features
 
-NEIGHBOURS = 5  # of which the farthest counts: the median best of docs/unknown_classes.csv
-LEAST_SPREAD = 1e-6  # of the mean variance, below which a direction of the features counts as this wide
-COSINES_AT_ONCE = 1 << 24
-FARTHEST = 2.0  # two opposite directions
-
+Distance = Literal["mahalanobis", "cosine"]
 Novelties = Float[Tensor, " images"]
+
+LEAST_SPREAD = 1e-6  # of the mean variance, that every direction of the features has besides its own
+DISTANCES: tuple[Distance, ...] = get_args(Distance)
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Novelty(Kept):
     """When an image counts as of none of the classes, and how often that is wrong; kept in the classifier's folder.
 
     Attributes:
-        threshold: The distance beyond which it does: 1 less the cosine to a near training image, 0 to 2.
+        distance: How far an image lies: to the nearest class, or 1 less the cosine to the nearest training image.
+        threshold: How far an image of the classes lies at most.
         refused: The share of new images of the classes that are expected to lie beyond it, 0 to 1.
         accepted: The share of images of a class that lie within it if that class's training images are left out, 0 to 1.
         worst: The largest such share of one class.
@@ -42,6 +43,7 @@ class Novelty(Kept):
 
     called = "Its limit for images of none of its classes"
 
+    distance: Distance
     threshold: float
     refused: float
     accepted: float
@@ -53,8 +55,8 @@ class Novelty(Kept):
 
     def __post_init__(self) -> None:
         shares = (self.refused, self.accepted, self.worst, self.area)
-        if not (0 < self.threshold <= FARTHEST and all(0 <= share <= 1 for share in shares)):
-            raise VitralError("A limit for images of none of the classes is above 0 and at most 2, and shares up to 1.")
+        if not (self.threshold > 0 and all(0 <= share <= 1 for share in shares)):
+            raise VitralError("A limit for images of none of the classes is above 0, and shares are up to 1.")
 
     def sentence(self) -> str:
         """Return what it says, in one sentence."""
@@ -99,8 +101,7 @@ class KnownImages:
         if tensors.keys() != {"features", "labels", "held_out"}:
             raise VitralError("its kept features have other tensors than features, labels and held_out.")
         features, labels, held_out = (tensors[name] for name in ("features", "labels", "held_out"))
-        count = len(labels)
-        shapes = [tuple(tensor.shape) for tensor in (features, labels, held_out)]
+        count, shapes = features.shape[:1].numel(), [tuple(tensor.shape) for tensor in (features, labels, held_out)]
         if not count or shapes != [(count, width), (count,), (count,)] or not torch.isfinite(features).all():
             raise VitralError(f"its kept features are of shape {list(features.shape)}, or no finite numbers.")
         if held_out.bool().all() or not 0 <= int(labels.min()) <= int(labels.max()) < classes:
@@ -118,34 +119,30 @@ class KnownImages:
 
 
 class Space:
-    """Features whitened by their covariance within the classes, as directions from their mean.
+    """Features whitened by their covariance within the classes.
 
     Args:
         known: The images that span it.
     """
 
     def __init__(self, known: KnownImages) -> None:
-        features, self.labels = known.features.double(), known.labels
+        features, labels = known.features.double(), known.labels
         self.mean = features.mean(dim=0)
         self.whitening = whitening(features, known.labels)
-        self.directions = self.place(known.features)
+        places = self.place(features)
+        self.directions = functional.normalize(places, dim=1)
+        self.means = torch.stack([places[labels == label].mean(dim=0) for label in labels.unique()])
 
     def place(self, features: Features) -> Float[Tensor, "images features"]:
-        """Return the directions of images."""
-        return functional.normalize((features.double() - self.mean) @ self.whitening, dim=1).float()
+        """Return where images lie."""
+        return ((features.double() - self.mean) @ self.whitening).float()
 
-    def novelty(self, features: Features) -> Novelties:
-        """Return how far images are from those that are known: 1 less the cosine to a near one, 0 to 2."""
-        parts = torch.split(self.place(features), max(1, COSINES_AT_ONCE // len(self.directions)))
-        return torch.cat([distance(part @ self.directions.T) for part in parts])
-
-
-def distance(cosines: Float[Tensor, "images known"]) -> Novelties:
-    """Return 1 less the cosine to the nearest but few, or the farthest of so few; minus infinity stands for none."""
-    count = min(NEIGHBOURS, cosines.shape[1])
-    nearest = cosines.topk(count, dim=1).values
-    there = torch.isfinite(nearest).sum(dim=1, keepdim=True).clamp_min(1)
-    return 1 - nearest.gather(1, there - 1).squeeze(1)
+    def novelty(self, features: Features, distance: Distance) -> Novelties:
+        """Return how far images lie from those that are known."""
+        places = self.place(features)
+        if distance == "mahalanobis":
+            return torch.cdist(places, self.means).amin(dim=1)
+        return 1 - (functional.normalize(places, dim=1) @ self.directions.T).amax(dim=1)
 
 
 def whitening(
@@ -168,7 +165,6 @@ def whitening(
     spread = covariance.square().sum() - width * variance**2
     share = (noise / spread.clamp_min(torch.finfo(spread.dtype).tiny)).clamp(0, 1)
     shrunk = (1 - share) * covariance
-    shrunk.diagonal().add_(share * variance)
-    values, vectors = torch.linalg.eigh(shrunk)
-    floor = (LEAST_SPREAD * variance).clamp_min(torch.finfo(values.dtype).tiny)
-    return vectors / values.clamp_min(floor).sqrt()
+    shrunk.diagonal().add_((share + LEAST_SPREAD) * variance if variance > 0 else 1.0)  # of images that are all alike
+    root = torch.linalg.cholesky(shrunk)
+    return torch.linalg.solve_triangular(root, torch.eye(width, dtype=root.dtype), upper=False).T

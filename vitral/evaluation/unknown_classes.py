@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from vitral.classifier.novelty import KnownImages, Novelty, distance
+from vitral.classifier.novelty import DISTANCES, Distance, KnownImages, Novelties, Novelty, Space
 from vitral.models.model import Features
 from vitral.seeds import generator
 
@@ -16,6 +16,7 @@ BYTES = 2  # of a value there
 REFUSED = 0.05  # of new images of the classes that may be taken for images of none
 FEWEST = 19  # images, of fewer of which one in 20 cannot be told
 LEAST_AREA = 0.6  # under which a limit would mislead more than it tells
+TURNS = 8  # in which classes are left out
 HELD_OUT = 5  # every so many images of a class are compared with the others, where the network learned from none
 
 Labels = Int64[Tensor, " images"]
@@ -48,8 +49,8 @@ def set_limit(known: KnownImages, class_names: Sequence[str], *, learned: bool) 
     """Return the limit that a network's images of none of its classes are told by; None where they cannot be.
 
     Of the images that are held out, 95 % lie within it, counted so that a new one lies beyond it with a probability of at most
-    5 % (split conformal prediction, arXiv 1411.6144). Each of them is also compared with the images of all other classes: so
-    far away images of a class lie that is left out.
+    5 % (split conformal prediction, arXiv 1411.6144). Each class is left out in turn, from the covariance, too: so far away lie
+    images of a class that is not known.
 
     Args:
         known: The images as the network sees them.
@@ -61,16 +62,18 @@ def set_limit(known: KnownImages, class_names: Sequence[str], *, learned: bool) 
         left out lie hardly farther than those of one that is not.
     """
     judged = known.where(known.held_out)
-    if len(judged.labels) < FEWEST or len(known.space.labels.unique()) < 2:
+    if len(judged.labels) < FEWEST or len(known.where(~known.held_out).labels.unique()) < 2:
         return None
-    cosines = known.space.place(judged.features) @ known.space.directions.T
-    own = judged.labels[:, None] == known.space.labels
-    inside, outside = distance(cosines), distance(cosines.masked_fill(own, -math.inf))
+    known_at = {way: known.space.novelty(judged.features, way) for way in DISTANCES}
+    unknown_at = left_out(known, judged)
+    found = {way: (known_at[way], unknown_at[way]) for way in DISTANCES}
+    areas = {way: area_under(*distances) for way, distances in found.items()}
+    best = max(DISTANCES, key=areas.__getitem__)
+    inside, outside = found[best]
     count = len(inside)
     place = min(count, math.ceil((count + 1) * (1 - REFUSED)))
     threshold = float(inside.sort().values[place - 1])
-    area = area_under(inside, outside)
-    if area < LEAST_AREA or threshold <= 0:
+    if areas[best] < LEAST_AREA or threshold <= 0:
         return None
     accepted = {
         class_names[label]: float((outside[judged.labels == label] <= threshold).double().mean())
@@ -78,15 +81,33 @@ def set_limit(known: KnownImages, class_names: Sequence[str], *, learned: bool) 
     }
     worst = max(accepted, key=accepted.__getitem__)
     return Novelty(
+        distance=best,
         threshold=threshold,
         refused=1 - place / (count + 1),
         accepted=sum(accepted.values()) / len(accepted),
         worst=accepted[worst],
         worst_class=worst,
-        area=area,
+        area=areas[best],
         images=count,
         learned=learned,
     )
+
+
+def left_out(known: KnownImages, judged: KnownImages) -> dict[Distance, Novelties]:
+    """Return how far images lie, by each distance, from what would be known without any image of their class.
+
+    Of many classes some are left out together.
+    """
+    learned = known.where(~known.held_out)
+    turn, others = judged.labels % TURNS, learned.labels % TURNS
+    if len(learned.labels.unique()) <= TURNS:
+        turn, others = judged.labels, learned.labels
+    found = {way: torch.zeros(len(turn)) for way in DISTANCES}
+    for each in turn.unique().tolist():
+        space, here = Space(learned.where(others != each)), turn == each
+        for way, far in found.items():
+            far[here] = space.novelty(judged.features[here], way)
+    return found
 
 
 def area_under(inside: Float[Tensor, " known"], outside: Float[Tensor, " unknown"]) -> float:
