@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vitral.classifier.convert import convert as convert
     from vitral.classifier.convert import push as push
     from vitral.classifier.load import load as load
+    from vitral.deployment.add_classes import add_classes as add_classes
     from vitral.deployment.bench import bench as bench
     from vitral.deployment.calibrate import calibrate as calibrate
     from vitral.deployment.quantize import quantize as quantize
@@ -60,6 +61,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
+    "add_classes": "vitral.deployment.add_classes:add_classes",
     "aspects": "vitral.evaluation.aspects",
     "bench": "vitral.deployment.bench",
     "calibrate": "vitral.deployment.calibrate",

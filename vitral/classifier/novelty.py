@@ -160,8 +160,8 @@ def whitening(
     count, width = within.shape
     covariance = within.T @ within / count
     variance = covariance.trace() / width
-    squares = within.square()
-    noise = ((squares.T @ squares).sum() / count - covariance.square().sum()) / count
+    lengths = within.square().sum(dim=1)
+    noise = (lengths.square().mean() - covariance.square().sum()) / count
     spread = covariance.square().sum() - width * variance**2
     share = (noise / spread.clamp_min(torch.finfo(spread.dtype).tiny)).clamp(0, 1)
     shrunk = (1 - share) * covariance

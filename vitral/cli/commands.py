@@ -79,6 +79,13 @@ COMMANDS = {
         "vitral compare runs/a runs/b --data new/ --json  # for programs, class by class",
         more="By McNemar's exact test on the images that only one of them gets right; classes are matched by name.",
     ),
+    "add": Command(
+        "Add classes to a classifier without training, and say what that costs the others.",
+        "vitral add newclass-photos/ --to runs/photos  # a sub-folder per class; writes runs/photos-extended",
+        "vitral add more-photos/ --to runs/photos --out better --json  # further examples of its classes, too",
+        more="Its network stays; its head is fitted anew, on the features that its folder keeps and those of the new images.",
+        alone=True,
+    ),
     "calibrate": Command(
         "Fit a classifier's probabilities on validation images, and from where on it is sure.",
         "vitral calibrate --data photos/  # what a temperature would change; nothing is written",

@@ -38,11 +38,15 @@ def ranks(labels: Labels) -> Labels:
     return found
 
 
+def bounded(known: KnownImages, *, seed: int = 0) -> KnownImages:
+    """Return as many of some images as a classifier's folder keeps."""
+    keep = chosen(known.labels, MOST_BYTES // (BYTES * known.features.shape[1]), seed=seed)
+    return KnownImages(known.features[keep], known.labels[keep], known.held_out[keep])
+
+
 def remembered(features: Features, labels: Labels, *, seed: int) -> KnownImages:
     """Return training images as a network knows them that has learned from none of them: some are held out for the limit."""
-    keep = chosen(labels, MOST_BYTES // (BYTES * features.shape[1]), seed=seed)
-    features, labels = features[keep], labels[keep]
-    return KnownImages(features, labels, ranks(labels) % HELD_OUT == HELD_OUT - 1)
+    return bounded(KnownImages(features, labels, ranks(labels) % HELD_OUT == HELD_OUT - 1), seed=seed)
 
 
 def set_limit(known: KnownImages, class_names: Sequence[str], *, learned: bool) -> Novelty | None:

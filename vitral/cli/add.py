@@ -1,0 +1,43 @@
+"""`vitral add`: further classes for a classifier, without training."""
+
+from pathlib import Path
+
+from vitral.cli.console import ConsoleListener, print_result
+from vitral.data.classes import Reading
+from vitral.deployment.add_classes import add_classes
+
+
+def add(
+    data: str,
+    /,
+    *,
+    to: str,
+    out: Path | None = None,
+    classes: Reading | None = None,
+    skip_bad_images: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
+) -> None:
+    """Add classes to a classifier without training, and say what that costs the others.
+
+    Args:
+        data: The new images, as 'finetune' takes them: one sub-folder per class; those of its classes are further examples.
+        to: The classifier folder or run folder, which stays as it is.
+        out: The folder for the new classifier; beside the other, with -extended in its name, if left out.
+        classes: The folder that names the class where folders are nested: innermost, outermost, whole path; that which fits
+            if left out.
+        skip_bad_images: Leave out images that cannot be read, naming each, instead of stopping.
+        overwrite: Replace a classifier in --out.
+        json: Print JSON for programs.
+    """
+    with ConsoleListener() as listener:
+        result = add_classes(
+            data,
+            to,
+            out=out,
+            classes=classes,
+            skip_bad_images=skip_bad_images,
+            overwrite=overwrite,
+            listener=listener,
+        )
+    print_result(result, json=json)

@@ -1,0 +1,257 @@
+"""Further classes without training: a head in closed form, on the features that a classifier keeps and those of new images."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import folder_that_keeps, read, save
+from vitral.classifier.novelty import KnownImages
+from vitral.data.classes import Reading
+from vitral.data.open import open_data
+from vitral.data.source import DataSet
+from vitral.data.subset import Joined, Relabelled
+from vitral.data.unlabelled import PREFIX
+from vitral.errors import DataError, ModelError, WeightsError
+from vitral.evaluation.baselines import Labels, extract_features
+from vitral.evaluation.evaluate import BATCH_SIZE
+from vitral.evaluation.probes import LinearProbe, check_features, fit_probe, sharpness
+from vitral.evaluation.unknown_classes import HELD_OUT, bounded, ranks, set_limit
+from vitral.events import Listener, Message, show
+from vitral.models.model import Model
+from vitral.outputs import check_folder
+from vitral.paths import CLASSIFIER, CLASSIFIER_FILES, is_folder
+from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.shown import NO_VALUE, Presentable, Table, percent, range_text
+from vitral.tasks.single_label import SINGLE_LABEL
+
+FEWEST = 2  # images of a new class
+
+
+@dataclass(frozen=True)
+class HeldOutScore:
+    """Images that were not learned from, and how many of them are classified right.
+
+    Attributes:
+        name: What they are.
+        images: Their number.
+        before: The share that the classifier had right, 0 to 1; None of classes that it did not have, and without images.
+        after: The share that the new one has right, 0 to 1; None without images.
+    """
+
+    name: str
+    images: int
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class Added(Presentable):
+    """A classifier with further classes or images.
+
+    Attributes:
+        path: The new classifier's folder.
+        classes: The classes that were added.
+        images: The number of images that were added.
+        parts: What that costs the earlier classes, and how well the new ones are told.
+        limit: What is said of images of none of the classes; empty where they are not told.
+    """
+
+    path: str
+    classes: tuple[str, ...]
+    images: int
+    parts: tuple[HeldOutScore, ...]
+    limit: str
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the table."""
+        what = f"{len(self.classes)} classes ({', '.join(self.classes)})" if self.classes else "no new class"
+        return (f"{self.path}: {what} from {self.images:,} images, without training.", *filter(None, [self.limit]))
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return what it costs."""
+        rows = tuple(
+            (f"{part.name}, {part.images:,} images", percent(part.before), _range(part)) for part in self.parts
+        )
+        note = "Of images that were held out; in brackets the 95 % interval."
+        return (Table("Right answers", ("", "Before", "After"), rows, note=note),)
+
+
+def _range(part: HeldOutScore) -> str:
+    if part.after is None:
+        return NO_VALUE
+    interval = wilson_interval(round(part.after * part.images), part.images)
+    return f"{percent(part.after)} ({range_text(interval, 1)})"
+
+
+def add_classes(
+    data: DataSet | str | Path,
+    to: str | Path,
+    *,
+    out: str | Path | None = None,
+    classes: Reading | None = None,
+    batch_size: int = BATCH_SIZE,
+    skip_bad_images: bool = False,
+    overwrite: bool = False,
+    listener: Listener = show,
+) -> Added:
+    """Extend a classifier by the classes of new images, at once and without training.
+
+    Its network stays; its head is fitted anew in closed form, on the features that its folder keeps and on those of the new
+    images. Images of classes that it has already are further examples of these. Every fifth image of a class is held out.
+
+    Args:
+        data: The new images, as `finetune` takes them: a folder with one sub-folder per class, or of the images of one class.
+        to: The classifier folder, or the run folder around it, which stays as it is.
+        out: The folder for the new classifier; None for one beside `to`.
+        classes: The folder that names the class where folders are nested.
+        batch_size: The number of images computed at once.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        overwrite: Whether to replace a classifier in `out`.
+        listener: The receiver of progress and notes; they are written to the screen by default.
+
+    Raises:
+        WeightsError: `to` is no such folder, or keeps no features.
+        DataError: The images have not one class each, or a new class has one image only.
+        ImageError: An image cannot be read.
+        ModelError: The network has two heads, or gives no finite numbers.
+        StorageError: `out` cannot be written.
+    """
+    folder = folder_that_keeps(to, "further classes")
+    place = Path(to) if folder.name != CLASSIFIER else folder.parent
+    target = place.with_name(f"{place.name}-extended") if out is None else Path(out)
+    check_folder(target, own=CLASSIFIER_FILES, inputs=[to], overwrite=overwrite)
+    old = read(folder)
+    known = _kept(old, folder)
+    if not isinstance(data, DataSet):
+        data = _opened(data, classes, listener, skip_bad_images=skip_bad_images)
+    names = (*old.class_names, *(name for name in data.class_names if name not in old.class_names))
+    new = _seen(old, data, names, batch_size, listener)
+    learned = old.novelty is None or old.novelty.learned
+    grown = _grown(old, names, joined(known, new))
+    limit = None if (every := grown.known_images) is None else set_limit(every, names, learned=learned)
+    grown.remember(every, limit)
+    parts = _parts(old, grown, known, new)
+    grown.provenance = replace(
+        old.provenance,
+        scores={f"validation/{old.task.headline.name}": parts[0].after} if parts[0].after is not None else {},
+        notes=(*old.provenance.notes, f"{len(names) - len(old.class_names)} classes were added without training."),
+    )
+    if old.calibration is not None:
+        listener(Message(f"Fitted to other classes, and left out: {old.calibration.sentence()}", warning=True))
+    save(grown, target)
+    said = "" if limit is None else limit.sentence()
+    return Added(str(target), names[len(old.class_names) :], len(new.labels), parts, said)
+
+
+def _opened(data: str | Path, classes: Reading | None, listener: Listener, *, skip_bad_images: bool) -> DataSet:
+    """Open new images; those of a folder of one class as images without labels, since no data have one class alone."""
+    alone = lone_class(Path(data))
+    spec = data if alone is None else f"{PREFIX}{alone}"
+    opened = open_data(spec, classes=classes, skip_bad_images=skip_bad_images, hold_out=False, listener=listener)
+    if alone is None:
+        return opened
+    images = Joined(list(opened.splits.values()))
+    labelled = Relabelled(images, np.zeros(len(images), dtype=np.int64))
+    return replace(opened, class_names=(alone.name,), task=SINGLE_LABEL, splits={"train": labelled})
+
+
+def lone_class(path: Path) -> Path | None:
+    """Return the folder of the only class that a path names, itself or in it; None where there are several, or no folder."""
+    if not is_folder(path):
+        return None
+    inside = [entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    return None if len(inside) > 1 else next(iter(inside), path)
+
+
+def _kept(old: Classifier, folder: Path) -> KnownImages:
+    """Return the images that a classifier remembers.
+
+    Raises:
+        WeightsError: There are none.
+        DataError: Its images have several classes.
+        ModelError: It has two heads.
+    """
+    if not old.task.exclusive:
+        raise DataError(f"The images of '{folder}' {old.task.labelled}; classes are added where images have one each.")
+    if getattr(old.model, "distillation_head", None) is not None:
+        raise ModelError(
+            f"'{folder}' has two heads (DeiT's distillation), of which one cannot be fitted without its teacher."
+        )
+    if (known := old.known_images) is None:
+        raise WeightsError(
+            f"'{folder}' keeps no features of its images, as classifiers of earlier versions and published weights; "
+            "fine-tune on the old and new images together."
+        )
+    return known
+
+
+def _seen(old: Classifier, data: DataSet, names: Sequence[str], batch_size: int, listener: Listener) -> KnownImages:
+    """Return new images as the network sees them."""
+    if not data.task.exclusive:
+        raise DataError(f"The images of {data.name} {data.task.labelled}; name images that have one class each.")
+    seen = [extract_features(old, source, batch_size=batch_size, listener=listener) for source in data.splits.values()]
+    features, labels = (torch.cat([part[column] for part in seen]) for column in (0, 1))
+    check_features(features)
+    labels = torch.tensor([names.index(name) for name in data.class_names])[labels]
+    counts = labels.bincount(minlength=len(names))
+    if few := [
+        name for name, count in zip(names, counts, strict=True) if 0 < count < FEWEST and name not in old.class_names
+    ]:
+        raise DataError(f"'{few[0]}' has one image only; a new class needs at least {FEWEST}.")
+    return KnownImages(features, labels, ranks(labels) % HELD_OUT == HELD_OUT - 1)
+
+
+def joined(first: KnownImages, second: KnownImages) -> KnownImages:
+    """Return the images of both."""
+    pairs = zip(*((part.features, part.labels, part.held_out) for part in (first, second)), strict=True)
+    return KnownImages(*map(torch.cat, pairs))
+
+
+def _grown(old: Classifier, names: Sequence[str], known: KnownImages) -> Classifier:
+    """Return a classifier of more classes, whose head is fitted on images that are known."""
+    learned = known.where(~known.held_out)
+    probe = fit_probe(learned.features, learned.labels, classes=len(names))
+    model = copy.deepcopy(old.model)
+    model.replace_head(len(names))
+    set_head(model, probe, learned.labels)
+    grown = Classifier(model, old.preprocessing, names, task=old.task)
+    grown.remember(bounded(known))
+    return grown
+
+
+@torch.no_grad()
+def set_head(model: Model, probe: LinearProbe, labels: Labels) -> None:
+    """Give a network a probe as its head, its logits as far apart as the fits that left an image out were right."""
+    scale = sharpness(probe.left_out, labels)
+    model.head.weight.copy_(scale * probe.weight)
+    model.head.bias.copy_(scale * probe.bias)
+
+
+def _parts(old: Classifier, grown: Classifier, known: KnownImages, new: KnownImages) -> tuple[HeldOutScore, ...]:
+    """Return how often images that were held out are classified right."""
+    is_new = new.labels >= len(old.class_names)
+    parts = {
+        "Images of before": known.where(known.held_out),
+        "Further images of its classes": new.where(new.held_out & ~is_new),
+        "Images of new classes": new.where(new.held_out & is_new),
+    }
+    found = []
+    for name, images in parts.items():
+        if len(images.labels) or name.startswith("Images"):
+            before = None if name.endswith("new classes") else _right(old, images)
+            found.append(HeldOutScore(name, len(images.labels), before, _right(grown, images)))
+    return tuple(found)
+
+
+@torch.no_grad()
+def _right(classifier: Classifier, images: KnownImages) -> float | None:
+    if not len(images.labels):
+        return None
+    head = classifier.model.head
+    answers = head(images.features.to(head.weight)).argmax(dim=1)
+    return float((answers == images.labels).double().mean())
