@@ -131,7 +131,7 @@ class Space:
         self.whitening = whitening(features, known.labels)
         places = self.place(features)
         self.directions = functional.normalize(places, dim=1)
-        self.means = torch.stack([places[labels == label].mean(dim=0) for label in labels.unique()])
+        self.means = torch.stack([places[labels == label].mean(dim=0) for label in present(labels)])
 
     def place(self, features: Features) -> Float[Tensor, "images features"]:
         """Return where images lie."""
@@ -143,6 +143,11 @@ class Space:
         if distance == "mahalanobis":
             return torch.cdist(places, self.means).amin(dim=1)
         return 1 - (functional.normalize(places, dim=1) @ self.directions.T).amax(dim=1)
+
+
+def present(labels: Int64[Tensor, " images"]) -> Int64[Tensor, " classes"]:
+    """Return the classes that have images, ascending."""
+    return labels.bincount().nonzero().squeeze(1)
 
 
 def whitening(

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from vitral.classifier.novelty import DISTANCES, Distance, KnownImages, Novelties, Novelty, Space
+from vitral.classifier.novelty import DISTANCES, Distance, KnownImages, Novelties, Novelty, Space, present
 from vitral.models.model import Features
 from vitral.seeds import generator
 
@@ -66,7 +66,7 @@ def set_limit(known: KnownImages, class_names: Sequence[str], *, learned: bool) 
         left out lie hardly farther than those of one that is not.
     """
     judged = known.where(known.held_out)
-    if len(judged.labels) < FEWEST or len(known.where(~known.held_out).labels.unique()) < 2:
+    if len(judged.labels) < FEWEST or len(present(known.where(~known.held_out).labels)) < 2:
         return None
     known_at = {way: known.space.novelty(judged.features, way) for way in DISTANCES}
     unknown_at = left_out(known, judged)
@@ -81,7 +81,7 @@ def set_limit(known: KnownImages, class_names: Sequence[str], *, learned: bool) 
         return None
     accepted = {
         class_names[label]: float((outside[judged.labels == label] <= threshold).double().mean())
-        for label in judged.labels.unique().tolist()
+        for label in present(judged.labels).tolist()
     }
     worst = max(accepted, key=accepted.__getitem__)
     return Novelty(
@@ -104,10 +104,10 @@ def left_out(known: KnownImages, judged: KnownImages) -> dict[Distance, Noveltie
     """
     learned = known.where(~known.held_out)
     turn, others = judged.labels % TURNS, learned.labels % TURNS
-    if len(learned.labels.unique()) <= TURNS:
+    if len(present(learned.labels)) <= TURNS:
         turn, others = judged.labels, learned.labels
     found = {way: torch.zeros(len(turn)) for way in DISTANCES}
-    for each in turn.unique().tolist():
+    for each in present(turn).tolist():
         space, here = Space(learned.where(others != each)), turn == each
         for way, far in found.items():
             far[here] = space.novelty(judged.features[here], way)

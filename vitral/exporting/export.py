@@ -264,6 +264,8 @@ def _reference(classifier: Classifier) -> Predictor:
 def _write(classifier: Classifier, file: Path, kind: ExportFormat, listener: Listener) -> Layers:
     """Write the folder, and return the names of the file's values by the layers that give them."""
     metadata = described(classifier)
+    if classifier.novelty is not None:
+        listener(Message("The file does not tell images of none of the classes; the classifier's folder does."))
     listener(Message(f"Writing {file}: the network's graph is traced and converted."))
     with new_folder(file.parent, own=own_files()) as partial:
         written = kind.write(ClassifierPrograms(classifier), metadata, partial / file.name)

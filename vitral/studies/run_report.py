@@ -85,6 +85,7 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
         ("Data", f"{data.name}: {data.what()}; {counts}"),
         ("Recipe", f"{run.recipe.name}: {run.recipe.summary()}, seed {run.recipe.seed}"),
         *(("Kept", line) for line in result.choice_lines()),
+        *((("None of the classes", limit.sentence()),) if (limit := result.classifier.novelty) is not None else ()),
         ("Length", _length(training)),
         *((("Test split opened", f"{times:,} \u00d7"),) if (times := times_opened(run.folder)) else ()),
         ("Machine", f"{machine.get('accelerator', machine['processor'])}, {machine['cores']} cores"),
