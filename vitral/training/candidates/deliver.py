@@ -100,7 +100,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     classifier.remember(*known)
     entry = choice_entry(choice)
     if torchrun.is_main():
-        _write(classifier, folder, run.listener)
+        write_known(classifier, folder, run.listener)
         found = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis]}
         scores = {**found, **entry, "split": split, **evaluation.to_json()}
         write_file(run.folder / "evaluation.json", json.dumps(scores, indent=2, default=str))
@@ -114,7 +114,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     )
 
 
-def _write(classifier: Classifier, folder: Path, listener: Listener) -> None:
+def write_known(classifier: Classifier, folder: Path, listener: Listener) -> None:
     """Write what is now known of a classifier into its folder; without the images that it remembers where they do not fit."""
     try:
         write_known_images(classifier, folder)
