@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vitral.deployment.bench import bench as bench
     from vitral.deployment.calibrate import calibrate as calibrate
     from vitral.deployment.quantize import quantize as quantize
+    from vitral.deployment.select_images import select_images as select_images
     from vitral.deployment.tune import tune as tune
     from vitral.errors import VitralError as VitralError
     from vitral.evaluation.aspects import aspects as aspects
@@ -85,6 +86,7 @@ _HOMES = {
     "register": "vitral.plugins",
     "score_frozen": "vitral.evaluation.frozen",
     "robustness": "vitral.evaluation.corruptions",
+    "select_images": "vitral.deployment.select_images:select_images",
     "starts": "vitral.studies.compare_starts:starts",
     "study": "vitral.studies.paper.run",
     "table": "vitral.studies.paper_table:table",

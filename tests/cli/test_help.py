@@ -39,6 +39,7 @@ FLAGS = {
     ),
     "compare": "--classes --data --json --skip-bad-images --split",
     "add": "--classes --json --out --skip-bad-images --to --overwrite",
+    "select": "--classifier --count --json --out --skip-bad-images --overwrite",
     "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --write",
     "quantize": "--classes --classifier --data --json --loss --skip-bad-images --write",
     "tune": "--classes --data --json --latency --no-write --overwrite --plot --skip-bad-images",

@@ -292,13 +292,19 @@ class Classifier(nn.Module):
         novelty, known = self.novelty, self.known_images
         if novelty is None or known is None or not self.tells_novelty:
             return self.probabilities(images), None
+        probabilities, features = self.with_features(images)
+        return probabilities, known.space.novelty(features, novelty.distance) / novelty.threshold
+
+    def with_features(self, images: Images) -> tuple[Probabilities, Features]:
+        """Return the probabilities and the pooled representations of prepared images, in one pass where that is possible."""
         features = self.predictor.features(images)
-        far = known.space.novelty(features, novelty.distance) / novelty.threshold
-        if getattr(self.model, "distillation_head", None) is not None:  # it reads another token
-            return self.probabilities(images), far
+        if (
+            not self._in_torch() or getattr(self.model, "distillation_head", None) is not None
+        ):  # which reads another token
+            return self.probabilities(images), features
         with torch.inference_mode():
             logits = self.model.head(features.to(self.model.head.weight))
-        return self.to_probabilities(logits), far
+        return self.to_probabilities(logits), features
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of prepared images, in float32 on the CPU.

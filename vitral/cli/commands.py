@@ -86,6 +86,13 @@ COMMANDS = {
         more="Its network stays; its head is fitted anew, on the features that its folder keeps and those of the new images.",
         alone=True,
     ),
+    "select": Command(
+        "Choose the images to label next, and say how many more one point of accuracy takes.",
+        "vitral select unlabelled/ --classifier runs/photos --out next.csv  # 50 images, to fill in",
+        "vitral select unlabelled/ --count 10 --json  # by the newest run, for programs",
+        more="Images of which the classifier is unsure, each unlike those that are labelled or chosen already.",
+        alone=True,
+    ),
     "calibrate": Command(
         "Fit a classifier's probabilities on validation images, and from where on it is sure.",
         "vitral calibrate --data photos/  # what a temperature would change; nothing is written",

@@ -16,11 +16,11 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.data.subset import Joined, Relabelled
 from vitral.data.unlabelled import PREFIX
-from vitral.errors import DataError, ModelError, WeightsError
+from vitral.errors import DataError, ModelError
 from vitral.evaluation.baselines import Labels, extract_features
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.probes import LinearProbe, check_features, fit_probe, sharpness
-from vitral.evaluation.unknown_classes import HELD_OUT, bounded, ranks, set_limit
+from vitral.evaluation.unknown_classes import HELD_OUT, bounded, needed, ranks, set_limit
 from vitral.events import Listener, Message, show
 from vitral.models.model import Model
 from vitral.outputs import check_folder
@@ -182,12 +182,7 @@ def _kept(old: Classifier, folder: Path) -> KnownImages:
         raise ModelError(
             f"'{folder}' has two heads (DeiT's distillation), of which one cannot be fitted without its teacher."
         )
-    if (known := old.known_images) is None:
-        raise WeightsError(
-            f"'{folder}' keeps no features of its images, as classifiers of earlier versions and published weights; "
-            "fine-tune on the old and new images together."
-        )
-    return known
+    return needed(old, folder)
 
 
 def _seen(old: Classifier, data: DataSet, names: Sequence[str], batch_size: int, listener: Listener) -> KnownImages:

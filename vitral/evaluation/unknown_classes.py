@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from vitral.classifier.classifier import Classifier
 from vitral.classifier.novelty import DISTANCES, Distance, KnownImages, Novelties, Novelty, Space, present
+from vitral.errors import WeightsError
 from vitral.models.model import Features
 from vitral.seeds import generator
 
@@ -42,6 +45,20 @@ def bounded(known: KnownImages, *, seed: int = 0) -> KnownImages:
     """Return as many of some images as a classifier's folder keeps."""
     keep = chosen(known.labels, MOST_BYTES // (BYTES * known.features.shape[1]), seed=seed)
     return KnownImages(known.features[keep], known.labels[keep], known.held_out[keep])
+
+
+def needed(classifier: Classifier, name: str | Path) -> KnownImages:
+    """Return the images that a classifier remembers.
+
+    Raises:
+        WeightsError: There are none.
+    """
+    if (known := classifier.known_images) is None:
+        raise WeightsError(
+            f"'{name}' keeps no features of its images, as published weights, classifiers of earlier versions and those of "
+            "several labels an image do not; fine-tune it anew."
+        )
+    return known
 
 
 def remembered(features: Features, labels: Labels, *, seed: int) -> KnownImages:
