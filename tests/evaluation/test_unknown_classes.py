@@ -26,6 +26,9 @@ def test_new_images_are_refused_and_accepted_as_often_as_is_said() -> None:
     limit = set_limit(known, NAMES, learned=False)
     assert limit is not None
     assert limit.images == 600
+    assert limit.refused == pytest.approx(1 - 571 / 601)  # the first of 601 that is 95 %
+    own = known.space.novelty(known.where(known.held_out).features, limit.distance)
+    assert int((own > limit.threshold).sum()) == 600 - 571
     new, labels = drawn(6000, seed=2)
     far = known.space.novelty(new, limit.distance)
     assert float((far > limit.threshold).double().mean()) == pytest.approx(limit.refused, abs=0.025)
