@@ -1,8 +1,9 @@
 """None of the classes: how far an image is from the training images, by the features of the classifier's own network.
 
 Two distances, in a space where the features have the same variance in every direction within the classes: to the nearest class
-(Mahalanobis, arXiv 1807.03888) and the angle to the nearest image (arXiv 2204.06507). Of few classes the first tells more, of
-many the second: docs/unknown_classes.csv. A classifier takes that which tells its own classes best when they are left out.
+(Mahalanobis, arXiv 1807.03888) and the angle to the nearest image (arXiv 2204.06507). Where one class is known the first tells
+more, of several the second: docs/unknown_classes.csv. A classifier takes that which tells its own classes best when they are
+left out.
 """
 
 from dataclasses import dataclass
