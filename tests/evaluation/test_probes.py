@@ -91,7 +91,7 @@ def test_the_leave_one_out_shortcut_is_leave_one_out() -> None:
             right += int((design[index] @ weights).argmax() == labels[index])
         return right / 12
 
-    chosen = probes._Ridge(design, targets).best_penalty(labels)
+    chosen = probes.Ridge(design, targets).best_penalty(labels)
     scores = {penalty: held_out_accuracy(penalty) for penalty in probes.PENALTIES}
     assert scores[chosen] == max(scores.values())
     assert chosen == max(penalty for penalty, accuracy in scores.items() if accuracy == scores[chosen])

@@ -19,7 +19,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet
 from vitral.data.subset import Joined, Subset
 from vitral.evaluation.baselines import extract_features
-from vitral.evaluation.probes import Features, fit_probe, sharpness
+from vitral.evaluation.heads import fit_head
+from vitral.evaluation.probes import Features
 from vitral.events import Listener
 
 FEWEST = 5  # images of a class, of fewer of which it is not known what belongs to it
@@ -114,8 +115,6 @@ def _doubts(
 def left_out(features: Features, labels: Labels, first: Int64[np.ndarray, " images"]) -> Probabilities:
     """Return each image's probabilities by a linear head on the features that was fitted without it.
 
-    The scores of the closed form become probabilities by the one factor that fits the labels best.
-
     Args:
         features: The features of the images.
         labels: Their classes, counted from 0.
@@ -126,9 +125,8 @@ def left_out(features: Features, labels: Labels, first: Int64[np.ndarray, " imag
     for part in range(-(-len(distinct) // AT_ONCE)):
         rows = distinct[part :: -(-len(distinct) // AT_ONCE)]  # interleaved, since images often come class by class
         truth = torch.from_numpy(labels[rows])
-        scores[rows] = fit_probe(features[rows], truth, classes=scores.shape[1]).left_out
-    factor = sharpness(scores[distinct], torch.from_numpy(labels[distinct]))
-    return torch.softmax(factor * scores, dim=1).numpy()[first]
+        scores[rows] = fit_head(features[rows], truth, classes=scores.shape[1]).left_out
+    return torch.softmax(scores, dim=1).numpy()[first]
 
 
 def confidently_wrong(probabilities: Probabilities, labels: Labels) -> Bool[np.ndarray, " images"]:

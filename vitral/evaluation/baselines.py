@@ -23,6 +23,7 @@ from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.feature_engine import Context, feature_column
 from vitral.evaluation.kept_features import KeptColumn, collect_kept, missing_share, name_of
+from vitral.evaluation.heads import fit_head
 from vitral.evaluation.probes import PENALTIES, Features, LinearProbe, fit_probe, knn_accuracy, nearest_accuracy
 from vitral.events import Listener, ignore
 from vitral.models.catalog import SHRUNK
@@ -282,7 +283,7 @@ class Fitted:
         """Fit what can be fitted on some training images."""
         labels = described.labels
         features, pixels = described.features, described.pixels
-        probe = None if features is None else fit_probe(features, labels, classes=classes)
+        probe = None if features is None else fit_head(features, labels, classes=classes)
         return cls(described, probe, fit_probe(pixels, labels, classes=classes))
 
 

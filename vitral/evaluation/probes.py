@@ -162,7 +162,7 @@ def fit_probe(
     mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
     train = functional.pad((features.double() - mean) / scale, (0, 1), value=BIAS)
     targets = 2.0 * functional.one_hot(labels, classes or -1).double() - 1.0
-    ridge = _Ridge(train, targets)
+    ridge = Ridge(train, targets)
     if penalty is None:
         penalty = ridge.best_penalty(labels)
     weights = ridge.weights(penalty)
@@ -200,7 +200,7 @@ def _decomposed(
     return train @ vectors / singular, singular, vectors.T
 
 
-class _Ridge:
+class Ridge:
     """Least squares whose squared weights are penalised: one decomposition serves all penalties."""
 
     def __init__(self, train: Float[Tensor, "train features"], targets: Float[Tensor, "train classes"]) -> None:
@@ -208,6 +208,7 @@ class _Ridge:
         self.targets, self.projected = targets, self.left.T @ targets
 
     def weights(self, penalty: float) -> Float[Tensor, "features classes"]:
+        """Return the weights of the fit with all images."""
         return self.right.T @ ((self.singular / (self.singular**2 + penalty))[:, None] * self.projected)
 
     def left_out(self, penalty: float) -> Float[Tensor, "train classes"]:
@@ -218,6 +219,8 @@ class _Ridge:
         return (fitted - leverage * self.targets) / (1 - leverage).clamp_min(1e-9)
 
     def best_penalty(self, labels: Int64[Tensor, " train"]) -> float:
+        """Return the penalty whose fits without an image are right most often, the largest among equals."""
+
         def accuracy(penalty: float) -> float:
             return float((self.left_out(penalty).argmax(dim=1) == labels).double().mean())
 

@@ -15,6 +15,7 @@ from vitral.data.subset import spread_over
 from vitral.evaluation.baselines import LEAST_TEST, SHARES, describe, fewest, fit_units, image_seconds
 from vitral.evaluation.comparison import LEVEL, mcnemar_exact
 from vitral.evaluation.feature_engine import Context
+from vitral.evaluation.heads import fit_head
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener
 from vitral.tasks.metrics import wilson_interval
@@ -98,7 +99,8 @@ def probe_start(
     began = time.perf_counter()
     train = describe(classifier, images.train, network=network, context=context, listener=listener)
     seconds_each = (time.perf_counter() - began) / len(train.labels)
-    probe = fit_probe(train.values[0], train.labels, classes=images.classes)
+    fit = fit_head if network else fit_probe
+    probe = fit(train.values[0], train.labels, classes=images.classes)
     left_out = probe.left_out.argmax(dim=1) == train.labels
     if images.judging is None:
         return Probed(left_out, left_out[:0], seconds_each, time.perf_counter() - began)

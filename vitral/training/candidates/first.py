@@ -279,7 +279,8 @@ def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str
 def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearModel:
     preprocessing, classes = run.classifier.preprocessing, len(run.data.class_names)
     model = build(PixelsConfig(image_size=preprocessing.image_size, num_classes=classes, side=SHRUNK))
-    left_out = _set_head(model, fitted.pixel_probe, fitted.described.labels)
+    probe, labels = fitted.pixel_probe, fitted.described.labels
+    left_out = _set_head(model, probe, labels, scale=sharpness(probe.left_out, labels))
     return _judged(run, PIXELS, model, left_out, None if judged is None else judged.pixels, judged)
 
 
@@ -292,12 +293,12 @@ def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Des
 
 
 @torch.no_grad()
-def _set_head(model: Model, probe: LinearProbe, labels: Tensor) -> Bool[Tensor, " train"]:
-    """Give a network the probe as its head, its logits as far apart as the fits that left an image out were right.
+def _set_head(model: Model, probe: LinearProbe, labels: Tensor, *, scale: float = 1.0) -> Bool[Tensor, " train"]:
+    """Give a network the probe as its head, its outputs times `scale`.
 
-    Return which images those fits had right.
+    Return which images the fits that left them out had right.
     """
-    head, scale = model.head, sharpness(probe.left_out, labels)
+    head = model.head
     second = getattr(model, "distillation_head", None)
     if second is not None:  # the network gives the mean of both heads
         second.weight.zero_()

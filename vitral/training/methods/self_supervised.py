@@ -8,7 +8,7 @@ from torch.nn import functional
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.evaluation.baselines import extract_features
-from vitral.evaluation.probes import fit_probe
+from vitral.evaluation.heads import fit_head
 from vitral.events import Listener, Message
 from vitral.training.methods.method import Method
 from vitral.training.settings.recipe import Recipe
@@ -33,7 +33,7 @@ class SelfSupervised(Method):
         if cls.trains_head(recipe) or not classifier.task.scored:
             return
         features, labels = extract_features(classifier, train, limit=PROBE_IMAGES, listener=listener, keep=False)
-        probe, head = fit_probe(features, labels), classifier.model.head
+        probe, head = fit_head(features, labels), classifier.model.head
         with torch.no_grad():
             head.weight[: len(probe.weight)].copy_(probe.weight)
             head.bias.copy_(functional.pad(probe.bias, (0, len(head.bias) - len(probe.bias)), value=-math.inf))
