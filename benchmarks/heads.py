@@ -177,6 +177,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, default=Path("docs/heads.csv"))
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
+    warnings.filterwarnings("ignore", "The number of unique classes")  # of one image a class
     if not options.csv.exists():
         options.csv.write_text(",".join(COLUMNS) + "\n")
     for per_class in options.per_class:

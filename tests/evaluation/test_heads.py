@@ -58,7 +58,7 @@ def test_logits_are_chosen_by_the_likelihood_of_what_is_said_without_each_image(
     fit = heads._Directions(features.double(), labels, 3)
     each = [
         float(functional.cross_entropy(2.0 ** (quarter / 4) * scores, labels, label_smoothing=1 / 91))
-        for scores in map(fit.left_out, heads.PENALTIES)
+        for scores in map(fit.left_out, heads.SWEPT)
         for quarter in heads.QUARTERS
     ]
     assert 0.1 < chosen < 1.0
@@ -72,6 +72,14 @@ def test_how_long_features_are_changes_nothing_but_the_length_that_is_taken_for_
     (weight, bias), (other, same) = (heads._Directions(each, labels, 3).layer(8.0) for each in (features, longer))
     torch.testing.assert_close(weight * features.norm(dim=1).mean(), other * longer.norm(dim=1).mean())
     torch.testing.assert_close(bias, same)
+
+
+def test_of_one_image_a_class_it_is_neither_sure_nor_clueless() -> None:
+    labels = torch.arange(6)
+    head = fit_head(features_of(labels, 40, 1), labels)
+    test = features_of(labels.repeat(50), 40, 2).double()
+    sure = torch.softmax(test @ head.weight.T + head.bias, dim=1).max(dim=1).values
+    assert 0.3 < float(sure.mean()) < 0.95
 
 
 def test_probabilities_are_right_as_often_as_they_say() -> None:
