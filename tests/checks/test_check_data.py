@@ -89,7 +89,7 @@ def test_the_imbalance_is_of_the_training_images_and_said(folder: Path, tmp_path
         photo(5000 + number, 40).save(folder / "train" / "dog" / f"more-{number}.png")
     found = check_data(folder)
     assert found.imbalance == 66 / 6
-    assert found.class_sizes() == "6 (cat) to 66 (dog) of the training images, 1 : 11.0"
+    assert found.class_sizes() == "6 (cat) to 66 (dog) of the training images, 1 : 11.0; rare: cat (6)"
     (note,) = (note for note in found.notes if "unequal" in note)
     assert "66 training images of dog, 6 of cat" in note
     write_check_page(found, facts(found), tmp_path / "page.html")

@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import Float, Int64
+from sklearn.metrics import balanced_accuracy_score
 from torch import Tensor
+from torch.nn import functional
 from torchmetrics.functional.classification import (
     multiclass_accuracy,
     multiclass_calibration_error,
     multiclass_confusion_matrix,
 )
 
+from tests.cases import every_case
 from vitral.errors import DataError, ModelError
 from vitral.tasks.chance import Standing
+from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.metrics import (
     MAX_CONFUSED,
     Confusion,
@@ -217,3 +221,45 @@ def test_no_images_is_a_clear_error() -> None:
 def test_damaged_weights_are_a_clear_error() -> None:
     with pytest.raises(ModelError, match="for 1 of 2 images"):
         score(torch.tensor([[0.5, 0.5], [math.nan, math.nan]]), torch.tensor([0, 1]))
+
+
+@every_case(
+    ("images", "ratio", "rare"),
+    [
+        ((), 1.0, ()),
+        ((5, 5, 0), 1.0, ()),  # a class without images is none
+        ((10, 29), 2.9, ()),
+        ((10, 30), 3.0, (0,)),
+        ((1000, 1), 1000.0, (1,)),
+        ((10, 10, 30), 3.0, ()),  # one large class makes no class rare
+        ((300, 97, 31, 1, 10), 300.0, (3, 4, 2)),
+    ],
+)
+def test_rare_classes(images: tuple[int, ...], ratio: float, rare: tuple[int, ...]) -> None:
+    sizes = ClassSizes(images)
+    assert (sizes.ratio, sizes.rare, sizes.unequal) == (ratio, rare, ratio >= 3)
+
+
+def test_unequal_classes_by_hand() -> None:
+    labels = torch.tensor([0] * 8 + [1] * 4 + [2])
+    picked = torch.tensor([0] * 8 + [1, 0, 0, 0] + [0])
+    found = score(functional.one_hot(picked, 4).float(), labels)
+    assert found.top1 == pytest.approx(9 / 13)
+    assert found.balanced_accuracy == pytest.approx((1 + 1 / 4 + 0) / 3)
+    assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(labels, picked))
+    known = found.trained_on((50, 2, 40, 1))
+    assert known.scores()["balanced_accuracy"] == known.balanced_accuracy
+    assert [row[0] for row in known.tables()[-1].rows] == ["class 3", "class 1", "class 2", "class 0"]
+    said = known.rare_sentence("test")
+    assert all(
+        fact in said for fact in ("2 rare classes", "class 3 (1), class 1 (2)", "25\u202f% of 4 test", "89\u202f%")
+    )
+    assert "balanced accuracy 41.67%" in known.announcement("test")
+    assert said in known.lead("test")
+    assert Evaluation.from_json(json.loads(json.dumps(known.to_json()))) == known
+    older = {name: value for name, value in known.to_json().items() if name != "class_images"}
+    assert Evaluation.from_json(older).class_images == ()
+    equal = found.trained_on((5, 6, 7, 8))
+    assert "balanced_accuracy" not in equal.scores()
+    assert equal.rare_sentence("test") == ""
+    assert found.trained_on((5, 6)) == found  # counts of other classes

@@ -23,6 +23,7 @@ from vitral.errors import ImageError
 from vitral.images.decode import FORMATS, Pixels
 from vitral.images.look_alikes import Look, look_at_image, small
 from vitral.machine import in_threads
+from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.task import classes_of
 
 SPLITS = "in several splits: scores would be too good"
@@ -204,7 +205,9 @@ class DataCheck:
         where = "of the training images" if self.imbalance_of == "train" else "of all splits"
         if fewest == largest:
             return f"{fewest:,} each {where}"
-        return f"{fewest:,} ({least}) to {largest:,} ({most}) {where}, 1 : {self.imbalance:.1f}"
+        rare = ClassSizes(tuple(sizes.values())).listed(list(sizes))
+        ratio = f"1 : {self.imbalance:.1f}" + (f"; rare: {rare}" if rare else "")
+        return f"{fewest:,} ({least}) to {largest:,} ({most}) {where}, {ratio}"
 
     def _sizes(self) -> dict[str, int]:
         """Return how many of the images that `imbalance` is of each class has, without classes that have none."""

@@ -4,12 +4,21 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from vitral.advice import in_markdown, printable
 from vitral.classifier.classifier import Classifier, Tuning
-from vitral.classifier.metadata import Calibration, check_plugins, read_class_names, read_provenance, required_plugins
+from vitral.classifier.metadata import (
+    CLASS_IMAGES,
+    RARE_CLASSES,
+    Calibration,
+    check_plugins,
+    read_class_names,
+    read_provenance,
+    required_plugins,
+)
 from vitral.classifier.novelty import KnownImages, Novelty
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_file, new_folder, restore_swapped, sha256, sync_file, text_of, write_file, write_through
@@ -18,6 +27,7 @@ from vitral.inference.quantization import Quantization
 from vitral.models.families import build, config_from_json, config_to_json, count_parameters, describe, family
 from vitral.models.model import Model
 from vitral.paths import CARD, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, FEATURES, WEIGHTS, is_regular
+from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.registry import described_task
 from vitral.weights.containers import assign, open_container, read_tensors, write_safetensors
 from vitral.weights.named.table import licence_of
@@ -27,6 +37,7 @@ CALIBRATION = "calibration"
 INT8 = "int8"
 SETTING = "setting"
 NOVELTY = "novelty"
+TOLD = ("choice", RARE_CLASSES)  # entries of what training was whose sentences stand above the scores
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 OLDEST_VERSION = 1
@@ -60,7 +71,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         "",
         "## Classes, in order",
         "",
-        *(f"{index}. {in_markdown(label)}" for index, label in enumerate(classifier.class_names)),
+        *_classes(classifier),
         "",
         "## Preprocessing",
         "",
@@ -73,20 +84,28 @@ def model_card(classifier: Classifier, *, name: str) -> str:
     return printable("\n".join(lines), lines=True)
 
 
+def _classes(classifier: Classifier) -> list[str]:
+    """Return the classes in order; where they were unequal in training, each with its number of images."""
+    sizes = ClassSizes(classifier.provenance.class_images)
+    counts = [f" ({count:,} training images)" for count in sizes.images] if sizes.unequal else repeat("")
+    named = zip(classifier.class_names, counts, strict=False)
+    return [f"{index}. {in_markdown(label)}{count}" for index, (label, count) in enumerate(named)]
+
+
 def _scores(classifier: Classifier) -> list[str]:
     provenance = classifier.provenance
     scores = provenance.scores
     if not scores:
         return []
     rows = [f"| {name} | {value if isinstance(value, int) else f'{value:.4f}'} |" for name, value in scores.items()]
-    choice = provenance.training.get("choice")
-    tried = choice.get("sentence", "") if isinstance(choice, Mapping) else ""
-    sentence = [in_markdown(str(tried)), ""] if tried else []
-    return ["## Scores", "", *sentence, "| figure | value |", "|---|---|", *rows, ""]
+    entries = (provenance.training.get(name) for name in TOLD)
+    told = [entry.get("sentence", "") for entry in entries if isinstance(entry, Mapping)]
+    sentences = [line for sentence in told if sentence for line in (in_markdown(str(sentence)), "")]
+    return ["## Scores", "", *sentences, "| figure | value |", "|---|---|", *rows, ""]
 
 
 def _training(classifier: Classifier) -> list[str]:
-    training = classifier.provenance.training
+    training = {name: value for name, value in classifier.provenance.training.items() if name != CLASS_IMAGES}
     if not training:
         return []
     return ["## Training", "", "```json", json.dumps(training, indent=2, ensure_ascii=False, default=str), "```", ""]

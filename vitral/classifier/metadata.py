@@ -32,6 +32,8 @@ BASELINES = {
 COLDEST = 0.05  # temperatures: beyond these two, the images are too few to find one
 HOTTEST = 20.0
 PLUGINS_KEY = "plugins"
+CLASS_IMAGES = "class_images"  # in what training was: the number of training images of each class, in order
+RARE_CLASSES = "rare_classes"  # there, too: how well the rare classes do
 # Entries of the metadata, each of which is JSON.
 CLASSES = "class_names"
 PREPROCESSING = "preprocessing"
@@ -59,6 +61,13 @@ class Provenance:
     def is_random(self) -> bool:
         """Whether the weights are random: nothing was trained, and they came from nowhere."""
         return self.source.startswith(RANDOM) and not self.training
+
+    @property
+    def class_images(self) -> tuple[int, ...]:
+        """The number of training images of each class, in order; empty where it is not known."""
+        listed = self.training.get(CLASS_IMAGES, ())
+        counts = listed if isinstance(listed, list | tuple) else ()
+        return tuple(counts) if all(type(count) is int and count >= 0 for count in counts) else ()
 
     def doubt(self) -> str:
         """Return in one sentence why the scores make the predictions doubtful; empty if they do not."""

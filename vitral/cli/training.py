@@ -210,6 +210,7 @@ def announce(result: RunResult, report: Path, *, json: bool) -> None:
         print_lines(f"{'Failed' if finding.failed else 'Note'}: {finding.problem}", f"  {finding.reason}")
     print_lines(
         result.evaluation.announcement(result.split),
+        *([rare] if (rare := result.evaluation.rare_sentence(result.split)) else []),
         f"Classifier  {result.classifier_folder}",
         f"Report      {report}",
         *next_commands(result),

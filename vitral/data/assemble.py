@@ -39,12 +39,12 @@ from vitral.images.augment import Augmentation
 from vitral.images.depth import FULL
 from vitral.images.look_alikes import Look, look_alikes, look_at_image, small
 from vitral.machine import in_threads
+from vitral.tasks.class_sizes import ClassSizes
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
 SURVEYED = 200  # 16-bit images that are looked at for the bits that they use at most, evenly spaced
 CHECKED = 50_000  # images that are decoded before training at most, evenly spaced
 SERIAL_SHARE = 0.2  # of the images that are numbered like series, from which it is said
-UNEQUAL = 10  # times the images of the smallest class in the largest, from which on a note says so
 CHECKED_AFAR = 64  # the same for images that are read over a network
 
 
@@ -95,7 +95,8 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     if how.class_names is None:
         notes += doubtful_names(names)
-        notes += _unequal(splits.get("train", []))
+        if listing.task.exclusive:
+            notes += _unequal(splits.get("train", []))
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name if how.part is None else part_name(listing.name, how.part),
@@ -211,12 +212,15 @@ def _kin(
 def _unequal(images: Sequence[Entry]) -> list[str]:
     """Return a note on classes of very unequal numbers of training images; none where they are not."""
     counts = Counter(name for entry in images for name in entry.classes).most_common()
-    if not counts or counts[0][1] < UNEQUAL * counts[-1][1]:
+    sizes = ClassSizes(tuple(count for _, count in counts))
+    if not sizes.unequal:
         return []
     (most, largest), (least, fewest) = counts[0], counts[-1]
+    rare = sizes.listed([name for name, _ in counts])
     return [
-        f"The classes are unequal: {largest:,} training images of {most}, {fewest:,} of {least}; accuracy says little of the "
-        "small ones, the scores of each class do."
+        f"The classes are unequal, 1 : {sizes.ratio:.3g}: {largest:,} training images of {most}, {fewest:,} of {least}; "
+        + (f"rare: {rare}. " if rare else "")
+        + "Accuracy says little of the small ones; balanced accuracy and the scores of each class do."
     ]
 
 

@@ -176,6 +176,13 @@ class DataSet:
         """Return how many images each split has, for people."""
         return {name: "endless" if split.endless else str(len(split)) for name, split in self.splits.items()}
 
+    def class_images(self) -> tuple[int, ...]:
+        """Return the number of training images of each class; empty where an image has not exactly one, or there is no end."""
+        train = self.splits.get("train")
+        if train is None or train.endless or not self.task.exclusive:
+            return ()
+        return tuple(np.bincount(train.labels(), minlength=len(self.class_names)).tolist())
+
     def images_an_epoch(self) -> int:
         """Return how many training images an epoch has: all, or as many as an endless source declares."""
         return self.endless_epoch or len(self.splits["train"])

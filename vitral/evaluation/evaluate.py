@@ -139,9 +139,10 @@ def evaluate_source(
     probabilities, targets = predict_probabilities(
         classifier, source, task=task, batch_size=batch_size, workers=workers, limit=limit, listener=listener
     )
-    return (task or classifier.task).score(
+    scores = (task or classifier.task).score(
         probabilities, targets, class_names=classifier.class_names, describe=source.describe
     )
+    return scores.trained_on(classifier.provenance.class_images)
 
 
 def predict_probabilities(

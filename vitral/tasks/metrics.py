@@ -1,8 +1,9 @@
 """How good is a single-label classifier: accuracy with its interval, classes, confusion, calibration, surest mistakes."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from vitral.notebook import table
 from vitral.tasks.chance import Z_95, Standing
+from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.shown import (
     ConfusionMatrix,
     Drawing,
@@ -71,6 +73,7 @@ class Evaluation(Result):
         reliability: The bins of that error.
         nll: The mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
         mistakes: At most 50 mistakes, the most confident first.
+        class_images: The number of training images of each class; empty where it is not known.
     """
 
     num_examples: int
@@ -87,6 +90,7 @@ class Evaluation(Result):
     reliability: tuple[ReliabilityBin, ...]
     nll: float
     mistakes: tuple[Mistake, ...]
+    class_images: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         """Return the figures that matter most in one line; `to_json` gives them all."""
@@ -99,7 +103,45 @@ class Evaluation(Result):
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
         low, chance = self.top1_interval[0], self.chance
-        return {"top1": self.top1, "top1_low": low, "chance": chance, "ece": self.ece, "nll": self.nll}
+        balanced = {"balanced_accuracy": self.balanced_accuracy} if self.sizes.unequal else {}
+        return {"top1": self.top1, "top1_low": low, "chance": chance, **balanced, "ece": self.ece, "nll": self.nll}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as JSON values, with what follows from them for unequal classes."""
+        rare = [self.class_names[index] for index in self.sizes.rare]
+        return {**super().to_json(), "balanced_accuracy": self.balanced_accuracy, "rare_classes": rare}
+
+    def trained_on(self, class_images: Sequence[int]) -> "Evaluation":
+        """Return the scores with the number of training images of each class, by which classes are called rare."""
+        return replace(self, class_images=tuple(class_images)) if len(class_images) == len(self.class_names) else self
+
+    @property
+    def sizes(self) -> ClassSizes:
+        """The training images of each class; where they are not known, those that were scored."""
+        return ClassSizes(self.class_images or self.support)
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean of the classes' recalls, those without images aside, 0 to 1."""
+        return sum(recall for recall in self.recall if recall is not None) / sum(map(bool, self.support))
+
+    def rare_sentence(self, split: str) -> str:
+        """Return which classes are rare, and how well they and the others do, in one sentence; empty where none is."""
+        sizes, rare = self.sizes, set(self.sizes.rare)
+        if not rare:
+            return ""
+        others = [index for index in range(len(self.class_names)) if index not in rare]
+        listed = f"{len(rare)} rare class{'es' if len(rare) > 1 else ''}, {sizes.listed(self.class_names)}"
+        of = f"{'training images' if self.class_images else images_of(split)}"
+        known, reached = self._recognised(rare)
+        found = f"{reached} of {known:,} {images_of(split)} right" if known else f"no {images_of(split)}"
+        return f"{listed} by {of}: {found}; all others {self._recognised(others)[1]}."
+
+    def _recognised(self, classes: Iterable[int]) -> tuple[int, str]:
+        """Return how many images some classes have, and the share of them that is right, for people."""
+        listed = [(self.support[index], self.recall[index] or 0.0) for index in classes]
+        images = sum(count for count, _ in listed)
+        return images, percent(sum(count * recall for count, recall in listed) / images if images else None, 0)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
@@ -140,14 +182,18 @@ class Evaluation(Result):
         if split == "train":
             return f"{accuracy} {images}, which tells nothing of new ones"
         low, high = self.top1_interval
-        return f"{accuracy} (95 % interval {low:.2%} to {high:.2%}) {images}"
+        unequal = f"; balanced accuracy {self.balanced_accuracy:.2%}" if self.sizes.unequal else ""
+        return f"{accuracy} (95 % interval {low:.2%} to {high:.2%}) {images}{unequal}"
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
         low, high = self.top1_interval
+        rare, ratio = self.rare_sentence("scored"), f"classes are unequal, 1 : {self.sizes.ratio:.3g}"
         return (
             f"{self.num_examples} images, {len(self.class_names)} classes",
             f"top-1 accuracy  {self.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})",
+            *([f"balanced accuracy  {self.balanced_accuracy:.2%}  ({ratio})"] if self.sizes.unequal else []),
+            *([rare] if rare else []),
             *([] if self.top5 is None else [f"top-5 accuracy  {self.top5:.2%}"]),
             f"calibration error  {self.ece:.4f}   negative log-likelihood  {self.nll:.4f}",
         )
@@ -160,15 +206,22 @@ class Evaluation(Result):
         top5 = () if self.top5 is None else (percent(self.top5, digits),)
         return (
             Tile(percent(self.top1, digits), (images, f"95\u202f% interval {low} to {high}")),
+            *self._balanced_tiles(digits),
             *(Tile(share, ("the true class is among the five most probable",)) for share in top5),
             Tile(f"{self.ece:.3f}", ("expected calibration error", "0 is best")),
             Tile(f"{self.nll:.3f}", ("negative log-likelihood, nats", "0 is best")),
         )
 
+    def _balanced_tiles(self, digits: int) -> tuple[Tile, ...]:
+        if not self.sizes.unequal:
+            return ()
+        caption = f"balanced accuracy: the mean of the classes, which are unequal, 1 : {self.sizes.ratio:.3g}"
+        return (Tile(percent(self.balanced_accuracy, digits), (caption,)),)
+
     def lead(self, split: str) -> str:
-        """Return of what the scores are, in one sentence."""
+        """Return of what the scores are, and how rare classes do, in one sentence each."""
         images = f"{self.num_examples:,} images of {len(self.class_names):,} classes"
-        return f"On the {split} split, {images}, each counted once."
+        return f"On the {split} split, {images}, each counted once. {self.rare_sentence(split)}".rstrip()
 
     def drawings(self) -> tuple[Drawing, ...]:
         """Return the confusion matrix and the reliability diagram."""
@@ -193,10 +246,11 @@ class Evaluation(Result):
         )
 
     def _class_table(self) -> Table:
-        listed = worst_first(self.recall, self.support)
+        rare = self.sizes.rare
+        listed = worst_first(self.recall, self.support, before=rare)
         return Table(
-            "Every class, the worst first",
-            ("Class", "Recall", "Precision", "Images"),
+            "Every class, the rare ones first, then the worst" if rare else "Every class, the worst first",
+            ("Class", "Recall", "Precision", "Images", *(["Training images"] if self.class_images else [])),
             tuple(map(self._class_row, listed)),
             note=left_out(len(self.class_names) - len(listed)),
             foldable=True,
@@ -204,7 +258,8 @@ class Evaluation(Result):
 
     def _class_row(self, index: int) -> tuple[str, ...]:
         shares = percent(self.recall[index]), percent(self.precision[index])
-        return self.class_names[index], *shares, f"{self.support[index]:,}"
+        trained = [f"{self.class_images[index]:,}"] if self.class_images else []
+        return self.class_names[index], *shares, f"{self.support[index]:,}", *trained
 
 
 def left_out(count: int) -> str:

@@ -108,13 +108,14 @@ def fitting_digits(images: int) -> int:
     return 2 if images >= SURE_OF_HUNDREDTHS else 1
 
 
-def worst_first(scores: Sequence[float | None], support: Sequence[int]) -> list[int]:
+def worst_first(scores: Sequence[float | None], support: Sequence[int], *, before: Sequence[int] = ()) -> list[int]:
     """Return the indices of the classes to list: the lowest score first, of equal ones the largest class, at most 300.
 
-    Classes without images, which have no score, come last.
+    Classes without images, which have no score, come last. Those in `before` come first, in their order.
     """
     known = [2.0 if score is None else score for score in scores]
-    return sorted(range(len(scores)), key=lambda index: (known[index], -support[index], index))[:MOST_ROWS]
+    others = sorted(set(range(len(scores))) - {*before}, key=lambda index: (known[index], -support[index], index))
+    return [*before, *others][:MOST_ROWS]
 
 
 class Presentable:

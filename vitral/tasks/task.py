@@ -84,6 +84,10 @@ class Result(ABC):
     class_names: tuple[str, ...]
     mistakes: tuple[Mistake, ...] = ()
 
+    def trained_on(self, class_images: Sequence[int]) -> "Result":
+        """Return the scores with the number of training images of each class, where they say something by it."""
+        return self
+
     def headline(self) -> float:
         """Return the value of the task's headline figure: the first of `scores`."""
         return next(iter(self.scores().values()))
@@ -95,6 +99,10 @@ class Result(ABC):
     @abstractmethod
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
+
+    def rare_sentence(self, split: str) -> str:
+        """Return which classes are rare, and how well they and the others do, in one sentence; empty where none is."""
+        return ""
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
@@ -148,7 +156,11 @@ def _typed(kind: Any, value: Any) -> Any:  # noqa: ANN401  # whatever a field is
     """Return a JSON value as a field's type has it: lists as tuples, objects as dataclasses."""
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         kinds = get_type_hints(kind)
-        return kind(**{each.name: _typed(kinds[each.name], value[each.name]) for each in dataclasses.fields(kind)})
+        # A field that an earlier version did not write has a default.
+        known = [
+            each.name for each in dataclasses.fields(kind) if each.name in value or each.default is dataclasses.MISSING
+        ]
+        return kind(**{name: _typed(kinds[name], value[name]) for name in known})
     if get_origin(kind) is not tuple:
         return value
     first, *others = get_args(kind)

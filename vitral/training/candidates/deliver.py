@@ -11,6 +11,7 @@ import torch
 from vitral import distributed, torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance, write_known_images
+from vitral.classifier.metadata import RARE_CLASSES
 from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines, Described
 from vitral.evaluation.evaluate import evaluate_source
@@ -55,12 +56,17 @@ class Outcome:
         """Whether what is delivered was trained, and is not the first classifier."""
         return self.choice is None or self.choice.trained
 
-    def scored(self, scores: Mapping[str, float]) -> Classifier:
-        """Return the classifier with what is known of it: of a trained one the run, of the first one what it says itself."""
+    def scored(self, scores: Mapping[str, float], rare: str = "") -> Classifier:
+        """Return the classifier with what is known of it: of a trained one the run, of the first one what it says itself.
+
+        `rare` is how well the rare classes do, in a sentence; empty where none is.
+        """
         delivered, own = self.classifier, self.classifier.provenance
+        further = {RARE_CLASSES: {"sentence": rare}} if rare else {}
         if self.trained:
-            return self.run.classifier_of(delivered.model, provenance(self.run, self.training, scores, self.choice))
-        training = {**own.training, **choice_entry(self.choice)}
+            known = provenance(self.run, self.training, scores, self.choice)
+            return self.run.classifier_of(delivered.model, replace(known, training={**known.training, **further}))
+        training = {**own.training, **choice_entry(self.choice), **further}
         described = replace(own, training=training, scores={**own.scores, **scores})
         return Classifier(
             delivered.model, delivered.preprocessing, delivered.class_names, provenance=described, task=delivered.task
@@ -96,7 +102,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     diagnosis = diagnose_run(run, outcome.training, beside, evaluation)
     known = remembered_images(run, outcome.classifier, outcome.described, scoring.remembered)
     outcome.classifier.cpu()
-    classifier = outcome.scored(named_scores(evaluation, beside, split))
+    classifier = outcome.scored(named_scores(evaluation, beside, split), evaluation.rare_sentence(split))
     classifier.remember(*known)
     entry = choice_entry(choice)
     if torchrun.is_main():
@@ -129,6 +135,7 @@ def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:
     if not task.scored:  # no image need be looked at for that
         unknown = torch.zeros(len(source), 0)
         return task.score(unknown, unknown, class_names=data.class_names, describe=source.describe)
-    return evaluate_source(
+    scores = evaluate_source(
         classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=run.listener
     )
+    return scores.trained_on(data.class_images())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.metadata import BASELINE, BASELINE_IMAGES, SCORED_IMAGES, Provenance
+from vitral.classifier.metadata import BASELINE, BASELINE_IMAGES, CLASS_IMAGES, SCORED_IMAGES, Provenance
 from vitral.data.loader import TrainingBatches
 from vitral.data.source import DataSet
 from vitral.evaluation.baselines import Baselines
@@ -150,7 +150,8 @@ def write_description(run: Run, further: Further) -> None:
 
 def asked(run: Run) -> dict[str, Any]:
     """Return the kind of a run and its data, as its folder and its classifiers tell them."""
-    return {"kind": run.kind, "data": run.request.required_data(), "data_fingerprint": run.data.fingerprint}
+    counts = {CLASS_IMAGES: list(images)} if (images := run.data.class_images()) else {}
+    return {"kind": run.kind, "data": run.request.required_data(), "data_fingerprint": run.data.fingerprint, **counts}
 
 
 def remarks_on(run: Run) -> tuple[str, ...]:

@@ -1,0 +1,40 @@
+"""How unequal classes are in number of images, and which of them are rare."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+UNEQUAL = 3  # times the images of the smallest class in the largest, from which on accuracy alone hides the small ones
+RARE_SHARE = 0.5  # of the images that a class would have if all had the same number; a class with no more is rare
+NAMED = 3  # rare classes that a sentence names
+
+
+@dataclass(frozen=True)
+class ClassSizes:
+    """The numbers of images of some classes, in order; a class without any counts for nothing here."""
+
+    images: tuple[int, ...]
+
+    @property
+    def ratio(self) -> float:
+        """How many times the images of the smallest class the largest has; 1 where there are none."""
+        there = [count for count in self.images if count]
+        return max(there) / min(there) if there else 1.0
+
+    @property
+    def unequal(self) -> bool:
+        """Whether the largest class has at least three times the images of the smallest."""
+        return self.ratio >= UNEQUAL
+
+    @property
+    def rare(self) -> tuple[int, ...]:
+        """The rare classes of unequal ones, the smallest first: at most half the images of an equal share."""
+        there = [index for index, count in enumerate(self.images) if count]
+        most = RARE_SHARE * sum(self.images) / max(len(there), 1)
+        few = [index for index in there if self.images[index] <= most] if self.unequal else []
+        return tuple(sorted(few, key=lambda index: (self.images[index], index)))
+
+    def listed(self, names: Sequence[str]) -> str:
+        """Return the rare classes with their numbers of images, the smallest first; of many only some."""
+        rare = self.rare
+        named = [f"{names[index]} ({self.images[index]:,})" for index in rare[:NAMED]]
+        return ", ".join([*named, *(["…"] if len(rare) > NAMED else [])])
