@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cases import every_case
-from vitral.data.batch import WINDOW, batch_indices
+from vitral.data.batch import WINDOW, ClassDraw, batch_indices
 from vitral.data.stored import Entry
 from vitral.data.subset import DRAWN_ANEW, Joined, Redrawn, Renumbered, Subset, make_splits, stratified
 from vitral.images.decode import Pixels, Shrink
@@ -399,3 +399,19 @@ def test_only_what_brings_a_missing_class_is_moved_to_the_first_part() -> None:
         splits, _ = shared({"all": entries(["cat"] * 20 + ["dog"] + [""] * 20)}, hashes)
         assert [sum(index > 20 for index in splits[split]) for split in ("train", "validation", "test")] == [16, 2, 2]
         assert sum(index < 20 for index in splits["test"]) >= 1
+
+
+def test_classes_are_drawn_by_their_shares_and_images_of_a_class_alike() -> None:
+    labels = np.array([2, 0, 0, 0, -1, 0, 2, 0, 0, 0])
+    draw = ClassDraw(labels, np.array([0.5, 0.0, 0.5], dtype=np.float32))
+    drawn = np.concatenate([draw.indices(50, seed=3, step=step) for step in range(200)])
+    counts = np.bincount(drawn, minlength=10)
+    assert counts[4] == 0
+    expected = np.where(labels == 2, 2500, 10_000 / 14)
+    reached = labels >= 0
+    assert (np.abs(counts - expected)[reached] < 4 * np.sqrt(expected[reached])).all()
+    assert (draw.indices(50, seed=3, step=7) == draw.indices(50, seed=3, step=7)).all()
+    assert (draw.indices(50, seed=4, step=7) != draw.indices(50, seed=3, step=7)).any()
+    assert (
+        draw.indices(6, seed=3, step=0, repeats=3).reshape(3, 2) == draw.indices(6, seed=3, step=0, repeats=3)[:2]
+    ).all()

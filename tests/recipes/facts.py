@@ -175,6 +175,8 @@ def idle(values: dict[str, object]) -> set[str]:
         "schedule.hold_epochs": values["schedule.hold_epochs"] != "none",
         "objective.binary_targets": values["objective.name"] == "sigmoid",
         "objective.mean_over_classes": values["objective.name"] == "sigmoid",
+        "objective.class_weights": values["objective.name"] == "softmax",
+        "objective.logit_adjustment": values["objective.name"] == "softmax",
         "objective.name": values["method.name"] in ("supervised", "distillation"),
         "method.temperature": values.get("method.answers") == "soft",
         "method.name": values["method.name"] != "supervised",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
 from vitral.seeds import generator
@@ -134,6 +134,29 @@ def batch_indices(
         for epoch in np.unique(epochs)
     ]
     return _apart(np.concatenate(indices), repeats)
+
+
+class ClassDraw:
+    """Draws images at random: first the class by the classes' shares, then any of its images (arXiv 1910.09217, section 3.1).
+
+    Args:
+        labels: The class of each image; images without one (-1) are not drawn.
+        shares: Each class's share of the images that are drawn, summing to 1; 0 for a class without images.
+    """
+
+    def __init__(self, labels: Int64[np.ndarray, " examples"], shares: Float32[np.ndarray, " classes"]) -> None:
+        self.by_class = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]
+        self.counts = np.bincount(labels[labels >= 0], minlength=len(shares))
+        self.first = np.cumsum(self.counts) - self.counts
+        self.ends = np.cumsum(shares, dtype=np.float64)
+
+    def indices(self, batch_size: int, *, seed: int, step: int, repeats: int = 1) -> Indices:
+        """Return the indices of the batch at `step`, as `batch_indices` does."""
+        rng = generator(seed, "order", step)
+        drawn = rng.random((2, -(-batch_size // repeats)))
+        classes = np.searchsorted(self.ends, drawn[0] * self.ends[-1], side="right")
+        chosen = self.by_class[self.first[classes] + (drawn[1] * self.counts[classes]).astype(np.int64)]
+        return _apart(np.repeat(chosen, repeats)[:batch_size], repeats)
 
 
 def batch_passes(num_examples: int, batch_size: int, *, step: int, endless: bool = False, repeats: int = 1) -> Indices:

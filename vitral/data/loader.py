@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vitral.advice import argument
-from vitral.data.batch import Batch, Indices, batch_indices, batch_passes
+from vitral.data.batch import Batch, ClassDraw, Indices, batch_indices, batch_passes
 from vitral.data.image_cache import CachedImages
-from vitral.data.source import Source
+from vitral.data.source import Source, class_images
 from vitral.errors import DataError, ImageError, PluginError
 from vitral.images.augment import Augmentation, TrainingView, training_view
 from vitral.images.pillow_operations import Colour
@@ -82,6 +82,7 @@ class TrainingBatches:
         more: The augmentations of further views of the same images.
         extra: Batches of further sources by name, which come with these.
         fill: The colour that timm's RandAugment fills in beyond the edge: red, green, blue, 0 to 255.
+        shares: Each class's share of the images that are drawn at random; None to see every image equally often.
 
     Raises:
         DataError: the batch is not divisible by the number of processes.
@@ -102,8 +103,10 @@ class TrainingBatches:
     more: Sequence[Augmentation] = ()
     extra: Mapping[str, "TrainingBatches"] = field(default_factory=dict)
     fill: Colour = GREY
+    shares: Float32[Tensor, " classes"] | None = None
 
     def __post_init__(self) -> None:
+        self._by_class = None if self.shares is None else ClassDraw(self.source.labels(), self.shares.numpy())
         if self.batch_size % self.world:
             raise DataError(f"A batch of {self.batch_size} images cannot be shared by {self.world} processes evenly.")
         self._images: list[Source | CachedImages] = [
@@ -133,8 +136,14 @@ class TrainingBatches:
         lines = [line for images in self._images if isinstance(images, CachedImages) for line in images.open()]
         return lines + [line for batches in self.extra.values() for line in batches.open()]
 
+    def class_images(self) -> tuple[int, ...]:
+        """Return the number of images of each class; empty where an image has not exactly one, or there is no end."""
+        return class_images(self.source, self.task, self.num_classes)
+
     def indices(self, step: int) -> Indices:
         """Return the positions in the source of the whole batch at `step`, counted from 0."""
+        if self._by_class is not None:
+            return self._by_class.indices(self.batch_size, seed=self.seed, step=step, repeats=self.augmentation.repeats)
         return batch_indices(
             len(self.source),
             self.batch_size,
@@ -189,7 +198,7 @@ class TrainingBatches:
 
     def _mirrored(self, step: int, rows: Indices, indices: Indices, counters: tuple[int, ...]) -> list[bool]:
         """Return which images are mirrored: in even passes by a fair draw of the image's own, in odd ones the others."""
-        endless, repeats = self.source.endless, self.augmentation.repeats
+        endless, repeats = self.source.endless or self._by_class is not None, self.augmentation.repeats
         passes = batch_passes(len(self.source), self.batch_size, step=step, endless=endless, repeats=repeats)[rows]
         first = [derive(self.seed, "mirrored", index, *counters) % 2 for index in indices.tolist()]
         return [bool((draw + number) % 2) for draw, number in zip(first, passes.tolist(), strict=True)]

@@ -100,6 +100,14 @@ class BadImage:
     reason: str
 
 
+def class_images(source: Source, task: Task, classes: int) -> tuple[int, ...]:
+    """Return the number of a source's images of each class; empty where an image has not exactly one, or there is no end."""
+    if source.endless or not task.exclusive:
+        return ()
+    labels = source.labels()
+    return tuple(np.bincount(labels[labels >= 0], minlength=classes).tolist())
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Labelled images in splits, with one order of class names for all of them.
@@ -179,9 +187,7 @@ class DataSet:
     def class_images(self) -> tuple[int, ...]:
         """Return the number of training images of each class; empty where an image has not exactly one, or there is no end."""
         train = self.splits.get("train")
-        if train is None or train.endless or not self.task.exclusive:
-            return ()
-        return tuple(np.bincount(train.labels(), minlength=len(self.class_names)).tolist())
+        return () if train is None else class_images(train, self.task, len(self.class_names))
 
     def images_an_epoch(self) -> int:
         """Return how many training images an epoch has: all, or as many as an endless source declares."""

@@ -19,10 +19,23 @@ WEIGHT = 0.005  # of the importance loss and of the load loss; the paper's 0.01 
 
 
 def softmax_cross_entropy(
-    logits: Float[Tensor, "batch classes"], labels: Targets, *, label_smoothing: float = 0.0
+    logits: Float[Tensor, "batch classes"],
+    labels: Targets,
+    *,
+    label_smoothing: float = 0.0,
+    weights: Float[Tensor, " classes"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of the softmax, with a fraction `label_smoothing` of each label spread over the classes."""
-    return functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
+    """Return the mean cross-entropy of the softmax, with a fraction `label_smoothing` of each label spread over the classes.
+
+    With weights of the classes the weighted losses are summed and divided by the number of images, not by that of their
+    weights, so that an image counts the same whatever stands beside it in its batch.
+    """
+    if weights is None:
+        return functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
+    total = functional.cross_entropy(
+        logits.float(), labels, weight=weights, label_smoothing=label_smoothing, reduction="sum"
+    )
+    return total / len(labels)
 
 
 def sigmoid_cross_entropy(

@@ -112,7 +112,7 @@ def train(
     with distributed.losing_a_process():
         longer = claim_recipe(folder, recipe, remarks, resume=resume)
         adapt(model, recipe.adaptation, seed=derive(recipe.seed, "adaptation"))
-        context = Context(tuple(class_names), normalize, listener)
+        context = Context(tuple(class_names), normalize, listener, batches.class_images())
         method = build_method(model, recipe, batches.task, context)
         trainer = _Trainer(batches, Step(method, recipe, normalize), folder, validate, listener)
         with stop_on_signals() as request:

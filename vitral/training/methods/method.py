@@ -16,13 +16,14 @@ from vitral import distributed, plugins
 from vitral.classifier.classifier import Classifier
 from vitral.data.loader import TrainingBatches
 from vitral.data.open import open_data
-from vitral.data.source import DataSet, Source
-from vitral.errors import PluginError
+from vitral.data.source import DataSet, Source, class_images
+from vitral.errors import DataError, PluginError
 from vitral.events import Listener, Message, ignore
 from vitral.images.augment import Augmentation
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
 from vitral.models.model import Model
+from vitral.objectives.unequal import sampling_shares
 from vitral.seeds import derive
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
@@ -41,11 +42,13 @@ class Context:
         class_names: The names of the classes, in the labels' order; empty if they have no names.
         normalize: The function from values 0 to 255 to the network's input; None if no images will come.
         listener: The listener for messages.
+        class_images: The number of training images of each class; empty where it is not known, or an image may have several.
     """
 
     class_names: tuple[str, ...] = ()
     normalize: Normalize | None = None
     listener: Listener = ignore
+    class_images: tuple[int, ...] = ()
 
 
 class Method(Stateful):
@@ -212,7 +215,8 @@ def training_batches(
         listener: The listener for messages.
 
     Raises:
-        DataError: The processes cannot share a batch evenly, or a further source cannot be opened.
+        DataError: The processes cannot share a batch evenly, a further source cannot be opened, or images are to be drawn by
+            their class, of which they have not exactly one.
     """
     method = method_of(recipe)
     opened = open_further(recipe, listener=listener) if further is None else further
@@ -240,10 +244,24 @@ def training_batches(
         partner=mixes(recipe.mixing) and any(view.mixed for view in method.views(recipe)),
         more=more,
         extra=extra,
+        shares=_shares(source, recipe, task, num_classes),
     )
     for line in batches.open():
         listener(Message(line))
     return batches
+
+
+def _shares(source: Source, recipe: Recipe, task: Task, num_classes: int) -> Tensor | None:
+    """Return each class's share of the images that a recipe draws; None where it sees every image equally often."""
+    if recipe.sampling == "instance-balanced":
+        return None
+    images = class_images(source, task, num_classes)
+    if not images:
+        raise DataError(
+            f"sampling={recipe.sampling} needs a known number of images that have one class each; these {task.labelled} or are "
+            "drawn without end. Leave the setting out."
+        )
+    return sampling_shares(images, recipe.sampling)
 
 
 def augmentations(recipe: Recipe, augmentation: Augmentation) -> list[Augmentation]:

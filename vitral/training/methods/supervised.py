@@ -6,9 +6,11 @@ from typing import Any, ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitral.errors import ModelError
 from vitral.models.layers import BatchPart
 from vitral.models.model import Model, Outputs
 from vitral.objectives.classification import balance_loss, sigmoid_cross_entropy, softmax_cross_entropy
+from vitral.objectives.unequal import balanced_weights, log_prior
 from vitral.tasks.task import OWN_LOSS, Targets, Task
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part
@@ -35,7 +37,12 @@ class SupervisedSettings(MethodSettings):
 
 
 class Supervised(Method):
-    """The recipe's loss of the labels, and the balance loss of experts; both heads of a distilled network learn the labels."""
+    """The recipe's loss of the labels, and the balance loss of experts; both heads of a distilled network learn the labels.
+
+    Raises:
+        ModelError: The loss depends on the classes' numbers of images, and an image has not exactly one class, or they are
+            not known.
+    """
 
     Settings: ClassVar[type[MethodSettings]] = SupervisedSettings
     plain = True
@@ -45,6 +52,21 @@ class Supervised(Method):
         self.module = TrainingOutputs(network)
         settings = recipe.regularization
         self.smoothing = settings.label_smoothing
+        self.weights, self.offsets = self._by_class_images()
+
+    def _by_class_images(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the classes' weights in the loss, and what is added to the logits in it; None for none."""
+        objective, images = self.recipe.objective, self.context.class_images
+        if not objective.needs_class_images:
+            return None, None
+        if not images:
+            raise ModelError(
+                "objective.class_weights and objective.logit_adjustment need a known number of images that have one class "
+                f"each; these {self.task.labelled} or are drawn without end. Leave the settings out."
+            )
+        weights = balanced_weights(images) if objective.class_weights == "balanced" else None
+        tau = objective.logit_adjustment
+        return weights, tau * log_prior(images) if tau else None
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean loss, and the accuracy by the task's rule."""
@@ -70,4 +92,7 @@ class Supervised(Method):
                 logits, targets, label_smoothing=smoothing, binary_targets=objective.binary_targets
             )
             return loss / logits.shape[1] if objective.mean_over_classes else loss
-        return softmax_cross_entropy(logits, targets, label_smoothing=smoothing)
+        if self.offsets is not None:
+            logits = logits.float() + self.offsets.to(logits.device)
+        weights = None if self.weights is None else self.weights.to(logits.device)
+        return softmax_cross_entropy(logits, targets, label_smoothing=smoothing, weights=weights)

@@ -80,6 +80,8 @@ class Recipe(Section):
         batch_size: The number of images in an update.
         fit_to_data: Whether a small dataset shortens the batch and lengthens the run; see `fit_length`. Off in published
             recipes, which stay as their source has them.
+        sampling: How often images of a class are drawn: "instance-balanced" for every image equally often, "class-balanced" for
+            every class equally often, "square-root" for between the two (arXiv 1910.09217); the latter draw at random.
         workers: The number of processes that prepare images; 0 prepares in the training process.
         precision: "auto", "bf16" or "fp32".
         optimizer: The optimizer and clipping.
@@ -119,6 +121,7 @@ class Recipe(Section):
     epochs: float | None = Field(default=None, gt=0)
     batch_size: int = Field(default=128, ge=1)
     fit_to_data: bool = False
+    sampling: Literal["instance-balanced", "square-root", "class-balanced"] = "instance-balanced"
     workers: int = Field(default=1, ge=0, json_schema_extra=MAY_CHANGE)
     precision: Precision = "auto"
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -163,6 +166,8 @@ class Recipe(Section):
         objective = self.objective
         if (objective.binary_targets or objective.mean_over_classes) and objective.name != "sigmoid":
             raise ValueError("binary_targets and mean_over_classes belong to the sigmoid objective")
+        if objective.needs_class_images and objective.name != "softmax":
+            raise ValueError("class_weights and logit_adjustment belong to the softmax objective")
         if self.adaptation.frozen_blocks and self.adaptation.method != "full":
             raise ValueError(
                 f"adaptation '{self.adaptation.method}' freezes all blocks anyway; leave frozen_blocks out"

@@ -54,6 +54,7 @@ TaskName = Annotated[str, AfterValidator(_known_task)]
 OptimizerName = Annotated[str, AfterValidator(_known_optimizer)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Strength = Annotated[float, Field(ge=0)]
 Spread = Annotated[float, Field(gt=0, le=1)]
 # TOML has no null, so None is written as a word where it does not mean "left out".
 NoLimit = Annotated[
@@ -256,12 +257,27 @@ class ObjectiveSettings(Section):
         binary_targets: Whether "sigmoid" counts mixed labels in full for both images' classes (DeiT III).
         mean_over_classes: Whether "sigmoid" averages the losses of the classes (torch, DeiT III) instead of adding them
             (vit_jax, big_vision); it matters for clipping.
+        class_weights: "balanced" for weights of the classes in "softmax" in inverse proportion to their numbers of images, 1
+            on average; "none" for none.
+        logit_adjustment: The strength (tau) of logit adjustment in "softmax": so many times the logarithm of the classes'
+            shares is added to the logits in the loss, so that the logits themselves are for classes of equal shares
+            (arXiv 2007.07314, equation 10); 0 for none.
+        posthoc_adjustment: The strength (tau) of logit adjustment after training (equation 9), in the head's bias; "auto" for
+            what the validation images show to pay, 0 for none. Of a run that is finished it may be changed.
     """
 
     name: Literal["softmax", "sigmoid", "task"] = "softmax"
     head_bias: float = 0.0
     binary_targets: bool = False
     mean_over_classes: bool = False
+    class_weights: Literal["none", "balanced"] = "none"
+    logit_adjustment: float = Field(default=0.0, ge=0)
+    posthoc_adjustment: Strength | Literal["auto"] = Field(default=0.0, json_schema_extra=MAY_CHANGE)
+
+    @property
+    def needs_class_images(self) -> bool:
+        """Whether the loss depends on the number of training images of each class."""
+        return self.class_weights != "none" or self.logit_adjustment > 0
 
 
 class HeadSettings(Section):
