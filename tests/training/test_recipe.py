@@ -124,6 +124,7 @@ def test_the_settings_that_may_change_on_a_resume_are_marked_where_they_are_set(
     assert may_change() == {
         "steps",
         "workers",
+        "objective.posthoc_adjustment",
         "schedule.bends",
         "checkpoint.every_steps",
         "checkpoint.keep",

@@ -12,6 +12,7 @@ from vitral.advice import in_markdown, printable
 from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.metadata import (
     CLASS_IMAGES,
+    LOGIT_ADJUSTMENT,
     RARE_CLASSES,
     Calibration,
     check_plugins,
@@ -37,7 +38,7 @@ CALIBRATION = "calibration"
 INT8 = "int8"
 SETTING = "setting"
 NOVELTY = "novelty"
-TOLD = ("choice", RARE_CLASSES)  # entries of what training was whose sentences stand above the scores
+TOLD = ("choice", LOGIT_ADJUSTMENT, RARE_CLASSES)  # entries of what training was whose sentences stand above the scores
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 OLDEST_VERSION = 1

@@ -22,12 +22,21 @@ from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.feature_engine import Context, feature_column
-from vitral.evaluation.kept_features import KeptColumn, collect_kept, missing_share, name_of
 from vitral.evaluation.heads import fit_head
-from vitral.evaluation.probes import PENALTIES, Features, LinearProbe, fit_probe, knn_accuracy, nearest_accuracy
+from vitral.evaluation.kept_features import KeptColumn, collect_kept, missing_share, name_of
+from vitral.evaluation.probes import (
+    PENALTIES,
+    Features,
+    LinearProbe,
+    fit_probe,
+    fit_rebalanced,
+    knn_accuracy,
+    nearest_accuracy,
+)
 from vitral.events import Listener, ignore
 from vitral.models.catalog import SHRUNK
 from vitral.models.model import Images
+from vitral.objectives.unequal import ClassWeights
 from vitral.seeds import generator
 
 Labels = Int64[Tensor, " examples"]
@@ -279,12 +288,12 @@ class Fitted:
     pixel_probe: LinearProbe
 
     @classmethod
-    def of(cls, described: Described, classes: int) -> "Fitted":
-        """Fit what can be fitted on some training images."""
-        labels = described.labels
-        features, pixels = described.features, described.pixels
-        probe = None if features is None else fit_head(features, labels, classes=classes)
-        return cls(described, probe, fit_probe(pixels, labels, classes=classes))
+    def of(cls, described: Described, classes: int, weigh: ClassWeights = "none") -> "Fitted":
+        """Fit what can be fitted on some training images; `weigh` is that of `fit_rebalanced`."""
+        fit = partial(fit_rebalanced, labels=described.labels, classes=classes, weigh=weigh)
+        features = described.features
+        probe = None if features is None else fit(fit_head, features=features)
+        return cls(described, probe, fit(fit_probe, features=described.pixels))
 
 
 def score_baselines(

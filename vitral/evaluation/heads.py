@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
-from vitral.evaluation.probes import ALIKE, BIAS, PENALTIES, Features, LinearProbe, Ridge, check_features
+from vitral.evaluation.probes import ALIKE, BIAS, PENALTIES, Features, LinearProbe, Ridge, check_features, weight_roots
 
 SWEPT = PENALTIES[::2]  # finer steps take as much longer, and found nothing better
 QUARTERS = range(-8, 41)  # quarters of a power of two by which scores of about -1 and +1 are multiplied: 1/4 to 1024
@@ -25,7 +25,11 @@ LONE_QUARTER = 8
 
 
 def fit_head(
-    features: Float[Tensor, "train features"], labels: Int64[Tensor, " train"], *, classes: int | None = None
+    features: Float[Tensor, "train features"],
+    labels: Int64[Tensor, " train"],
+    *,
+    classes: int | None = None,
+    class_weights: Float[Tensor, " classes"] | None = None,
 ) -> LinearProbe:
     """Return the linear head of some images' classes, its outputs as logits whose softmax is calibrated.
 
@@ -33,12 +37,13 @@ def fit_head(
         features: Frozen features to fit on.
         labels: The classes of the images.
         classes: The number of classes; None for as many as the labels name.
+        class_weights: What an image's squared error, and its likelihood, counts, by its class; None for 1.
 
     Raises:
         ModelError: A feature is no finite number.
     """
     check_features(features)
-    fit = _Directions(features.double(), labels, classes or int(labels.max()) + 1)
+    fit = _Directions(features.double(), labels, classes or int(labels.max()) + 1, class_weights)
     penalty, factor = _likeliest(fit, labels)
     weight, bias = fit.layer(penalty)
     return LinearProbe(factor * weight, factor * bias, factor * fit.left_out(penalty))
@@ -49,13 +54,16 @@ def _likeliest(fit: "_Directions", labels: Int64[Tensor, " train"]) -> tuple[flo
     best = math.inf, LONE_PENALTY, LONE_QUARTER
     quarter = QUARTERS[-1]
     for penalty in reversed(SWEPT if int(labels.bincount().max()) > 1 else ()):
-        loss, quarter = _calibrated(fit.left_out(penalty), labels, quarter)
+        loss, quarter = _calibrated(fit.left_out(penalty), labels, quarter, fit.class_weights)
         best = min(best, (loss, penalty, quarter))
     return best[1], 2.0 ** (best[2] / 4)
 
 
 def _calibrated(
-    scores: Float[Tensor, "train classes"], labels: Int64[Tensor, " train"], near: int
+    scores: Float[Tensor, "train classes"],
+    labels: Int64[Tensor, " train"],
+    near: int,
+    class_weights: Float[Tensor, " classes"] | None,
 ) -> tuple[float, int]:
     """Return the least cross-entropy of scores times a factor, and that factor in quarters of a power of two.
 
@@ -65,7 +73,8 @@ def _calibrated(
     unsure = 1 / (1 + len(labels))
 
     def loss(quarter: int) -> float:
-        return float(functional.cross_entropy(2.0 ** (quarter / 4) * scores, labels, label_smoothing=unsure))
+        logits = 2.0 ** (quarter / 4) * scores
+        return float(functional.cross_entropy(logits, labels, class_weights, label_smoothing=unsure))
 
     least = loss(near)
     for step in (-1, 1):
@@ -81,7 +90,14 @@ class _Directions:
     the fit says of no features at all to what it says of their direction, at |x| / r.
     """
 
-    def __init__(self, features: Features, labels: Int64[Tensor, " train"], classes: int) -> None:
+    def __init__(
+        self,
+        features: Features,
+        labels: Int64[Tensor, " train"],
+        classes: int,
+        class_weights: Float[Tensor, " classes"] | None,
+    ) -> None:
+        self.class_weights = None if class_weights is None else class_weights.double()
         lengths = features.norm(dim=1, keepdim=True).clamp_min(torch.finfo(features.dtype).tiny)
         directions = features / lengths
         self.length, self.mean = float(lengths.mean()), directions.mean(dim=0)
@@ -89,7 +105,8 @@ class _Directions:
         self.scale = spread**0.5 if spread * len(self.mean) > ALIKE else 1.0
         self.relative = lengths / self.length
         train = functional.pad((directions - self.mean) / self.scale, (0, 1), value=BIAS)
-        self.ridge = Ridge(train, 2.0 * functional.one_hot(labels, classes).double() - 1.0)
+        targets = 2.0 * functional.one_hot(labels, classes).double() - 1.0
+        self.ridge = Ridge(train, targets, weight_roots(class_weights, labels))
         self.nothing = self.ridge.right @ functional.pad(-self.mean / self.scale, (0, 1), value=BIAS)
 
     def left_out(self, penalty: float) -> Float[Tensor, "train classes"]:
@@ -97,7 +114,7 @@ class _Directions:
         ridge = self.ridge
         of_direction = ridge.left_out(penalty)
         gain = self.nothing * ridge.singular / (ridge.singular**2 + penalty)
-        of_nothing = gain @ ridge.projected - (ridge.left @ gain)[:, None] * (ridge.targets - of_direction)
+        of_nothing = gain @ ridge.projected - (ridge.left @ gain)[:, None] * (ridge.targets - ridge.roots * of_direction)
         return self.relative * of_direction + (1 - self.relative) * of_nothing
 
     def layer(self, penalty: float) -> tuple[Float[Tensor, "classes features"], Float[Tensor, " classes"]]:

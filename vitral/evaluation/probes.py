@@ -13,16 +13,19 @@ Where we differ: images are prepared as the classifier prepares them, not always
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
 from vitral.errors import DataError, ModelError
+from vitral.evaluation.rebalanced import Rebalanced, rebalanced
+from vitral.objectives.unequal import ClassWeights, balanced_weights
+from vitral.tasks.class_sizes import ClassSizes
 
 Features = Float[Tensor, "examples features"]
 
@@ -120,11 +123,17 @@ class LinearProbe:
         weight: (classes, features).
         bias: (classes).
         left_out: The outputs for each training image of the fit without it, (train, classes).
+        rebalanced: What weights of the classes changed on those; None for a fit without.
     """
 
     weight: Float[Tensor, "classes features"]
     bias: Float[Tensor, " classes"]
     left_out: Float[Tensor, "train classes"]
+    rebalanced: Rebalanced | None = None
+
+    def right(self, labels: Int64[Tensor, " train"]) -> Bool[Tensor, " train"]:
+        """Tell which training images the fits without them get right."""
+        return self.left_out.argmax(dim=1) == labels
 
     def accuracy(self, features: Features, labels: Int64[Tensor, " examples"]) -> float:
         """Return the accuracy, 0 to 1, on images."""
@@ -141,6 +150,7 @@ def fit_probe(
     *,
     classes: int | None = None,
     penalty: float | None = None,
+    class_weights: Float[Tensor, " classes"] | None = None,
 ) -> LinearProbe:
     """Return regularised least squares onto targets of -1 and +1 (paper section 4.1).
 
@@ -153,7 +163,8 @@ def fit_probe(
         classes: The number of classes; None for as many as the labels name.
         penalty: The penalty on the squared weights. big_vision takes 2^10 always, which is too much for a few images per class;
             None takes, of the original's sweep from 2^-10 to 2^19, the one with the best leave-one-out accuracy on the
-            training images, the largest among equals.
+            training images, the largest among equals; with weights of the classes the accuracy is weighted by them, too.
+        class_weights: What an image's squared error counts, by its class; None for 1.
 
     Raises:
         ModelError: A feature is no finite number.
@@ -162,12 +173,61 @@ def fit_probe(
     mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
     train = functional.pad((features.double() - mean) / scale, (0, 1), value=BIAS)
     targets = 2.0 * functional.one_hot(labels, classes or -1).double() - 1.0
-    ridge = Ridge(train, targets)
+    ridge = Ridge(train, targets, weight_roots(class_weights, labels))
     if penalty is None:
         penalty = ridge.best_penalty(labels)
     weights = ridge.weights(penalty)
     weight = (weights[:-1] / scale[:, None]).T
     return LinearProbe(weight, BIAS * weights[-1] - weight @ mean, ridge.left_out(penalty))
+
+
+class Fit(Protocol):
+    """Fits a linear layer in closed form: `fit_probe`, or `heads.fit_head`."""
+
+    def __call__(
+        self,
+        features: Float[Tensor, "train features"],
+        labels: Int64[Tensor, " train"],
+        *,
+        classes: int | None = None,
+        class_weights: Float[Tensor, " classes"] | None = None,
+    ) -> LinearProbe: ...
+
+
+def weight_roots(
+    class_weights: Float[Tensor, " classes"] | None, labels: Int64[Tensor, " train"]
+) -> Float[Tensor, "train 1"] | None:
+    """Return the square roots of what each image's squared error counts; None for 1."""
+    return None if class_weights is None else class_weights.double()[labels, None].sqrt()
+
+
+def fit_rebalanced(
+    fit: Fit,
+    features: Float[Tensor, "train features"],
+    labels: Int64[Tensor, " train"],
+    *,
+    classes: int,
+    weigh: ClassWeights,
+) -> LinearProbe:
+    """Return the probe; of unequal classes that in which every class has the same weight, unless left-out images refute it.
+
+    Args:
+        fit: Makes the probe.
+        features: Frozen features to fit on.
+        labels: The classes of the images.
+        classes: The number of classes.
+        weigh: "auto" for that, "balanced" for weights in any case, "none" for none.
+
+    Raises:
+        ModelError: A feature is no finite number.
+    """
+    plain = fit(features, labels, classes=classes)
+    counts = torch.bincount(labels, minlength=classes).tolist()
+    if weigh == "none" or not ClassSizes(tuple(counts)).unequal:
+        return plain
+    balanced = fit(features, labels, classes=classes, class_weights=balanced_weights(counts))
+    changed = rebalanced(plain.right(labels), balanced.right(labels), labels)
+    return replace(balanced, rebalanced=changed) if weigh == "balanced" or not changed.refuted else plain
 
 
 def check_features(features: Features) -> None:
@@ -201,11 +261,21 @@ def _decomposed(
 
 
 class Ridge:
-    """Least squares whose squared weights are penalised: one decomposition serves all penalties."""
+    """Least squares whose squared weights are penalised: one decomposition serves all penalties.
 
-    def __init__(self, train: Float[Tensor, "train features"], targets: Float[Tensor, "train classes"]) -> None:
-        self.left, self.singular, self.right = _decomposed(train)
-        self.targets, self.projected = targets, self.left.T @ targets
+    `roots` are the square roots of what each image's squared error counts, (train, 1); None for 1.
+    """
+
+    def __init__(
+        self,
+        train: Float[Tensor, "train features"],
+        targets: Float[Tensor, "train classes"],
+        roots: Float[Tensor, "train 1"] | None = None,
+    ) -> None:
+        self.roots = torch.ones(len(train), 1, dtype=train.dtype) if roots is None else roots
+        self.left, self.singular, self.right = _decomposed(train if roots is None else roots * train)
+        self.targets = self.roots * targets
+        self.projected = self.left.T @ self.targets
 
     def weights(self, penalty: float) -> Float[Tensor, "features classes"]:
         """Return the weights of the fit with all images."""
@@ -216,13 +286,14 @@ class Ridge:
         shrink = self.singular**2 / (self.singular**2 + penalty)
         fitted = self.left @ (shrink[:, None] * self.projected)
         leverage = (self.left**2 @ shrink)[:, None]
-        return (fitted - leverage * self.targets) / (1 - leverage).clamp_min(1e-9)
+        return (fitted - leverage * self.targets) / (1 - leverage).clamp_min(1e-9) / self.roots
 
     def best_penalty(self, labels: Int64[Tensor, " train"]) -> float:
         """Return the penalty whose fits without an image are right most often, the largest among equals."""
 
         def accuracy(penalty: float) -> float:
-            return float((self.left_out(penalty).argmax(dim=1) == labels).double().mean())
+            right = self.left_out(penalty).argmax(dim=1) == labels
+            return float((self.roots[:, 0].square() * right).mean())
 
         best = max(reversed(PENALTIES), key=accuracy)
         # With one image a class the fit without it cannot know its class, and tells no penalty from another.

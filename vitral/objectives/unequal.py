@@ -6,6 +6,7 @@ class-balanced and square-root sampling (arXiv 1910.09217, section 3.1).
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -13,6 +14,7 @@ from torch import Tensor
 
 SAMPLING = {"instance-balanced": 1.0, "square-root": 0.5, "class-balanced": 0.0}  # the paper's q
 
+ClassWeights = Literal["none", "balanced", "auto"]
 PerClass = Float[Tensor, " classes"]
 
 

@@ -5,13 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from vitral import distributed, torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance, write_known_images
-from vitral.classifier.metadata import RARE_CLASSES
+from vitral.classifier.metadata import LOGIT_ADJUSTMENT, RARE_CLASSES
 from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines, Described
 from vitral.evaluation.evaluate import evaluate_source
@@ -20,6 +21,7 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.paths import CLASSIFIER
 from vitral.tasks.task import Result
+from vitral.training.candidates.adjusted import LogitAdjustment, adjust
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.candidates.remember import remembered_images
 from vitral.training.candidates.result import Choice, RunResult, choice_entry, choose, named_scores, provenance
@@ -42,6 +44,7 @@ class Outcome:
         choice: What was tried and what of it is delivered; None where only one network was to be trained.
         is_saved: Whether the run's folder holds the classifier already.
         described: The training images as it knows them, where its head alone was fitted, on these; None otherwise.
+        adjustment: What was done to the logits of a trained network for unequal classes; None before that.
     """
 
     run: Run
@@ -50,6 +53,7 @@ class Outcome:
     choice: Choice | None
     is_saved: bool = False
     described: Described | None = None
+    adjustment: LogitAdjustment | None = None
 
     @property
     def trained(self) -> bool:
@@ -64,6 +68,7 @@ class Outcome:
         delivered, own = self.classifier, self.classifier.provenance
         further = {RARE_CLASSES: {"sentence": rare}} if rare else {}
         if self.trained:
+            further |= self._adjusted()
             known = provenance(self.run, self.training, scores, self.choice)
             return self.run.classifier_of(delivered.model, replace(known, training={**known.training, **further}))
         training = {**own.training, **choice_entry(self.choice), **further}
@@ -71,6 +76,13 @@ class Outcome:
         return Classifier(
             delivered.model, delivered.preprocessing, delivered.class_names, provenance=described, task=delivered.task
         )
+
+    def _adjusted(self) -> dict[str, Any]:
+        """Return the entry of what was done to the logits, by this command or by one whose classifier is delivered again."""
+        if self.adjustment is None:
+            earlier = self.classifier.provenance.training.get(LOGIT_ADJUSTMENT)
+            return {LOGIT_ADJUSTMENT: earlier} if earlier else {}
+        return {LOGIT_ADJUSTMENT: self.adjustment.to_json()} if self.adjustment.sentence() else {}
 
 
 def first_outcome(run: Run, first: FirstClassifier) -> Outcome:
@@ -93,6 +105,8 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     choice, split, folder = outcome.choice, data.scored_split(), run.folder / CLASSIFIER
     if torchrun.is_main() and not outcome.is_saved:  # before all else: no figure is worth a trained network
         save(outcome.scored({}), folder)
+    if outcome.trained:
+        outcome = _balanced(outcome, scoring)
     if choice is not None and len(choice.candidates) > 1:
         run.listener(Message(choice.sentence()))
     if split == TEST and torchrun.is_main():
@@ -128,6 +142,15 @@ def write_known(classifier: Classifier, folder: Path, listener: Listener) -> Non
         listener(Message(f"The classifier remembers no images: {error}", warning=True))
         classifier.remember(None)
         update_provenance(classifier, folder)
+
+
+def _balanced(outcome: Outcome, scoring: Scoring) -> Outcome:
+    """Return what a run delivers with its logits adjusted for unequal classes where that pays, and saved so."""
+    adjustment, changed = adjust(outcome.run, outcome.classifier, scoring)
+    outcome = replace(outcome, adjustment=adjustment)
+    if changed and torchrun.is_main():
+        save(outcome.scored({}), outcome.run.folder / CLASSIFIER)
+    return outcome
 
 
 def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:

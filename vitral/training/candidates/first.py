@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from vitral.evaluation.baselines import (
     unit_seconds,
 )
 from vitral.evaluation.probes import Features, LinearProbe, sharpness
+from vitral.evaluation.rebalanced import Rebalanced
 from vitral.events import Message
 from vitral.files import write_file
 from vitral.models.catalog import SHRUNK
@@ -41,6 +42,7 @@ from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
 from vitral.paths import CLASSIFIER
+from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.task import Figure
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate, asked
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
@@ -140,12 +142,13 @@ def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, networ
     an_image, described = image_seconds(run.classifier, train, network=network, context=context)
     # The others are computed as the classifier will predict, which may take longer.
     scoring = image_seconds(run.classifier, train, network=network, timed=TIMED_JUDGED)[0] if others else 0.0
-    unit = unit_seconds()
+    weighed = run.recipe.objective.class_weights != "none" and ClassSizes(run.data.class_images()).unequal
+    unit, fits = unit_seconds(), 2 if weighed else 1
     for share in SHARES:
         count = int(share * len(train))
         if count < fewest(len(train), classes):
             return None
-        fitting = sum(fit_units(count, values.shape[1], classes) for values in described.values) * unit
+        fitting = fits * sum(fit_units(count, values.shape[1], classes) for values in described.values) * unit
         if count * an_image + others * scoring + fitting <= stopwatch.left():
             return count
     return None
@@ -201,7 +204,7 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
     task, listener = run.data.task, run.listener
     context = partial(autocast, training_device(), run.recipe.precision)
     described = describe(run.classifier, train, network=network, context=context, listener=listener)
-    fitted = Fitted.of(described, len(run.data.class_names))
+    fitted = Fitted.of(described, len(run.data.class_names), run.recipe.objective.class_weights)
     judged = None
     if validating is not None:
         limit = VALIDATION_IMAGES if validating.endless else None
@@ -215,6 +218,12 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
             best = probe
         else:
             _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
+    if best.rebalanced is not None:
+        said = best.rebalanced.sentence("training images, each left out of its fit")
+        without = argument("overrides", ["objective.class_weights=none"])
+        listener(
+            Message(f"Every class has the same weight in the {best.candidate.name}: {said}; {without} leaves that out.")
+        )
     _save(run, best, run.folder / FIRST, len(described.labels), seconds)
     if torchrun.is_main():
         write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
@@ -237,12 +246,14 @@ class LinearModel:
         model: it, and what it is on.
         right: which images it gets right: those of validation, where there are any.
         left_out: which training images it gets right by the fit without them; empty where that would not be fair.
+        rebalanced: what the same weight for every class changed; None where an image has the same weight as any other.
     """
 
     candidate: Candidate
     model: Model
     right: Bool[Tensor, " images"]
     left_out: Bool[Tensor, " others"]
+    rebalanced: Rebalanced | None = None
 
     @property
     def every(self) -> Bool[Tensor, " all"]:
@@ -281,7 +292,8 @@ def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearMode
     model = build(PixelsConfig(image_size=preprocessing.image_size, num_classes=classes, side=SHRUNK))
     probe, labels = fitted.pixel_probe, fitted.described.labels
     left_out = _set_head(model, probe, labels, scale=sharpness(probe.left_out, labels))
-    return _judged(run, PIXELS, model, left_out, None if judged is None else judged.pixels, judged)
+    linear = _judged(run, PIXELS, model, left_out, None if judged is None else judged.pixels, judged)
+    return replace(linear, rebalanced=probe.rebalanced)
 
 
 def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Described | None) -> LinearModel:
@@ -289,7 +301,8 @@ def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Des
     left_out = _set_head(model, probe, described.labels)
     if run.plan.learned and judged is not None:
         left_out = left_out[:0]
-    return _judged(run, PROBE, model, left_out, None if judged is None else judged.features, judged)
+    linear = _judged(run, PROBE, model, left_out, None if judged is None else judged.features, judged)
+    return replace(linear, rebalanced=probe.rebalanced)
 
 
 @torch.no_grad()
@@ -306,7 +319,7 @@ def _set_head(model: Model, probe: LinearProbe, labels: Tensor, *, scale: float 
         scale *= 2.0
     head.weight.copy_(scale * probe.weight)
     head.bias.copy_(scale * probe.bias)
-    return probe.left_out.argmax(dim=1) == labels
+    return probe.right(labels)
 
 
 def _judged(
@@ -343,6 +356,11 @@ def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: flo
                 **asked(run),
                 "method": f"{candidate.name}, in closed form on {images:,} training images",
                 ALLOWED: None if math.isinf(seconds) else seconds,
+                **(
+                    {}
+                    if linear.rebalanced is None
+                    else {"class_weights": {"balanced": True, **linear.rebalanced.to_json()}}
+                ),
             },
             scores={f"{candidate.split}/{task.headline.name}": candidate.figure},
         )

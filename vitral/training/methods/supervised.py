@@ -61,8 +61,8 @@ class Supervised(Method):
             return None, None
         if not images:
             raise ModelError(
-                "objective.class_weights and objective.logit_adjustment need a known number of images that have one class "
-                f"each; these {self.task.labelled} or are drawn without end. Leave the settings out."
+                "objective.class_weights and adjustments of logits need a known number of images that have one class each; "
+                f"these {self.task.labelled} or are drawn without end. Leave the settings out."
             )
         weights = balanced_weights(images) if objective.class_weights == "balanced" else None
         tau = objective.logit_adjustment

@@ -25,6 +25,7 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.models.model import Model
 from vitral.seeds import generator
+from vitral.tasks.class_sizes import ClassSizes
 from vitral.training.clock import (
     BASELINES_SECONDS,
     BASELINES_SHARE,
@@ -130,15 +131,21 @@ def _scoring(run: Run, allowed: Allowance, *, has_head: bool, completes: bool) -
     validating = limited(data, "validation", allowed.validation, seed=seed) if "validation" in data.splits else None
     live = follow(run.recipe, data, validating, judging=run.judging, most=allowed.followed)
     images = (allowed.validation if has_head else 0) + (0 if live is None else live.images)
+    scored = allowed.scored + (allowed.validation if adjusts(run) else 0)
     reserve = Reserve(
         validation=images * allowed.image_seconds,
-        scoring=allowed.scored / images if images else 0.0,
-        ending=allowed.report_seconds + (0.0 if images else allowed.scored * allowed.image_seconds),
+        scoring=scored / images if images else 0.0,
+        ending=allowed.report_seconds + (0.0 if images else scored * allowed.image_seconds),
         fixed=ENDING_SECONDS,
     )
     pacer = Pacer(run.clock, reserve=reserve, slowness=machine_slowness)
     completing = limited(data, "train", allowed.completing, seed=seed) if completes else data.splits["train"]
     return Scoring(validating, live, completing, pacer, allowed.scored, allowed.ending, allowed.remembered)
+
+
+def adjusts(run: Run) -> bool:
+    """Tell whether a run tries on its validation images, once it has trained, if adjusted logits pay (see `adjust`)."""
+    return run.recipe.objective.posthoc_adjustment == "auto" and ClassSizes(run.data.class_images()).unequal
 
 
 def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:

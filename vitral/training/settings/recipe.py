@@ -167,7 +167,7 @@ class Recipe(Section):
         if (objective.binary_targets or objective.mean_over_classes) and objective.name != "sigmoid":
             raise ValueError("binary_targets and mean_over_classes belong to the sigmoid objective")
         if objective.needs_class_images and objective.name != "softmax":
-            raise ValueError("class_weights and logit_adjustment belong to the softmax objective")
+            raise ValueError("class_weights and adjustments of logits belong to the softmax objective")
         if self.adaptation.frozen_blocks and self.adaptation.method != "full":
             raise ValueError(
                 f"adaptation '{self.adaptation.method}' freezes all blocks anyway; leave frozen_blocks out"

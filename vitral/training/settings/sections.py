@@ -20,6 +20,7 @@ from pydantic import (
 from vitral import plugins
 from vitral.errors import VitralError
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
+from vitral.objectives.unequal import ClassWeights
 from vitral.tasks.registry import task_named
 
 # Marks a setting that may change when a run is resumed: a new length extends or shortens the run, and where and how the run is
@@ -258,7 +259,8 @@ class ObjectiveSettings(Section):
         mean_over_classes: Whether "sigmoid" averages the losses of the classes (torch, DeiT III) instead of adding them
             (vit_jax, big_vision); it matters for clipping.
         class_weights: "balanced" for weights of the classes in "softmax" in inverse proportion to their numbers of images, 1
-            on average; "none" for none.
+            on average, and in the linear model in closed form; "auto" for weights there alone, of unequal classes, unless
+            images that are left out of the fit refute them; "none" for none.
         logit_adjustment: The strength (tau) of logit adjustment in "softmax": so many times the logarithm of the classes'
             shares is added to the logits in the loss, so that the logits themselves are for classes of equal shares
             (arXiv 2007.07314, equation 10); 0 for none.
@@ -270,14 +272,15 @@ class ObjectiveSettings(Section):
     head_bias: float = 0.0
     binary_targets: bool = False
     mean_over_classes: bool = False
-    class_weights: Literal["none", "balanced"] = "none"
+    class_weights: ClassWeights = "none"
     logit_adjustment: float = Field(default=0.0, ge=0)
     posthoc_adjustment: Strength | Literal["auto"] = Field(default=0.0, json_schema_extra=MAY_CHANGE)
 
     @property
     def needs_class_images(self) -> bool:
-        """Whether the loss depends on the number of training images of each class."""
-        return self.class_weights != "none" or self.logit_adjustment > 0
+        """Whether something that was named depends on the number of training images of each class."""
+        after = self.posthoc_adjustment not in ("auto", 0)
+        return self.class_weights == "balanced" or self.logit_adjustment > 0 or after
 
 
 class HeadSettings(Section):
