@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vitral.advice import argument
+from vitral.errors import RecipeError
 from vitral.training.choose import network
 from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
 from vitral.training.choose.draft import Draft, draft_of, why_no_first
@@ -205,6 +206,11 @@ def _recipe(
     recipe, reasons = _adapting(draft, facts, option) if draft.automatic else _from_scratch(draft, facts, chosen)
     task = facts.task
     fitting = task.objective(recipe.objective.name)
+    if recipe.objective.needs_class_images and not task.exclusive:
+        raise RecipeError(
+            f"objective.class_weights and adjustments of logits are for images of one class each; these {task.labelled}. Leave "
+            "the settings out."
+        )
     if recipe.method.uses_labels and fitting != recipe.objective.name:
         recipe = recipe.with_changes({"objective.name": fitting})
         reasons = [*reasons, f"Objective: {fitting}, since the images {task.labelled}."]
