@@ -130,13 +130,14 @@ def test_baselines_keep_to_their_time_or_are_left_out(
     data, clock = open_digits(), Clock()
     slow = replace(data, splits={name: Slow(source, each, clock) for name, source in data.splits.items()})
 
-    def fit(features: Features, labels: Labels, *, classes: int) -> LinearProbe:
+    def fit(features: Features, labels: Labels, *, classes: int, weigh: str) -> LinearProbe:
+        assert weigh == "none"
         clock.now += unit * fit_units(len(labels), features.shape[1], classes)
         return fit_probe(features, labels, classes=classes)
 
     monkeypatch.setattr("vitral.evaluation.baselines.time", clock)
     monkeypatch.setattr("vitral.evaluation.baselines.unit_seconds", lambda: unit)
-    monkeypatch.setattr("vitral.evaluation.baselines.fit_probe", fit)
+    monkeypatch.setattr("vitral.evaluation.baselines.fit_rebalanced", fit)
     baselines = score_baselines(digit_classifier, slow, seconds=seconds)
     assert (baselines is None) == (each == 0.2)
     if baselines is None:
