@@ -12,6 +12,7 @@ from vitral.advice import in_markdown, printable
 from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.metadata import (
     CLASS_IMAGES,
+    CLASS_WEIGHTS,
     LOGIT_ADJUSTMENT,
     RARE_CLASSES,
     Calibration,
@@ -38,7 +39,8 @@ CALIBRATION = "calibration"
 INT8 = "int8"
 SETTING = "setting"
 NOVELTY = "novelty"
-TOLD = ("choice", LOGIT_ADJUSTMENT, RARE_CLASSES)  # entries of what training was whose sentences stand above the scores
+# Entries of what training was whose sentences stand above the scores.
+TOLD = ("choice", CLASS_WEIGHTS, LOGIT_ADJUSTMENT, RARE_CLASSES)
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 OLDEST_VERSION = 1

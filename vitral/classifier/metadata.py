@@ -33,6 +33,7 @@ COLDEST = 0.05  # temperatures: beyond these two, the images are too few to find
 HOTTEST = 20.0
 PLUGINS_KEY = "plugins"
 CLASS_IMAGES = "class_images"  # in what training was: the number of training images of each class, in order
+CLASS_WEIGHTS = "class_weights"  # there, too: what the same weight for every class changed in a linear model
 LOGIT_ADJUSTMENT = "logit_adjustment"  # there, too: what was done to the logits for unequal classes
 RARE_CLASSES = "rare_classes"  # there, too: how well the rare classes do
 # Entries of the metadata, each of which is JSON.

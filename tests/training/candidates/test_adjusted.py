@@ -97,3 +97,13 @@ def test_sampling_and_the_losses_train(photos: Path, tmp_path: Path) -> None:
     for change in ("sampling=class-balanced", "objective.class_weights=balanced", "objective.logit_adjustment=1"):
         result, _ = tune(photos, tmp_path / change, change, f"{KEY}=0")
         assert result.training.steps == 2
+
+
+def test_the_linear_model_weighs_classes_and_says_so(photos: Path, tmp_path: Path) -> None:
+    _, said = tune(photos, tmp_path / "run", recipe=None, baselines=True, quick=True)
+    (line,) = (line for line in said if "same weight" in line)
+    entry = vitral.load(tmp_path / "run").provenance.training["class_weights"]
+    assert line.startswith(entry["sentence"])
+    assert entry["sentence"] in (tmp_path / "run" / "classifier" / "README.md").read_text()
+    _, said = tune(photos, tmp_path / "none", "objective.class_weights=none", recipe=None, baselines=True, quick=True)
+    assert not any("same weight" in line for line in said)

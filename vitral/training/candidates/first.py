@@ -16,7 +16,7 @@ from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save
-from vitral.classifier.metadata import Provenance
+from vitral.classifier.metadata import CLASS_WEIGHTS, Provenance
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.described import read_kept
@@ -219,11 +219,8 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
         else:
             _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
     if best.rebalanced is not None:
-        said = best.rebalanced.sentence("training images, each left out of its fit")
         without = argument("overrides", ["objective.class_weights=none"])
-        listener(
-            Message(f"Every class has the same weight in the {best.candidate.name}: {said}; {without} leaves that out.")
-        )
+        listener(Message(f"{best.weighed(best.rebalanced)} {without} leaves that out."))
     _save(run, best, run.folder / FIRST, len(described.labels), seconds)
     if torchrun.is_main():
         write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
@@ -259,6 +256,11 @@ class LinearModel:
     def every(self) -> Bool[Tensor, " all"]:
         """Which images of both kinds it gets right."""
         return torch.cat([self.right, self.left_out])
+
+    def weighed(self, changed: Rebalanced) -> str:
+        """Return what the same weight for every class changed, in one sentence."""
+        said = changed.sentence("training images, each left out of its fit")
+        return f"Every class has the same weight in the {self.candidate.name}: {said}."
 
     def better_than(self, other: "LinearModel", headline: Figure) -> bool:
         """Tell whether it is the better one, by the images of both kinds where those of validation are equal."""
@@ -349,6 +351,7 @@ def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]
 def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: float) -> None:
     """Write a linear layer that was fitted on so many images, and had so much time, into a folder."""
     candidate, began, task = linear.candidate, run.classifier.provenance, run.data.task
+    changed = linear.rebalanced
     if torchrun.is_main():
         provenance = Provenance(
             source=began.source if candidate.name == PROBE else f"nothing: a {PIXELS}",
@@ -358,8 +361,8 @@ def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: flo
                 ALLOWED: None if math.isinf(seconds) else seconds,
                 **(
                     {}
-                    if linear.rebalanced is None
-                    else {"class_weights": {"balanced": True, **linear.rebalanced.to_json()}}
+                    if changed is None
+                    else {CLASS_WEIGHTS: {**changed.to_json(), "sentence": linear.weighed(changed)}}
                 ),
             },
             scores={f"{candidate.split}/{task.headline.name}": candidate.figure},
