@@ -69,11 +69,11 @@ def test_the_weighted_probe_is_weighted_least_squares_and_its_left_out_outputs_a
 
 def test_classes_are_weighed_where_they_are_unequal_and_that_is_not_refuted() -> None:
     features, labels = unequal()
-    plain, auto = (fit_rebalanced(features, labels, classes=3, weigh=weigh) for weigh in ("none", "auto"))
+    plain, auto = (fit_rebalanced(fit_probe, features, labels, classes=3, weigh=weigh) for weigh in ("none", "auto"))
     assert plain.rebalanced is None
     assert auto.rebalanced is not None
     assert auto.rebalanced.balanced_accuracy[1] > auto.rebalanced.balanced_accuracy[0]
     equal = torch.arange(56) % 3
-    assert fit_rebalanced(features, equal, classes=3, weigh="balanced").rebalanced is None
+    assert fit_rebalanced(fit_probe, features, equal, classes=3, weigh="balanced").rebalanced is None
     single = torch.tensor([0] * 55 + [1])  # a class of one image, which no fit without it can know
-    assert fit_rebalanced(features, single, classes=3, weigh="auto").weight.isfinite().all()
+    assert fit_rebalanced(fit_probe, features, single, classes=3, weigh="auto").weight.isfinite().all()

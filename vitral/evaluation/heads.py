@@ -114,7 +114,9 @@ class _Directions:
         ridge = self.ridge
         of_direction = ridge.left_out(penalty)
         gain = self.nothing * ridge.singular / (ridge.singular**2 + penalty)
-        of_nothing = gain @ ridge.projected - (ridge.left @ gain)[:, None] * (ridge.targets - ridge.roots * of_direction)
+        of_nothing = gain @ ridge.projected - (ridge.left @ gain)[:, None] * (
+            ridge.targets - ridge.roots * of_direction
+        )
         return self.relative * of_direction + (1 - self.relative) * of_nothing
 
     def layer(self, penalty: float) -> tuple[Float[Tensor, "classes features"], Float[Tensor, " classes"]]:

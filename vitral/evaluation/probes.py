@@ -14,7 +14,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -181,19 +181,6 @@ def fit_probe(
     return LinearProbe(weight, BIAS * weights[-1] - weight @ mean, ridge.left_out(penalty))
 
 
-class Fit(Protocol):
-    """Fits a linear layer in closed form: `fit_probe`, or `heads.fit_head`."""
-
-    def __call__(
-        self,
-        features: Float[Tensor, "train features"],
-        labels: Int64[Tensor, " train"],
-        *,
-        classes: int | None = None,
-        class_weights: Float[Tensor, " classes"] | None = None,
-    ) -> LinearProbe: ...
-
-
 def weight_roots(
     class_weights: Float[Tensor, " classes"] | None, labels: Int64[Tensor, " train"]
 ) -> Float[Tensor, "train 1"] | None:
@@ -202,7 +189,7 @@ def weight_roots(
 
 
 def fit_rebalanced(
-    fit: Fit,
+    fit: Callable[..., LinearProbe],
     features: Float[Tensor, "train features"],
     labels: Int64[Tensor, " train"],
     *,
@@ -212,7 +199,7 @@ def fit_rebalanced(
     """Return the probe; of unequal classes that in which every class has the same weight, unless left-out images refute it.
 
     Args:
-        fit: Makes the probe.
+        fit: `fit_probe`, or `heads.fit_head`.
         features: Frozen features to fit on.
         labels: The classes of the images.
         classes: The number of classes.

@@ -11,7 +11,7 @@ import vitral
 from tests.training.candidates.attempts_run import contents, go_on, in_attempt, tune
 from tests.training.candidates.material import SIZE, Killed, killed_when
 from vitral.events import Event, Message, ignore
-from vitral.training.candidates import trained
+from vitral.training.candidates import beside, trained
 from vitral.training.choose.decide import decide
 from vitral.training.plan import ALL, FRESH, Attempt, Plan
 from vitral.training.settings.recipe import load_recipe
@@ -79,7 +79,7 @@ def better(candidate: Any) -> Any:  # noqa: ANN401
 def test_it_is_given_up_once_it_is_behind_and_the_others_go_on(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trained, "is_behind", lambda accuracy, gone, best: True)
+    monkeypatch.setattr(beside, "is_behind", lambda accuracy, gone, best: True)
     said: list[Event] = []
     result = tune(data, tmp_path / "run", start, time=60.0, listener=said.append)
     assert result.choice is not None

@@ -3,8 +3,7 @@
 import copy
 import gc
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -14,17 +13,17 @@ from vitral.advice import argument
 from vitral.classifier.folder import read, save
 from vitral.data.loader import TrainingBatches
 from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingInterrupted, VitralError
-from vitral.events import Listener, Message, ignore
+from vitral.events import Message, ignore
 from vitral.files import write_file
 from vitral.models.model import Model
 from vitral.paths import CLASSIFIER
+from vitral.training.candidates.beside import AttemptBehind, batches_of, giving_up, run_of
 from vitral.training.candidates.deliver import Outcome, first_outcome
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.candidates.result import Candidate, Choice, choose, provenance, remarks_on
-from vitral.training.choose.attempts import is_behind
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
-from vitral.training.loop import TrainingResult, Validate, advice_to_resume, stopped, train
-from vitral.training.methods.method import augmentations, method_of, training_batches
+from vitral.training.loop import TrainingResult, advice_to_resume, stopped, train
+from vitral.training.methods.method import method_of
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Attempt
 from vitral.training.records.attempts import (
@@ -44,16 +43,12 @@ from vitral.training.records.run_folder import RECIPE_FILE
 from vitral.training.scoring.validation import Scoring, is_too_short, run_validation
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe, may_change
-from vitral.training.starting.prepare import begin_network, set_rates
+from vitral.training.starting.prepare import set_rates
 
 # Settings that the recipe of a classifier that is there does not follow any more.
 LENGTH = frozenset(("steps", "epochs", "schedule.bends"))
 KEEPING = ("checkpoint.keep", "checkpoint.archive_steps")  # settings by which a user keeps checkpoints
 TOO_LARGE = "It does not fit into memory."
-
-
-class AttemptBehind(VitralError):
-    """One of several attempts is given up, because another is expected to end better."""
 
 
 def try_attempts(run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> Outcome:
@@ -301,15 +296,18 @@ class _Attempts:
                 model.resize(recipe.image_size)
             set_rates(model, recipe)
         remarks = self.first.give_head(model) if self.first is not None and attempt.from_probe else ()
+        validate = run_validation(run, self.scoring)
+        if attempt.network and self.first is not None and validate is not None:
+            validate = giving_up(validate, self.task.headline, pacer, self._choice)
         try:
             training = train(
                 model,
-                self._batches(attempt, model.image_size),
+                batches_of(run, attempt, self.batches, model.image_size),
                 recipe=recipe,
                 normalize=preprocessing.normalize,
                 class_names=self.data.class_names,
                 folder=self.folders[attempt.name],
-                validate=self._validate(attempt, run, pacer),
+                validate=validate,
                 resume=True,
                 further=self.more_time,
                 remarks=(*remarks_on(run), *remarks),
@@ -323,53 +321,11 @@ class _Attempts:
         method_of(recipe).complete(recipe, trained, self.scoring.completing, self.listener)
         return training
 
-    def _validate(self, attempt: Attempt, run: Run, pacer: Pacer) -> Validate | None:
-        """Return what validates an attempt's network; one from scratch is given up there once it is behind."""
-        validate = run_validation(run, self.scoring)
-        if validate is None or not attempt.network or self.first is None or math.isinf(left := pacer.clock.left()):
-            return validate
-        known = validate
-
-        def compared(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
-            figures = known(model, listener, stop)
-            gone = distributed.broadcast(1 - pacer.clock.left() / left)
-            choice, headline = self._choice(), self.task.headline
-            if figures is None or choice is None:
-                return figures
-            figure, best = next(iter(figures.values())), choice.kept
-            if is_behind(figure, gone, best.figure):
-                reached, other = headline.text(figure), f"the {best.name} {headline.text(best.figure)}"
-                raise AttemptBehind(f"After {gone:.0%} of its time it has {reached} on the validation images, {other}.")
-            return figures
-
-        return compared
-
     def _run_of(self, attempt: Attempt) -> Run:
-        """Return the run as an attempt has it: with its recipe, and its network in the starting state."""
+        """Return the run as an attempt has it."""
         if attempt.name not in self.runs:
-            self.runs[attempt.name] = self.run.with_recipe(attempt.recipe)
-            if attempt.network:
-                plan = replace(self.plan, start=attempt.network, origin="model", recipe=attempt.recipe, learned=False)
-                self.runs[attempt.name] = replace(self.run, plan=plan, classifier=begin_network(self.run, plan, None))
+            self.runs[attempt.name] = run_of(self.run, attempt)
         return self.runs[attempt.name]
-
-    def _batches(self, attempt: Attempt, image_size: tuple[int, int]) -> TrainingBatches:
-        """Return the training images by step as an attempt sees them."""
-        recipe = attempt.recipe
-        augmentation = recipe.augmentation or self.plan.augmentation
-        if not attempt.network:
-            is_own = recipe == self.plan.recipe
-            return self.batches if is_own else self.batches.at(image_size, augmentations(recipe, augmentation))
-        return training_batches(
-            self.run.splits["train"],
-            recipe,
-            image_size=image_size,
-            augmentation=augmentation,
-            task=self.task,
-            num_classes=len(self.data.class_names),
-            fill=self._run_of(attempt).classifier.preprocessing.mean_colour,
-            listener=self.listener,
-        )
 
     def _finished(self, attempt: Attempt, training: TrainingResult, *, last: bool) -> None:
         """Keep what an attempt made, in its folder and, where it is the best so far, as the run's classifier; and say so.

@@ -106,7 +106,10 @@ def choose_recipe(
                 "early features are kept longest.",
             )
         if augmentation.min_area == area:
-            yield {"augmentation.crop", "augmentation.min_area"}, f"  crops of at least {area:.0%} of an image: {why_area}."
+            yield (
+                {"augmentation.crop", "augmentation.min_area"},
+                f"  crops of at least {area:.0%} of an image: {why_area}.",
+            )
         for line in why_views:
             yield set(), f"  {line}"
         if full and not few:

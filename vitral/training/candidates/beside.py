@@ -1,0 +1,82 @@
+"""What an attempt has of its own where several are tried: its recipe, and a network from scratch with its batches.
+
+Such a network is given up while it trains, once it is expected to end behind the best of the others.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from vitral import distributed
+from vitral.data.loader import TrainingBatches
+from vitral.errors import VitralError
+from vitral.events import Listener
+from vitral.models.model import Model
+from vitral.tasks.task import Figure
+from vitral.training.candidates.result import Choice
+from vitral.training.choose.attempts import is_behind
+from vitral.training.clock import Pacer
+from vitral.training.loop import Validate
+from vitral.training.methods.method import augmentations, training_batches
+from vitral.training.plan import Attempt
+from vitral.training.session import Run
+from vitral.training.starting.prepare import begin_network
+
+
+class AttemptBehind(VitralError):
+    """One of several attempts is given up, because another is expected to end better."""
+
+
+def run_of(run: Run, attempt: Attempt) -> Run:
+    """Return a run as one of its attempts has it: with the attempt's recipe, and its network in the starting state."""
+    if not attempt.network:
+        return run.with_recipe(attempt.recipe)
+    plan = replace(run.plan, start=attempt.network, origin="model", recipe=attempt.recipe, learned=False)
+    return replace(run, plan=plan, classifier=begin_network(run, plan, None))
+
+
+def batches_of(run: Run, attempt: Attempt, batches: TrainingBatches, image_size: tuple[int, int]) -> TrainingBatches:
+    """Return the training images by step as an attempt sees them.
+
+    Args:
+        run: The run as the attempt has it.
+        attempt: The attempt.
+        batches: The training images by step as the attempts with the run's own network share them.
+        image_size: The height and width, pixels.
+    """
+    recipe, preprocessing = attempt.recipe, run.classifier.preprocessing
+    augmentation = recipe.augmentation or run.plan.augmentation
+    if not attempt.network:
+        return batches.at(image_size, augmentations(recipe, augmentation))
+    return training_batches(
+        run.splits["train"],
+        recipe,
+        image_size=image_size,
+        augmentation=augmentation,
+        task=run.task,
+        num_classes=len(run.data.class_names),
+        fill=preprocessing.mean_colour,
+        listener=run.listener,
+    )
+
+
+def giving_up(validate: Validate, headline: Figure, pacer: Pacer, choose: Callable[[], Choice | None]) -> Validate:
+    """Return a validation that raises `AttemptBehind` once the attempt is behind what was chosen so far.
+
+    Without a time budget there is nothing to be won by that, and it is the validation itself.
+    """
+    if pacer.seconds is None:
+        return validate
+    given = pacer.clock.left()
+
+    def compared(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
+        figures, choice = validate(model, listener, stop), choose()
+        gone = distributed.broadcast(1 - pacer.clock.left() / given)
+        if figures is None or choice is None:
+            return figures
+        figure, best = next(iter(figures.values())), choice.kept
+        if is_behind(figure, gone, best.figure):
+            reached, other = headline.text(figure), f"the {best.name} {headline.text(best.figure)}"
+            raise AttemptBehind(f"After {gone:.0%} of its time it has {reached} on the validation images, {other}.")
+        return figures
+
+    return compared
