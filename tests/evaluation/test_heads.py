@@ -26,10 +26,12 @@ def features_of(labels: torch.Tensor, width: int, seed: int = 0, *, noise: float
 
 
 @pytest.mark.parametrize("count", [14, 60])  # for which features themselves are decomposed, or their products
-def test_the_layer_and_what_it_says_without_an_image(count: int) -> None:
+@pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 1.0, 4.0])])
+def test_the_layer_and_what_it_says_without_an_image(count: int, weights: torch.Tensor | None) -> None:
     labels = torch.arange(count) % 3
     features, penalty = features_of(labels, 5).double(), 8.0
-    fit = heads._Directions(features, labels, 3)
+    fit = heads._Directions(features, labels, 3, weights)
+    counts = np.ones(count) if weights is None else weights[labels].numpy()
     lengths = features.norm(dim=1, keepdim=True)
     directions = features / lengths
     scale = (directions - directions.mean(0)).square().mean().sqrt()
@@ -41,9 +43,9 @@ def test_the_layer_and_what_it_says_without_an_image(count: int) -> None:
     seen, asked = design(directions), design(features / lengths.mean())
     ridge = PlainRidge(alpha=penalty, fit_intercept=False)
     weight, bias = fit.layer(penalty)
-    np.testing.assert_allclose(features @ weight.T + bias, ridge.fit(seen, targets).predict(asked), atol=1e-6)
+    np.testing.assert_allclose(features @ weight.T + bias, ridge.fit(seen, targets, counts).predict(asked), atol=1e-6)
     expected = [
-        ridge.fit(np.delete(seen, index, 0), np.delete(targets, index, 0)).predict(asked[index : index + 1])[0]
+        ridge.fit(*(np.delete(each, index, 0) for each in (seen, targets, counts))).predict(asked[index : index + 1])[0]
         for index in range(count)
     ]
     np.testing.assert_allclose(fit.left_out(penalty), expected, atol=1e-6)
@@ -55,7 +57,7 @@ def test_logits_are_chosen_by_the_likelihood_of_what_is_said_without_each_image(
     labels = torch.arange(90) % 3
     features = features_of(labels, 12, noise=2.0)
     chosen = float(functional.cross_entropy(fit_head(features, labels).left_out, labels, label_smoothing=1 / 91))
-    fit = heads._Directions(features.double(), labels, 3)
+    fit = heads._Directions(features.double(), labels, 3, None)
     each = [
         float(functional.cross_entropy(2.0 ** (quarter / 4) * scores, labels, label_smoothing=1 / 91))
         for scores in map(fit.left_out, heads.SWEPT)
@@ -69,7 +71,7 @@ def test_how_long_features_are_changes_nothing_but_the_length_that_is_taken_for_
     labels = torch.arange(30) % 3
     features = features_of(labels, 12).double()
     longer = features * torch.linspace(0.2, 4, 30)[:, None]
-    (weight, bias), (other, same) = (heads._Directions(each, labels, 3).layer(8.0) for each in (features, longer))
+    (weight, bias), (other, same) = (heads._Directions(each, labels, 3, None).layer(8.0) for each in (features, longer))
     torch.testing.assert_close(weight * features.norm(dim=1).mean(), other * longer.norm(dim=1).mean())
     torch.testing.assert_close(bias, same)
 
