@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.training.choose.situations import FACTS, LAPTOP, changed
-from vitral.training.choose.attempts import LEAST_SIDE, is_behind, learning_size
+from vitral.training.choose.attempts import LEAST_SIDE, choose_attempts, is_behind, learning_size
 from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.clock import FRESH_CHECKED
 from vitral.training.facts import Facts, Measured
-from vitral.training.plan import ALL, FRESH, TRAINED, ChosenStart
+from vitral.training.plan import ALL, FRESH, LAST, TRAINED, ChosenStart
 from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe
 
@@ -91,13 +91,22 @@ def test_all_weights_learn_at_the_largest_size_that_there_is_time_for(images: in
 
 def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
-    facts = replace(facts, measured=replace(MEASURED, images_per_second=4.0))
+    facts = replace(facts, measured=replace(MEASURED, images_per_second=6.0))
     plan = decide(draft(None, source="start/"), facts)
     (attempt,) = plan.attempts
     assert attempt.recipe.adaptation.frozen_statistics
-    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 128)
-    assert attempt.recipe == plan.recipe.with_changes({"image_size": 128})
+    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 96)
+    assert attempt.recipe == plan.recipe.with_changes({"image_size": 96})
     assert ALL in plan.reasons[-1]
+
+
+@pytest.mark.parametrize(
+    ("rate", "tried"), [(0.01, []), (2.0, [LAST]), (6.0, [ALL]), (20.0, [LAST, ALL]), (500.0, [LAST, ALL])]
+)
+def test_convolutions_are_trained_whole_where_they_see_the_images_often_enough(rate: float, tried: list[str]) -> None:
+    facts = changed(PHOTOS, convolutional=True, low_rank=False)
+    recipe = load_recipe("finetune", ["image_size=224", "steps=468", "batch_size=64"])
+    assert [option.name for option in choose_attempts(facts, recipe, rate)] == tried
 
 
 def test_facts_without_a_start_have_no_network_beside() -> None:

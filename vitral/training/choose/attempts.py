@@ -18,13 +18,17 @@ FINER_SIDE = 1.5  # times the side of the images, for which the network's patche
 COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, ANEW: 1.2, FINER: FINER_SIDE**2}
 # What is tried where there is time for a single attempt; the second, too, where there is time for two.
 FIRST_TO_PAY = (ANEW, LORA, LAST, ALL, FINER)
-# Of convolutions: letters of 90 kinds have 87 % after a minute of all weights, 77 % after one of the last blocks; flowers of 12
-# kinds 96 and 97.5 %.
-FIRST_OF_CONVOLUTIONS = (ANEW, ALL, LAST, FINER)
+# Of convolutions, in passes over the images at the least size. EfficientNet-Lite0, a minute of two cores: letters of 90 kinds
+# have 90 % after 9 passes of all weights and 77 % after 9 of the last blocks, the probe 62 and 67 %; flowers of 12 kinds 96 and
+# 97.5 %; signs of 16 kinds 99 % after 5 passes, the probe 96 %; litter of 6 kinds 82 % after 2, the probe 85 %; birds of 100
+# kinds 84.5 % after 2 of the last blocks, the probe 83 %.
+LAST_PASSES = 1.0
+BOTH_PASSES = 9.0
 # Shares of the side of the images at which all weights learn: the largest at which there is time for so many passes over them.
-SIDES = (1.0, 6 / 7, 5 / 7, 4 / 7)
+SIDES = (1.0, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7)
 SIDE_PASSES = 6.0
-LEAST_SIDE = 96  # pixels
+LEAST_SIDE = 96  # pixels, and
+LEAST_OF_SMALL = 64  # of smaller images
 # What the end leaves of the mistakes that a network from scratch makes during its training: no less than the share of its time
 # that is gone, nor than this; and what training all of the start's weights leaves of those of the linear probe.
 LEFT_AT_END = 0.3
@@ -129,8 +133,9 @@ def learning_size(facts: Facts, recipe: Recipe, seen: float) -> tuple[int, float
     `seen` is how many images of the recipe's size there is time for.
     """
     own, config = recipe.image_size or own_size(facts), facts.known_weights.config
+    least = LEAST_SIDE if facts.data.known_side >= LEAST_SIDE else LEAST_OF_SMALL
     sizes = [fitting_size(config, round(share * own)) for share in SIDES]
-    sizes = [size for size in sizes if size >= min(own, LEAST_SIDE)]
+    sizes = [size for size in sizes if size >= min(own, least)]
     in_time = (size for size in sizes if seen >= SIDE_PASSES * facts.data.images * (size / own) ** 2)
     size = next(in_time, sizes[-1])
     return size, (size / own) ** 2
@@ -154,17 +159,26 @@ def _names(facts: Facts, recipe: Recipe, images_per_second: float, finer: int | 
         return _without_budget(
             possible, lambda names: _updates(seconds, recipe, names, images_per_second) >= steps, facts
         )
-    order = FIRST_OF_CONVOLUTIONS if facts.known_weights.convolutional else FIRST_TO_PAY
-    paying = [name for name in order if name in possible]
+    if facts.known_weights.convolutional:
+        return _of_convolutions(facts, recipe, seconds * images_per_second)
+    paying = [name for name in FIRST_TO_PAY if name in possible]
     for count in range(len(paying), 0, -1):
         names = [name for name in SEVERAL if name in paying[:count]]
         enough = steps if ANEW in possible and count > 1 else _enough(facts, recipe, count)
         if _updates(seconds, recipe, names, images_per_second) >= enough:
             return names
-    # Of the smallest images there may be time for all weights of convolutions, where there is none for those of the run's size.
-    least = learning_size(facts, recipe, 0.0)[1]
-    enough = LEAST_UPDATES * least <= _updates(seconds, recipe, [ALL], images_per_second)
-    return [ALL] if enough and facts.known_weights.convolutional else []
+    return []
+
+
+def _of_convolutions(facts: Facts, recipe: Recipe, seen: float) -> list[str]:
+    """Return the attempts with convolutions, by how often all weights would see the images at the least size.
+
+    `seen` is how many images of the recipe's size there is time for.
+    """
+    passes = seen / learning_size(facts, recipe, 0.0)[1] / facts.data.images
+    if passes < LEAST_PASSES:
+        return [LAST] if passes >= LAST_PASSES else []
+    return [LAST, ALL] if passes >= BOTH_PASSES else [ALL]
 
 
 def _without_budget(possible: Sequence[str], fits: Callable[[Sequence[str]], bool], facts: Facts) -> list[str]:
