@@ -33,6 +33,7 @@ from vitral.evaluation.baselines import (
     sample,
     unit_seconds,
 )
+from vitral.evaluation.feature_engine import Context
 from vitral.evaluation.probes import Features, LinearProbe, sharpness
 from vitral.evaluation.rebalanced import Rebalanced
 from vitral.events import Message
@@ -91,14 +92,28 @@ class FirstClassifier:
         """Return the classifier."""
         return read(self.folder)
 
-    def give_head(self, model: Model) -> tuple[str, ...]:
+    def give_head(self, model: Model, run: Run, *, smaller: bool) -> tuple[str, ...]:
         """Give a network that is to be trained the linear probe as its head; return what is to be remarked on its recipe.
 
         So training improves on the probe from its first update, and does not spoil features that a random head would lead
         astray (arXiv 2202.10054). Nothing is done where no probe was fitted on the network's features.
+
+        Args:
+            model: The network, at the size of the attempt.
+            run: The run as the attempt has it.
+            smaller: Whether that size is below the run's: other features, on which the probe is fitted anew.
         """
         if self.probe is None:
             return ()
+        if smaller:
+            train = sample(
+                run.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
+            )
+            seen = describe(run.classifier_of(model), train, context=_context(run), listener=run.listener)
+            fitted = Fitted.of(seen, len(run.data.class_names), run.recipe.objective.class_weights)
+            assert fitted.probe is not None, "the features were computed"
+            _set_head(model, fitted.probe, seen.labels)
+            return (HEAD,)
         probe = read(self.probe).model.state_dict()
         model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
         return (HEAD,)
@@ -202,8 +217,7 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
     it in float32, as it will predict, so that the figure is that of the very classifier.
     """
     task, listener = run.data.task, run.listener
-    context = partial(autocast, training_device(), run.recipe.precision)
-    described = describe(run.classifier, train, network=network, context=context, listener=listener)
+    described = describe(run.classifier, train, network=network, context=_context(run), listener=listener)
     fitted = Fitted.of(described, len(run.data.class_names), run.recipe.objective.class_weights)
     judged = None
     if validating is not None:
@@ -226,6 +240,10 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
         write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
     distributed.barrier()
     return _in_folder(run, best.candidate, fitted)
+
+
+def _context(run: Run) -> Context:
+    return partial(autocast, training_device(), run.recipe.precision)
 
 
 def _in_folder(run: Run, candidate: Candidate, fitted: Fitted | None = None) -> FirstClassifier:

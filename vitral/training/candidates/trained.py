@@ -295,7 +295,10 @@ class _Attempts:
             if recipe.image_size is not None and model.image_size != (recipe.image_size, recipe.image_size):
                 model.resize(recipe.image_size)
             set_rates(model, recipe)
-        remarks = self.first.give_head(model) if self.first is not None and attempt.from_probe else ()
+        remarks: tuple[str, ...] = ()
+        if self.first is not None and attempt.from_probe:
+            smaller = (recipe.image_size or 0) < (self.plan.recipe.image_size or 0)
+            remarks = self.first.give_head(model, run, smaller=smaller)
         validate = run_validation(run, self.scoring)
         if attempt.network and self.first is not None and validate is not None:
             validate = giving_up(validate, self.task.headline, pacer, self._choice)

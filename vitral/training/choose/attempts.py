@@ -117,7 +117,7 @@ def choose_attempts(
         share, cost = COST[name] / whole, COST[FINER] if name == FINER else 1.0
         if name == ANEW:
             changes |= _anew(facts, recipe, own_batches=len(names) == 1 and "batch_size" not in overridden)
-            changes = {key: value for key, value in changes.items() if key not in overridden}
+        changes = {key: value for key, value in changes.items() if key not in overridden}
         if name == ALL and "image_size" not in overridden and facts.budget_seconds is not None:
             size, cost = learning_size(facts, recipe, share * TRAINING_SHARE * facts.budget_seconds * images_per_second)
             if cost < 1:

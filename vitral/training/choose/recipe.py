@@ -45,7 +45,9 @@ CONVOLUTIONS: dict[str, object] = {
     "optimizer.lr": 1e-3,
     "optimizer.layer_decay": 1.0,
     "adaptation.frozen_statistics": True,
+    "regularization.stochastic_depth": 0.0,
 }
+CONVOLUTIONS_BATCH = 32  # of which that was measured
 
 METHODS = {
     "full": "all weights learn",
@@ -70,6 +72,8 @@ def choose_recipe(
     wanted, overridden, images = draft.in_full, {*draft.request.overridden, *option}, facts.data.images
     size, why_size = _size(facts, draft.chosen)
     set_batch = wanted.batch_size if "batch_size" in overridden else None
+    if facts.known_weights.convolutional and not facts.machine.has_gpu:
+        set_batch = set_batch or min(CONVOLUTIONS_BATCH, max(8, images // 4))
     batch, steps, why_length = length(images, on_gpu=facts.machine.has_gpu, batch=set_batch)
     method, why_method = ("full", "") if several else _method_set(wanted, overridden) or _method(facts)
     full, few = method == "full", images < SMALL_SET
