@@ -1,6 +1,8 @@
 """The head on directions, held to least squares that is solved anew without each image, and to what few or odd images allow."""
 
+import csv
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,3 +129,16 @@ def test_features_that_are_no_numbers_are_refused_in_one_line(broken: float) -> 
     with pytest.raises(ModelError, match="no finite numbers for these images") as caught:
         fit_head(features, torch.arange(6) % 2)
     assert "\n" not in str(caught.value)
+
+
+@every_case("network", ["lite0", "vits14", "vits14 and patches"])
+def test_in_the_mean_no_measured_head_is_surely_better(network: str) -> None:
+    with (Path(__file__).parents[2] / "docs" / "heads.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["network"] == network]
+    mean = {
+        head: sum(float(row["accuracy"]) for row in rows if row["head"] == head)
+        for head in {row["head"] for row in rows}
+    }
+    each = len(rows) / len(mean)
+    assert mean["directions"] > max(mean["ridge"], mean["scikit-learn"])
+    assert mean["directions"] > max(mean.values()) - 0.01 * each
