@@ -1,7 +1,6 @@
 """Features of many images are computed by the engine that is fastest here, those of a few by the network itself."""
 
 import contextlib
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -53,7 +52,7 @@ def test_a_few_images_are_computed_by_the_network_itself(classifier: Classifier,
 
 @pytest.mark.parametrize("context", [contextlib.nullcontext, in_bf16])
 def test_many_are_computed_by_what_is_fastest(
-    classifier: Classifier, source: Source, monkeypatch: pytest.MonkeyPatch, context: Callable[[], Context]
+    classifier: Classifier, source: Source, monkeypatch: pytest.MonkeyPatch, context: Context
 ) -> None:
     monkeypatch.setattr(feature_engine, "PAYS", 0.0)
     found = engine(classifier, source, context)

@@ -28,6 +28,7 @@ from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Features, Images
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
+from vitral.weights.containers import write_safetensors
 
 
 @pytest.fixture
@@ -142,12 +143,12 @@ def _cut(path: Path) -> None:
 
 
 def _foreign(path: Path) -> None:
-    kept_features.write_safetensors({"other": torch.zeros(3)}, path)
+    write_safetensors({"other": torch.zeros(3)}, path)
 
 
 def _no_number(path: Path) -> None:
     rows = {"keys": torch.zeros(8, 16, dtype=torch.uint8), "rows": torch.full((8, 16), torch.nan)}
-    kept_features.write_safetensors(rows, path)
+    write_safetensors(rows, path)
 
 
 @pytest.mark.parametrize("damage", [_cut, _foreign, _no_number])

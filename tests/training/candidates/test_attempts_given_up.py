@@ -87,7 +87,7 @@ def test_in_a_job_a_process_without_memory_ends_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(made._Attempts, "_trained", train)
     several: Any = SimpleNamespace(several=True, _trained=train)
     given: Any = None
-    assert made._Attempts._tried(several, given, given) == made.TOO_LARGE
+    assert str(made._Attempts._tried(several, given, given)) == made.TOO_LARGE
     monkeypatch.setattr(distributed, "world", lambda: 2)
     with pytest.raises(torch.OutOfMemoryError):
         made._Attempts._tried(several, given, given)

@@ -71,6 +71,7 @@ def test_statistics_that_are_frozen_stay_where_scales_learn(tmp_path: Path) -> N
     norms = {name: tensor for name, tensor in model.named_modules() if isinstance(tensor, torch.nn.BatchNorm2d)}
     assert norms
     for name, norm in norms.items():
+        assert norm.running_mean is not None
         assert torch.equal(norm.running_mean, start[f"{name}.running_mean"])
         assert not torch.equal(norm.weight, start[f"{name}.weight"])
 
