@@ -130,7 +130,7 @@ def test_baselines_keep_to_their_time_or_are_left_out(
     data, clock = open_digits(), Clock()
     slow = replace(data, splits={name: Slow(source, each, clock) for name, source in data.splits.items()})
 
-    def fit(features: Features, labels: Labels, *, classes: int, weigh: str) -> LinearProbe:
+    def fit(one: object, features: Features, labels: Labels, *, classes: int, weigh: str) -> LinearProbe:
         assert weigh == "none"
         clock.now += unit * fit_units(len(labels), features.shape[1], classes)
         return fit_probe(features, labels, classes=classes)
