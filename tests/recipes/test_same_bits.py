@@ -26,7 +26,14 @@ pytestmark = pytest.mark.long
 
 KEPT = Path(__file__).with_name("same_bits.json")
 STEPS = 20
-SHORT = ("batch_size=8", f"steps={STEPS}", "workers=0", "schedule.warmup_steps=3", "evaluation.every_steps=10")
+SHORT = (
+    "batch_size=8",
+    f"steps={STEPS}",
+    "workers=0",
+    "precision=bf16",
+    "schedule.warmup_steps=3",
+    "evaluation.every_steps=10",
+)
 DECIDING = (
     "torch",
     "torchvision",

@@ -45,6 +45,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "BiTConfig": {"stages": (1,), "width_factor": 1},
     "ResNetConfig": {"stages": (1,)},
     "EfficientNetConfig": {"width": 0.25, "depth": 0.25},
+    "TinyViTConfig": {"dims": (8, 8, 8, 8), "depths": (1, 1, 1, 1), "num_heads": (1, 1, 1)},
     "PixelsConfig": {},
 }
 # Which network a fine-tuning starts from, by how its recipe's name begins; a ViT-B/16 for all others.
@@ -65,7 +66,18 @@ STARTS = {
 }
 GENERATED = ("digits", "visualatom", "visualatom-21k", "visualatom-mini")
 # What the data, the machine and the stand-ins decide; the rest of the recipe must come out as it went in.
-DECIDED = {"steps", "epochs", "batch_size", "workers", "model", "compute", "image_size", "name", "schedule"}
+DECIDED = {
+    "steps",
+    "epochs",
+    "batch_size",
+    "workers",
+    "model",
+    "compute",
+    "image_size",
+    "name",
+    "schedule",
+    "precision",
+}
 
 
 def narrow(config: Any) -> Any:  # noqa: ANN401  # a family's own config
