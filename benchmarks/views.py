@@ -1,6 +1,6 @@
 """Whether the short trainings that doubt how images vary are right: what the default's choice of views rests on.
 
-    python benchmarks/views.py FOLDER... [--seeds 0 1 2] [--seconds 60] [--trained] [--passes 30] [--csv docs/views.csv]
+    python benchmarks/views.py FOLDER... [--seeds 0 1 2] [--seconds 60] [--trained] [--passes 30] [--csv views.csv]
 
 FOLDER is what `open_data` takes. For each seed the trials of `starting.view_trials` are made as the command makes them, and
 printed with how many standard errors the networks without each doubted thing are better. --trained then trains the default's

@@ -30,8 +30,8 @@ SIDE_PASSES = 6.0
 LEAST_SIDE = 96  # pixels, and
 LEAST_OF_SMALL = 64  # of smaller images
 # What the end leaves of the mistakes that a network from scratch makes on its way: this at first, later twice the share of its
-# time that is gone, less a half. Letters of 90 kinds, two minutes: 34 % right after a quarter of the time, 37 % after 0.36, 73 %
-# after 0.45, 86 % after 0.75, 87 % at the end. And what training all of the start's weights leaves of the linear probe's mistakes.
+# time that is gone, less a half. Letters of 90 kinds, two minutes: 34 % right after a quarter of the time, 37 % after 0.36,
+# 73 % after 0.45, 86 % after 0.75, 87 % at the end. And what training the start's weights leaves of the probe's mistakes.
 LEFT_AT_END = 0.2
 LEFT_BY_TRAINING = 0.5
 LEARNING_FRACTION = 1 / 3  # of the blocks, where the last ones learn

@@ -3,7 +3,7 @@
 A photo that is mirrored, or cut down to a third, shows the same thing for most classes; but not letters, signs that point, or
 what its size tells apart. No look at the images says which: a small network that has learned for seconds does, by images that
 it was not shown. Every combination of what is in doubt is trained from the same weights on the same batches, so that each doubt
-is judged by all of them, image by image. benchmarks/views.py makes the table of docs/views.csv.
+is judged by all of them, image by image. benchmarks/views.py measures it on folders.
 """
 
 import itertools
