@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import mmap
 import os
 import platform
 import statistics
@@ -35,6 +36,7 @@ Item = TypeVar("Item")
 
 AT_ONCE = 32  # items that a thread takes: handing over each one would take longer than reading a small image
 # Shorter work is mostly Python's own, which one thread at a time does: images of 32 pixels take two threads twice as long.
+THREAD_BYTES = 16 << 20  # address space that a thread takes to begin: its stack, and what the allocator reserves
 WORTHWHILE_SECONDS = 3e-4
 
 
@@ -180,6 +182,15 @@ def _entry(path: Path, name: str) -> int:
     return next(int(line[1]) for line in lines if line[0] == name)
 
 
+def refuse_without_memory(threads: int) -> None:
+    """Raise an error where there is no memory for so many threads to begin: one without it never does, and is waited for.
+
+    Raises:
+        OSError: There is none.
+    """
+    mmap.mmap(-1, threads * THREAD_BYTES).close()  # of the system, as a thread takes it, and not of what was freed
+
+
 def in_threads(apply: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result, None, None]:
     """Give what a function makes of each item, in order.
 
@@ -204,6 +215,8 @@ def in_threads(apply: Callable[[Item], Result], items: Sequence[Item]) -> Genera
     def several(first: int) -> list[Result]:
         return [apply(item) for item in rest[first : first + AT_ONCE]]
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    threads = os.cpu_count() or 1
+    refuse_without_memory(threads)
+    with ThreadPoolExecutor(threads) as pool:
         for results in pool.map(several, range(0, len(rest), AT_ONCE)):
             yield from results
