@@ -14,11 +14,12 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance, write_known_images
 from vitral.classifier.metadata import LOGIT_ADJUSTMENT, RARE_CLASSES
 from vitral.errors import StorageError
-from vitral.evaluation.baselines import Baselines, Described
+from vitral.evaluation.baselines import Baselines, Labels
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.opening import TEST, note_look
 from vitral.events import Listener, Message
 from vitral.files import write_file
+from vitral.models.model import Features
 from vitral.paths import CLASSIFIER
 from vitral.tasks.task import Result
 from vitral.training.candidates.adjusted import LogitAdjustment, adjust
@@ -43,7 +44,7 @@ class Outcome:
         training: The training of the network that was trained, or of the best of several; of no steps where none was.
         choice: What was tried and what of it is delivered; None where only one network was to be trained.
         is_saved: Whether the run's folder holds the classifier already.
-        described: The training images as it knows them, where its head alone was fitted, on these; None otherwise.
+        fitted_on: What its head was fitted on, and the labels, where nothing else was trained; None otherwise.
         adjustment: What was done to the logits of a trained network for unequal classes; None before that.
     """
 
@@ -52,7 +53,7 @@ class Outcome:
     training: TrainingResult
     choice: Choice | None
     is_saved: bool = False
-    described: Described | None = None
+    fitted_on: tuple[Features, Labels] | None = None
     adjustment: LogitAdjustment | None = None
 
     @property
@@ -89,7 +90,7 @@ def first_outcome(run: Run, first: FirstClassifier) -> Outcome:
     """Return the first classifier as what a run delivers that trained nothing."""
     task, classifier = run.data.task, first.load().to(training_device())
     choice = choose([first.candidate], task.headline)
-    return Outcome(run, classifier, TrainingResult(classifier.model), choice, described=first.described)
+    return Outcome(run, classifier, TrainingResult(classifier.model), choice, fitted_on=first.fitted_on)
 
 
 def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> RunResult:
@@ -114,7 +115,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     evaluation = _evaluated(run, outcome.classifier, split)
     beside = baselines if outcome.trained else None  # a simple classifier would be compared with itself
     diagnosis = diagnose_run(run, outcome.training, beside, evaluation)
-    known = remembered_images(run, outcome.classifier, outcome.described, scoring.remembered)
+    known = remembered_images(run, outcome.classifier, outcome.fitted_on, scoring.remembered)
     outcome.classifier.cpu()
     classifier = outcome.scored(named_scores(evaluation, beside, split), evaluation.rare_sentence(split))
     classifier.remember(*known)

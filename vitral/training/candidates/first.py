@@ -25,6 +25,7 @@ from vitral.evaluation.baselines import (
     SHARES,
     Described,
     Fitted,
+    Labels,
     Stopwatch,
     describe,
     fewest,
@@ -84,9 +85,14 @@ class FirstClassifier:
         return f"{candidate.name.capitalize()}: {reached}, saved in '{run.folder / CLASSIFIER}'"
 
     @property
-    def described(self) -> Described | None:
-        """The training images that its head was fitted on, as far as they are known."""
-        return None if self.fitted is None else self.fitted.described
+    def fitted_on(self) -> tuple[Features, Labels] | None:
+        """What its head was fitted on, and the labels; None where that is not known any more."""
+        if self.fitted is None:
+            return None
+        described = self.fitted.described
+        values = described.features if self.candidate.name == PROBE else described.pixels
+        assert values is not None, "a probe was fitted on them"
+        return values, described.labels
 
     def load(self) -> Classifier:
         """Return the classifier."""

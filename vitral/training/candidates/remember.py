@@ -7,36 +7,35 @@ from vitral.classifier.novelty import KnownImages, Novelty
 from vitral.data.source import Source
 from vitral.data.subset import Subset
 from vitral.errors import ModelError
-from vitral.evaluation.baselines import Described, Labels, extract_features
+from vitral.evaluation.baselines import Labels, extract_features
 from vitral.evaluation.probes import check_features
 from vitral.evaluation.unknown_classes import BYTES, LEAST_AREA, MOST_BYTES, chosen, remembered, set_limit
 from vitral.events import Message
 from vitral.models.model import Features
-from vitral.models.pixels import Pixels
 from vitral.training.session import Run
 
 JUDGED_SHARE = 1 / 3  # of the images there is time for, that the limit is set on
 
 
 def remembered_images(
-    run: Run, classifier: Classifier, described: Described | None, images: int | None
+    run: Run, classifier: Classifier, fitted_on: tuple[Features, Labels] | None, images: int | None
 ) -> tuple[KnownImages | None, Novelty | None]:
     """Return the images that a run's classifier is to remember, and its limit for images of none of its classes, which is said.
 
     Args:
         run: The run.
         classifier: What it delivers.
-        described: Its training images as the frozen network knows them, if it learned nothing but a head from them.
+        fitted_on: What its head was fitted on, and the labels, if it learned nothing but that; else None.
         images: How many there is time to look at otherwise; None for as many as are kept.
     """
     unfit = not (run.task.exclusive and run.task.scored) or run.splits["train"].endless
-    if unfit or (described is None and images == 0):
+    if unfit or (fitted_on is None and images == 0):
         return None, None
     try:
-        known = _known(run, classifier, described, images)
+        known = _known(run, classifier, fitted_on, images)
     except ModelError:  # the network gives no finite numbers, of which the diagnosis speaks
         return None, None
-    limit = set_limit(known, classifier.class_names, learned=described is None)
+    limit = set_limit(known, classifier.class_names, learned=fitted_on is None)
     if limit is None:
         line = (
             "Images of none of its classes will not be told: too few images, or its features do not tell classes apart "
@@ -47,12 +46,12 @@ def remembered_images(
     return known, limit
 
 
-def _known(run: Run, classifier: Classifier, described: Described | None, images: int | None) -> KnownImages:
+def _known(
+    run: Run, classifier: Classifier, fitted_on: tuple[Features, Labels] | None, images: int | None
+) -> KnownImages:
     seed = run.recipe.seed
-    if described is not None:
-        features = described.pixels if isinstance(classifier.model, Pixels) else described.features
-        assert features is not None, "a probe was fitted on them"
-        return remembered(features, described.labels, seed=seed)
+    if fitted_on is not None:
+        return remembered(*fitted_on, seed=seed)
     most = MOST_BYTES // (BYTES * classifier.model.num_features)
     most = most if images is None else min(most, images)
     validation = run.splits.get("validation")

@@ -134,9 +134,9 @@ class _Attempts:
         free = may_change() - LENGTH
         changes = [f"{key}={value}" for key, value in run.request.overridden.items() if key in free]
         run = run.with_recipe(load_recipe(run.folder / RECIPE_FILE, changes))
-        choice, is_saved, described = self._choice(), False, None
+        choice, is_saved, fitted_on = self._choice(), False, None
         if first is not None and choice is not None and not choice.trained:
-            classifier, described = first.load().to(training_device()), first.described
+            classifier, fitted_on = first.load().to(training_device()), first.fitted_on
             model = run.classifier.model if model is None else model
         elif model is None:
             classifier = read(folder / CLASSIFIER).to(training_device())
@@ -153,7 +153,7 @@ class _Attempts:
             images_per_second=record.images_per_second,
             skipped=record.skipped,
         )
-        return Outcome(run, classifier, training, choice, is_saved, described)
+        return Outcome(run, classifier, training, choice, is_saved, fitted_on)
 
     def _judge_again(self) -> None:
         """Judge by the present data what was judged by data that changed since, or by none as nothing was compared."""
