@@ -149,6 +149,10 @@ class Plan:
         """Return the plan with one of its attempts alone."""
         return replace(self, attempts=(replace(attempt, name=TRAINED, share=1.0),))
 
+    def of_network(self, attempt: Attempt) -> "Plan":
+        """Return the plan as an attempt has it that trains a network of its own from random weights."""
+        return replace(self, start=attempt.network, origin="model", recipe=attempt.recipe, learned=False)
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         values: dict[str, Any] = _PLAN.dump_python(self, mode="json")

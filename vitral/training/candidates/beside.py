@@ -30,7 +30,7 @@ def run_of(run: Run, attempt: Attempt) -> Run:
     """Return a run as one of its attempts has it: with the attempt's recipe, and its network in the starting state."""
     if not attempt.network:
         return run.with_recipe(attempt.recipe)
-    plan = replace(run.plan, start=attempt.network, origin="model", recipe=attempt.recipe, learned=False)
+    plan = run.plan.of_network(attempt)
     return replace(run, plan=plan, classifier=begin_network(run, plan, None))
 
 

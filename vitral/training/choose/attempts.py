@@ -134,13 +134,18 @@ def learning_size(facts: Facts, recipe: Recipe, seen: float) -> tuple[int, float
 
     `seen` is how many images of the recipe's size there is time for.
     """
+    costs = _learning_sizes(facts, recipe)
+    in_time = (size for size, cost in costs.items() if seen >= SIDE_PASSES * facts.data.images * cost)
+    size = next(in_time, min(costs))
+    return size, costs[size]
+
+
+def _learning_sizes(facts: Facts, recipe: Recipe) -> dict[int, float]:
+    """Return the sides of images of which all weights may learn, pixels, the largest first, and what one costs at each."""
     own, config = recipe.image_size or own_size(facts), facts.known_weights.config
-    least = LEAST_SIDE if facts.data.known_side >= LEAST_SIDE else LEAST_OF_SMALL
-    sizes = [fitting_size(config, round(share * own)) for share in SIDES]
-    sizes = [size for size in sizes if size >= min(own, least)]
-    in_time = (size for size in sizes if seen >= SIDE_PASSES * facts.data.images * (size / own) ** 2)
-    size = next(in_time, sizes[-1])
-    return size, (size / own) ** 2
+    least = min(own, LEAST_SIDE if facts.data.known_side >= LEAST_SIDE else LEAST_OF_SMALL)
+    sizes = (fitting_size(config, round(share * own)) for share in SIDES)
+    return {size: (size / own) ** 2 for size in sizes if size >= least}
 
 
 def first_to_pay(attempts: Sequence[Attempt]) -> Attempt:
@@ -177,7 +182,7 @@ def _of_convolutions(facts: Facts, recipe: Recipe, seen: float) -> list[str]:
 
     `seen` is how many images of the recipe's size there is time for.
     """
-    passes = seen / learning_size(facts, recipe, 0.0)[1] / facts.data.images
+    passes = seen / min(_learning_sizes(facts, recipe).values()) / facts.data.images
     if passes < LEAST_PASSES:
         return [LAST] if passes >= LAST_PASSES else []
     return [LAST, ALL] if passes >= BOTH_PASSES else [ALL]

@@ -124,8 +124,7 @@ def _fresh(session: Session, draft: Draft, facts: Facts, plan: Plan) -> Measured
     attempt = fresh_attempt(draft, facts)
     if attempt is None:
         return None
-    begun = replace(plan, start=attempt.network, origin="model", recipe=attempt.recipe)
-    network = begin_network(session, begun, None)
+    network = begin_network(session, plan.of_network(attempt), None)
     return measure(network, attempt.recipe, budget_seconds=session.clock.seconds)
 
 
