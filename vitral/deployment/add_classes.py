@@ -17,12 +17,12 @@ from vitral.data.source import DataSet
 from vitral.data.subset import Joined, Relabelled
 from vitral.data.unlabelled import PREFIX
 from vitral.errors import DataError, ModelError
-from vitral.evaluation.baselines import Labels, extract_features
+from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.probes import LinearProbe, check_features, fit_probe, sharpness
+from vitral.evaluation.heads import set_head
+from vitral.evaluation.probes import check_features, fit_probe, sharpness
 from vitral.evaluation.unknown_classes import HELD_OUT, bounded, needed, ranks, set_limit
 from vitral.events import Listener, Message, show
-from vitral.models.model import Model
 from vitral.outputs import check_folder
 from vitral.paths import CLASSIFIER, CLASSIFIER_FILES, is_folder
 from vitral.tasks.metrics import wilson_interval
@@ -213,18 +213,10 @@ def _grown(old: Classifier, names: Sequence[str], known: KnownImages) -> Classif
     probe = fit_probe(learned.features, learned.labels, classes=len(names))
     model = copy.deepcopy(old.model)
     model.replace_head(len(names))
-    set_head(model, probe, learned.labels)
+    set_head(model, probe, scale=sharpness(probe.left_out, learned.labels))
     grown = Classifier(model, old.preprocessing, names, task=old.task)
     grown.remember(bounded(known))
     return grown
-
-
-@torch.no_grad()
-def set_head(model: Model, probe: LinearProbe, labels: Labels) -> None:
-    """Give a network a probe as its head, its logits as far apart as the fits that left an image out were right."""
-    scale = sharpness(probe.left_out, labels)
-    model.head.weight.copy_(scale * probe.weight)
-    model.head.bias.copy_(scale * probe.bias)
 
 
 def _parts(old: Classifier, grown: Classifier, known: KnownImages, new: KnownImages) -> tuple[HeldOutScore, ...]:

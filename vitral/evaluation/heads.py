@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitral.evaluation.probes import ALIKE, BIAS, PENALTIES, Features, LinearProbe, Ridge, check_features, weight_roots
+from vitral.models.model import Model
 
 SWEPT = PENALTIES[::2]  # finer steps take as much longer, and found nothing better
 QUARTERS = range(-8, 41)  # quarters of a power of two by which scores of about -1 and +1 are multiplied: 1/4 to 1024
@@ -47,6 +48,18 @@ def fit_head(
     penalty, factor = _likeliest(fit, labels)
     weight, bias = fit.layer(penalty)
     return LinearProbe(factor * weight, factor * bias, factor * fit.left_out(penalty))
+
+
+@torch.no_grad()
+def set_head(model: Model, probe: LinearProbe, *, scale: float = 1.0) -> None:
+    """Give a network a probe as its head, its outputs times `scale`."""
+    second = getattr(model, "distillation_head", None)
+    if second is not None:  # the network gives the mean of both heads
+        second.weight.zero_()
+        second.bias.zero_()
+        scale *= 2.0
+    model.head.weight.copy_(scale * probe.weight)
+    model.head.bias.copy_(scale * probe.bias)
 
 
 def _likeliest(fit: "_Directions", labels: Int64[Tensor, " train"]) -> tuple[float, float]:

@@ -28,7 +28,7 @@ from vitral.models.layers import (
     seeded,
     spread_stochastic_depth,
 )
-from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, refuse_rates
+from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, refuse_heads, refuse_rates
 
 NORM_EPS = 1e-5
 MLP_RATIO = 4
@@ -61,8 +61,7 @@ class CvTConfig(ModelConfig):
         refuse_rates(self, "CvT", "attention_dropout")
         if min(*self.dims, *self.depths, *self.num_heads) < 1:
             raise ModelError("CvT needs widths, depths and heads of at least 1.")
-        if any(dim % heads for dim, heads in zip(self.dims, self.num_heads, strict=True)):
-            raise ModelError(f"The widths {self.dims} cannot be shared out to {self.num_heads} heads evenly.")
+        refuse_heads(self.dims, self.num_heads)
 
     def obstacle_to(self, use: Use) -> str:
         """Return what keeps the network from a use, as part of a sentence; empty if nothing does."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -396,6 +397,16 @@ def token_model(network: nn.Module, use: Use, needs: str) -> TokenModel:
     if reason or not isinstance(network, TokenModel):
         raise ModelError(f"{needs}: {reason or NO_TOKENS}.")
     return network
+
+
+def refuse_heads(widths: Sequence[int], heads: Sequence[int]) -> None:
+    """Refuse numbers of attention heads that cannot share out the widths of their stages.
+
+    Raises:
+        ModelError: A width is no multiple of its stage's heads.
+    """
+    if any(width % count for width, count in zip(widths, heads, strict=True)):
+        raise ModelError(f"The widths {tuple(widths)} cannot be shared out to {tuple(heads)} heads evenly.")
 
 
 def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:

@@ -27,7 +27,7 @@ from vitral.models.layers import (
     init_torch_default,
     seeded,
 )
-from vitral.models.model import Features, Images, ModelConfig, StagedModel, Use, refuse_rates
+from vitral.models.model import Features, Images, ModelConfig, StagedModel, Use, refuse_heads, refuse_rates
 
 NORM_EPS = 1e-5
 EXPANSION = 4  # channels inside over channels in, of the inverted bottlenecks and of the MLPs
@@ -57,8 +57,7 @@ class TinyViTConfig(ModelConfig):
             raise ModelError(
                 "TinyViT needs blocks, heads and windows of at least 1, and an even width of its first stage."
             )
-        if any(dim % heads for dim, heads in zip(self.dims[1:], self.num_heads, strict=True)):
-            raise ModelError(f"The widths {self.dims[1:]} cannot be shared out to {self.num_heads} heads evenly.")
+        refuse_heads(self.dims[1:], self.num_heads)
 
     def obstacle_to(self, use: Use) -> str:
         """Return what keeps the network from a use, as part of a sentence; empty if nothing does."""

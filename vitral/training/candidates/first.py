@@ -35,6 +35,7 @@ from vitral.evaluation.baselines import (
     unit_seconds,
 )
 from vitral.evaluation.feature_engine import Context
+from vitral.evaluation.heads import set_head
 from vitral.evaluation.probes import Features, LinearProbe, sharpness
 from vitral.evaluation.rebalanced import Rebalanced
 from vitral.events import Message
@@ -118,7 +119,7 @@ class FirstClassifier:
             seen = describe(run.classifier_of(model), train, context=_context(run), listener=run.listener)
             fitted = Fitted.of(seen, len(run.data.class_names), run.recipe.objective.class_weights)
             assert fitted.probe is not None, "the features were computed"
-            _set_head(model, fitted.probe, seen.labels)
+            set_head(model, fitted.probe)
             return (HEAD,)
         probe = read(self.probe).model.state_dict()
         model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
@@ -317,35 +318,19 @@ def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearMode
     preprocessing, classes = run.classifier.preprocessing, len(run.data.class_names)
     model = build(PixelsConfig(image_size=preprocessing.image_size, num_classes=classes, side=SHRUNK))
     probe, labels = fitted.pixel_probe, fitted.described.labels
-    left_out = _set_head(model, probe, labels, scale=sharpness(probe.left_out, labels))
-    linear = _judged(run, PIXELS, model, left_out, None if judged is None else judged.pixels, judged)
+    set_head(model, probe, scale=sharpness(probe.left_out, labels))
+    linear = _judged(run, PIXELS, model, probe.right(labels), None if judged is None else judged.pixels, judged)
     return replace(linear, rebalanced=probe.rebalanced)
 
 
 def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Described | None) -> LinearModel:
     model = copy.deepcopy(run.classifier.model).cpu().eval()
-    left_out = _set_head(model, probe, described.labels)
+    set_head(model, probe)
+    left_out = probe.right(described.labels)
     if run.plan.learned and judged is not None:
         left_out = left_out[:0]
     linear = _judged(run, PROBE, model, left_out, None if judged is None else judged.features, judged)
     return replace(linear, rebalanced=probe.rebalanced)
-
-
-@torch.no_grad()
-def _set_head(model: Model, probe: LinearProbe, labels: Tensor, *, scale: float = 1.0) -> Bool[Tensor, " train"]:
-    """Give a network the probe as its head, its outputs times `scale`.
-
-    Return which images the fits that left them out had right.
-    """
-    head = model.head
-    second = getattr(model, "distillation_head", None)
-    if second is not None:  # the network gives the mean of both heads
-        second.weight.zero_()
-        second.bias.zero_()
-        scale *= 2.0
-    head.weight.copy_(scale * probe.weight)
-    head.bias.copy_(scale * probe.bias)
-    return probe.right(labels)
 
 
 def _judged(
