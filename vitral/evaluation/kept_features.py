@@ -147,12 +147,8 @@ def _key(source: Source, index: int) -> Key:
         if isinstance(content, Path):
             status = content.stat()
             return _of_file(content, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else b""
-    except (
-        VitralError,
-        OSError,
-        AttributeError,
-    ):  # reported where it is decoded; a plugin's source may give pixels alone
-        return b""
+    except (VitralError, OSError, AttributeError):
+        return b""  # what cannot be read is reported where it is decoded; a plugin's source may give pixels alone
     return b"" if content is None else _of_bytes(content)
 
 

@@ -101,6 +101,10 @@ class Attempt:
         """The name as it begins a sentence."""
         return self.name[0].upper() + self.name[1:]
 
+    def line(self) -> str:
+        """Return what it is, and its share of the time, as one line for people."""
+        return f"  {self.name}, {self.share:.0%} of the time: {self.reason}."
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -233,7 +233,8 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
     best = pixels = _of_pixels(run, fitted, judged)
     if fitted.probe is not None:
         probe = _of_features(run, fitted.probe, described, judged)
-        if line := poor_start(pixels, probe, task.headline):
+        line = poor_start(pixels, probe, task.headline)
+        if line and run.plan.chosen is None:  # beside a start that was chosen a network from scratch is tried anyway
             listener(Message(line, warning=True))
         if probe.better_than(pixels, task.headline):
             best = probe

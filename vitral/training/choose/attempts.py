@@ -64,10 +64,6 @@ class Option:
         cost = self.relative_cost
         return Attempt(self.name, own, self.reason, self.share, self.from_probe, relative_cost=cost)
 
-    def line(self) -> str:
-        """Return it as one line for people."""
-        return f"  {self.name}, {self.share:.0%} of the time: {self.reason}."
-
 
 def is_behind(accuracy: float, gone: float, best: float) -> bool:
     """Tell whether a network from scratch is expected to end behind the start that it is tried beside.
@@ -287,4 +283,5 @@ def changes_of(name: str, weights: WeightsFacts, finer: int | None = None) -> tu
     if name == FINER:
         reason = f"everything learns, of images at {finer} pixels, as the paper fine-tunes"
         return changes | {"image_size": finer}, reason
-    return changes, "everything learns, early features at lower rates"
+    rated = "" if weights.convolutional else ", early features at lower rates"
+    return changes, f"everything learns{rated}"

@@ -1,6 +1,6 @@
 """From a draft and the facts to the plan: pure functions, which read nothing and build nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vitral.advice import argument
@@ -90,30 +90,8 @@ def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
     if network.passes_at(own, chosen.model, chosen.size) < network.FEWEST_PASSES:
         return None
     recipe = fit_length(_recipe(bare, own, chosen, {})[0], facts.data.an_epoch, facts.machine.processes)[0]
-    reason = f"a {chosen.model} learns from random weights, of images at {chosen.size} pixels"
+    reason = f"a {chosen.model} learns from random weights, of images at {chosen.size} pixels; it is given up once it is behind"
     return Attempt(FRESH, recipe, reason, FRESH_SHARE, network=chosen.model)
-
-
-def _with_fresh(plan: Plan, fresh: Attempt, facts: Facts) -> Plan:
-    """Return a plan with an attempt from scratch before those that begin with the start."""
-    assert facts.fresh is not None, "the network from scratch was not measured"
-    assert plan.cost is not None, "the network of the start was not measured"
-    recipe, cost, _ = fit_machine(fresh.recipe, replace(facts, measured=facts.fresh))
-    slower = plan.cost.images_per_second / cost.images_per_second
-    fresh = replace(fresh, recipe=recipe, relative_cost=slower)
-    if not plan.attempts:
-        alone = replace(fresh, name=TRAINED, share=1.0)
-        reasons = (*plan.reasons[:-1], f"There is time for one way to learn: {FRESH} ({fresh.reason}).")
-        return replace(plan, attempts=(alone,), cost=cost, reasons=reasons)
-    rest = tuple(replace(attempt, share=(1 - fresh.share) * attempt.share) for attempt in plan.attempts)
-    line = f"  {fresh.name}: {fresh.reason}; given up once it is behind."
-    where = plan.reasons.index(SEVERAL_TRIED) + 1
-    return replace(
-        plan,
-        attempts=(fresh, *rest),
-        cost=replace(plan.cost, seconds=cost.seconds + plan.cost.seconds),
-        reasons=(*plan.reasons[:where], line, *plan.reasons[where:]),
-    )
 
 
 def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
@@ -124,15 +102,28 @@ def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
     fresh = None if facts.fresh is None else fresh_attempt(draft, facts)
     if fresh is None and len(options) == 1:
         return _with_one(plan, options[0], draft, facts)
-    if not options and fresh is None:
+    if fresh is None and not options:
         return _without_training(plan, draft, cost)
-    tried = replace(
-        plan,
-        attempts=tuple(option.attempt(plan.recipe) for option in options),
-        cost=replace(cost, seconds=sum(COST[option.name] for option in options) * cost.seconds),
-        reasons=(*plan.reasons, SEVERAL_TRIED, *(option.line() for option in options)),
-    )
-    return tried if fresh is None else _with_fresh(tried, fresh, facts)
+    attempts = [option.attempt(plan.recipe) for option in options]
+    whole = replace(cost, seconds=sum(COST[option.name] for option in options) * cost.seconds)
+    if fresh is not None:
+        attempts, whole = _beside(fresh, attempts, whole, facts)
+    if len(attempts) == 1:
+        alone = replace(attempts[0], name=TRAINED, share=1.0)
+        why = f"There is time for one way to learn: {attempts[0].name} ({alone.reason})."
+        return replace(plan, attempts=(alone,), cost=whole, reasons=(*plan.reasons, why))
+    lines = (attempt.line() for attempt in attempts)
+    return replace(plan, attempts=tuple(attempts), cost=whole, reasons=(*plan.reasons, SEVERAL_TRIED, *lines))
+
+
+def _beside(fresh: Attempt, attempts: Sequence[Attempt], cost: Cost, facts: Facts) -> tuple[list[Attempt], Cost]:
+    """Return an attempt from scratch before those that begin with the start, and what all cost; `cost` is that of these."""
+    recipe, own, _ = fit_machine(fresh.recipe, replace(facts, measured=facts.fresh))
+    fresh = replace(fresh, recipe=recipe, relative_cost=cost.images_per_second / own.images_per_second)
+    if not attempts:
+        return [fresh], own
+    rest = (replace(attempt, share=(1 - fresh.share) * attempt.share) for attempt in attempts)
+    return [fresh, *rest], replace(cost, seconds=own.seconds + cost.seconds)
 
 
 def _without_training(plan: Plan, draft: Draft, cost: Cost) -> Plan:

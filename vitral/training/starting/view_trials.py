@@ -170,10 +170,8 @@ def try_views(
         images = _Shrunk(train, augmentation, READING_SHARE * seconds, seed)
         if len(images) < FEWEST_IMAGES:
             return {}
-        trials, ways = (
-            _ViewTrials(data, images, augmentation, seed),
-            list(itertools.product((False, True), repeat=len(doubts))),
-        )
+        trials = _ViewTrials(data, images, augmentation, seed)
+        ways = list(itertools.product((False, True), repeat=len(doubts)))
         steps = trials.steps(ROOM * stopwatch.left() / len(ways))
         if steps < LEAST_STEPS:
             return {}
