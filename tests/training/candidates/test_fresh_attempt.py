@@ -79,7 +79,7 @@ def better(candidate: Any) -> Any:  # noqa: ANN401
 def test_it_is_given_up_once_it_is_behind_and_the_others_go_on(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "is_behind", lambda accuracy, gone, best: True)
+    monkeypatch.setattr(beside, "is_behind", lambda *figures: True)
     said: list[Event] = []
     result = tune(data, tmp_path / "run", start, time=60.0, listener=said.append)
     assert result.choice is not None

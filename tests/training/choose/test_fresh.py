@@ -65,13 +65,15 @@ def test_otherwise_the_start_alone_is_tried(made: Draft, facts: Facts) -> None:
 
 
 def test_it_is_given_up_once_it_is_expected_to_end_behind() -> None:
-    assert not is_behind(0.1, FRESH_CHECKED / 2, 0.99)  # too early to tell
-    assert is_behind(0.5, 0.3, 0.97)
-    assert not is_behind(0.9, 0.3, 0.92)
-    assert not is_behind(0.99, 0.9, 0.97)
-    assert is_behind(0.97, 0.9, 0.97)
+    assert not is_behind(0.1, FRESH_CHECKED / 2, 0.99, 100)  # too early to tell
+    assert is_behind(0.667, 0.32, 1.0, 72)  # flowers
+    assert not is_behind(0.959, 0.28, 0.992, 243)  # signs, 100 % at the end
+    assert not is_behind(0.862, 0.52, 0.894, 94)  # tiles, 93.6 % at the end
+    assert not is_behind(0.99, 0.9, 0.97, 100)
+    assert is_behind(0.9, 0.9, 0.97, 100)
+    assert not is_behind(0.9, 0.9, 0.97, 10)  # which ten images cannot tell apart
     for best in (0.3, 0.6, 0.9, 0.99):
-        verdicts = [is_behind(accuracy / 100, 0.4, best) for accuracy in range(101)]
+        verdicts = [is_behind(accuracy / 100, 0.4, best, 100) for accuracy in range(101)]
         assert verdicts == sorted(verdicts, reverse=True)  # the better it is, the less
 
 

@@ -74,7 +74,7 @@ def giving_up(validate: Validate, headline: Figure, pacer: Pacer, choose: Callab
         if figures is None or choice is None:
             return figures
         figure, best = next(iter(figures.values())), choice.kept
-        if is_behind(figure, gone, best.figure):
+        if is_behind(figure, gone, best.figure, best.images):
             reached, other = headline.text(figure), f"the {best.name} {headline.text(best.figure)}"
             raise AttemptBehind(f"After {gone:.0%} of its time it has {reached} on the validation images, {other}.")
         return figures
