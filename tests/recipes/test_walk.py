@@ -55,7 +55,7 @@ STARTS = {
     "cvt": "cvt-13",
     "deit3": "deit3-s16",
     "deit": "deit-b16",
-    "demo": "vit-nano4",
+    "digits": "vit-nano4",
     "finetune-imagenet-518": "vit-h14",
     "sam-finetune-efficientnet": "efficientnet-b0",
     "scaling-vit-finetune-518": "vit-g14-map",

@@ -1,59 +1,54 @@
-"""The demo: its page is drawn from what the runs left, it continues after an interruption, and is replaced once finished."""
+"""The demo: its photos are unpacked beside the run, an interrupted demo goes on, and a finished one begins anew."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from vitral.data.open import open_data
 from vitral.errors import StorageError
-from vitral.events import Event, Progress, ignore
-from vitral.studies import demo as module
-from vitral.studies.demo import DESIGN, demo
-from vitral.studies.trainings import Training
+from vitral.events import Event, Message, ignore
+from vitral.studies.demo import demo_request
+from vitral.studies.finetune import finetune_request
 
 
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo's own runs, of three steps each and two seeds, without simple classifiers beside them."""
-    quick = ("steps=3", "batch_size=8", "workers=0", "schedule.warmup_steps=1", "evaluation.every_steps=3")
-    arms = []
-    for arm in DESIGN.arms:
-        assert isinstance(arm.work, Training)
-        asked = replace(arm.work.request, overrides=quick, baselines=False)
-        arms.append(replace(arm, work=Training(asked), seeds=arm.seeds[:2]))
-    monkeypatch.setattr(module, "DESIGN", replace(DESIGN, arms=tuple(arms)))
+def test_the_photos_are_whole_and_a_folder_like_the_users(tmp_path: Path) -> None:
+    request = demo_request(tmp_path / "demo")
+    data = open_data(request.required_data())
+    assert {split: len(source) for split, source in data.splits.items()} == {
+        "train": 220,
+        "validation": 20,
+        "test": 100,
+    }
+    assert len(data.class_names) == 10
+    assert (tmp_path / "demo-photos" / "LICENSE.CC0").is_file()
 
 
-@pytest.mark.long
 def test_an_interrupted_demo_goes_on_and_a_finished_one_is_replaced(tmp_path: Path) -> None:
     out = tmp_path / "demo"
 
     def interrupt(event: Event) -> None:
-        if isinstance(event, Progress) and event.task == "scratch-0":
+        if isinstance(event, Message) and (out / "first.json").is_file():
             raise KeyboardInterrupt
 
+    first = demo_request(out)
+    assert (first.resume, first.overwrite) == (False, False)
     with pytest.raises(KeyboardInterrupt):
-        demo(out, listener=interrupt)
-    tuned = (out / "finetune-1" / "classifier" / "weights.safetensors").stat()
-    result = demo(out, command="make it again", listener=ignore)
-    assert (out / "finetune-1" / "classifier" / "weights.safetensors").stat().st_mtime_ns == tuned.st_mtime_ns
-    assert [arm.name for arm in result.arms] == ["pre-trained, then fine-tuned", "from scratch"]
-    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
-    assert result.arms[1].values("top1") == tuple(row["figures"]["top1"] for row in rows if row["arm"] == "scratch")
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert "make it again" in page
-    assert "2 seeds each, scored on the 359 test digits" in page
-    assert page.count("Training images of ") >= 2
-    assert json.loads((out / "demo.json").read_text())["classifier"] == str(out / "finetune-0" / "classifier")
-    assert (out / "study.html").is_file()
-    again = demo(out, listener=ignore)
-    assert again.arms == result.arms
-    assert (out / "finetune-1" / "classifier" / "weights.safetensors").stat().st_mtime_ns != tuned.st_mtime_ns
+        finetune_request(replace(first, time=None, quick=True, offline=True), listener=interrupt)
+    (out.with_name("demo-photos") / "mine.txt").write_text("mine")
+    again = demo_request(out)
+    assert (again.resume, again.overwrite) == (True, False)
+    finetune_request(replace(again, time=None, quick=True, offline=True), listener=ignore)
+    (out / "report.html").write_text("the page")
+    anew = demo_request(out)
+    assert (anew.resume, anew.overwrite) == (False, True)
+    assert (out.with_name("demo-photos") / "mine.txt").read_text() == "mine"
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
     with pytest.raises(StorageError, match=r"mine\.txt"):
-        demo(tmp_path, listener=ignore)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+        demo_request(out)
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", "mine.txt"]
