@@ -328,6 +328,10 @@ class Pacer:
         """What the command may take; None for as long as it needs."""
         return self.clock.seconds
 
+    def extend(self, whole: "Pacer") -> None:
+        """Pace by the time, and by what comes after it, of another pacer from now on."""
+        self.clock, self.reserve = whole.clock, whole.reserve
+
     def begin(self) -> None:
         """Note that training begins."""
         if self.seconds is not None:

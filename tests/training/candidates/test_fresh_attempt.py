@@ -11,8 +11,11 @@ import vitral
 from tests.training.candidates.attempts_run import contents, go_on, in_attempt, tune
 from tests.training.candidates.material import SIZE, Killed, killed_when
 from vitral.events import Event, Message, ignore
+from vitral.tasks.single_label import SingleLabel
 from vitral.training.candidates import beside, trained
+from vitral.training.candidates.result import PROBE, Candidate, Choice
 from vitral.training.choose.decide import decide
+from vitral.training.clock import Clock, Pacer, Reserve
 from vitral.training.plan import ALL, FRESH, Attempt, Plan
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.starting import prepare
@@ -88,3 +91,22 @@ def test_it_is_given_up_once_it_is_behind_and_the_others_go_on(
     assert not line.warning
     assert "%" in line.text
     assert not (tmp_path / "run" / "attempts" / "from-scratch" / "classifier").exists()
+
+
+def test_once_it_is_ahead_it_has_the_rest_of_the_time() -> None:
+    now = 30.0
+    whole = Pacer(Clock(100.0, 0.0, lambda: now), reserve=Reserve(fixed=9.0))
+    pacer = Pacer(replace(whole.clock, seconds=80.0), reserve=Reserve(fixed=1.0))
+    figures = {"top1": 0.75}
+    probe = Choice((Candidate(PROBE, 0.7, 1000),), PROBE, SingleLabel.headline)
+    heard: list[Event] = []
+    network = vitral.create_model(NETWORK, num_classes=2)
+    validate = beside.compared(lambda *_: figures, SingleLabel.headline, pacer, whole, lambda: probe)
+    assert validate(network, heard.append, bool) == figures  # too early
+    assert pacer.clock.left() == 50.0
+    now = 50.0
+    validate(network, heard.append, bool)
+    assert (pacer.clock.left(), pacer.reserve.fixed) == (50.0, 9.0)
+    figures["top1"] = 0.1  # from now on nobody else has time
+    validate(network, heard.append, bool)
+    assert len(heard) == 1

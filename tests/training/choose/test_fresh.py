@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.training.choose.situations import FACTS, LAPTOP, changed
-from vitral.training.choose.attempts import LEAST_SIDE, choose_attempts, is_behind, learning_size
+from vitral.training.choose.attempts import LEAST_SIDE, choose_attempts, is_ahead, is_behind, learning_size
 from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.clock import FRESH_CHECKED
@@ -113,3 +113,13 @@ def test_convolutions_are_trained_whole_where_they_see_the_images_often_enough(r
 
 def test_facts_without_a_start_have_no_network_beside() -> None:
     assert FACTS.fresh is None
+
+
+def test_it_is_ahead_only_where_the_images_can_tell() -> None:
+    assert not is_ahead(0.99, FRESH_CHECKED / 2, 0.5, 100)
+    assert is_ahead(0.8, 0.5, 0.7, 90)  # letters
+    assert not is_ahead(0.78, 0.5, 0.7, 90)
+    assert is_ahead(0.78, 0.5, 0.7, 900)
+    assert not any(
+        is_ahead(accuracy / 100, 0.5, 0.9, 50) and is_behind(accuracy / 100, 0.5, 0.9, 50) for accuracy in range(101)
+    )

@@ -1,6 +1,7 @@
 """What an attempt has of its own where several are tried: its recipe, and a network from scratch with its batches.
 
-Such a network is given up while it trains, once it is expected to end behind the best of the others.
+Such a network is given up while it trains, once it is expected to end behind the best so far, and has the rest of the time once
+it is ahead.
 """
 
 from collections.abc import Callable
@@ -9,11 +10,11 @@ from dataclasses import replace
 from vitral import distributed
 from vitral.data.loader import TrainingBatches
 from vitral.errors import VitralError
-from vitral.events import Listener
+from vitral.events import Listener, Message
 from vitral.models.model import Model
 from vitral.tasks.task import Figure
 from vitral.training.candidates.result import Choice
-from vitral.training.choose.attempts import is_behind
+from vitral.training.choose.attempts import is_ahead, is_behind
 from vitral.training.clock import Pacer
 from vitral.training.loop import Validate
 from vitral.training.methods.method import augmentations, training_batches
@@ -59,24 +60,37 @@ def batches_of(run: Run, attempt: Attempt, batches: TrainingBatches, image_size:
     )
 
 
-def giving_up(validate: Validate, headline: Figure, pacer: Pacer, choose: Callable[[], Choice | None]) -> Validate:
-    """Return a validation that raises `AttemptBehind` once the attempt is behind what was chosen so far.
+def compared(
+    validate: Validate, headline: Figure, pacer: Pacer, whole: Pacer, choose: Callable[[], Choice | None]
+) -> Validate:
+    """Return a validation that also compares the attempt with what was chosen so far.
 
-    Without a time budget there is nothing to be won by that, and it is the validation itself.
+    It raises `AttemptBehind` once the attempt is behind, and gives it the rest of the time once it is ahead. Without a time
+    budget there is nothing to be won by that, and it is the validation itself.
+
+    Args:
+        validate: The validation.
+        headline: What its first figure is.
+        pacer: Paces the attempt.
+        whole: Paces the run, to its end.
+        choose: Returns what is the best so far.
     """
     if pacer.seconds is None:
         return validate
     given = pacer.clock.left()
 
-    def compared(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
+    def validated(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
         figures, choice = validate(model, listener, stop), choose()
         gone = distributed.broadcast(1 - pacer.clock.left() / given)
-        if figures is None or choice is None:
+        if figures is None or choice is None or pacer.clock == whole.clock:
             return figures
         figure, best = next(iter(figures.values())), choice.kept
+        reached = f"{headline.text(figure)} on the validation images, the {best.name} {headline.text(best.figure)}"
         if is_behind(figure, gone, best.figure, best.images):
-            reached, other = headline.text(figure), f"the {best.name} {headline.text(best.figure)}"
-            raise AttemptBehind(f"After {gone:.0%} of its time it has {reached} on the validation images, {other}.")
+            raise AttemptBehind(f"After {gone:.0%} of its time it has {reached}.")
+        if is_ahead(figure, gone, best.figure, best.images):
+            listener(Message(f"After {gone:.0%} of its time it has {reached}: it has the rest of the time, too."))
+            pacer.extend(whole)
         return figures
 
-    return compared
+    return validated

@@ -17,7 +17,7 @@ from vitral.events import Message, ignore
 from vitral.files import write_file
 from vitral.models.model import Model
 from vitral.paths import CLASSIFIER
-from vitral.training.candidates.beside import AttemptBehind, batches_of, giving_up, run_of
+from vitral.training.candidates.beside import AttemptBehind, batches_of, compared, run_of
 from vitral.training.candidates.deliver import Outcome, first_outcome
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.candidates.result import Candidate, Choice, choose, provenance, remarks_on
@@ -301,7 +301,7 @@ class _Attempts:
             remarks = self.first.give_head(model, run, smaller=smaller)
         validate = run_validation(run, self.scoring)
         if attempt.network and self.first is not None and validate is not None:
-            validate = giving_up(validate, self.task.headline, pacer, self._choice)
+            validate = compared(validate, self.task.headline, pacer, self.scoring.pacer, self._choice)
         try:
             training = train(
                 model,

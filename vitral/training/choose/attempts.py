@@ -84,6 +84,11 @@ def is_behind(accuracy: float, gone: float, best: float, images: int) -> bool:
     return left * (1 - accuracy) > 1 - best + wilson_reach(best, images)
 
 
+def is_ahead(accuracy: float, gone: float, best: float, images: int) -> bool:
+    """Tell whether a network from scratch is surely better already than the first classifier; arguments as of `is_behind`."""
+    return gone >= FRESH_CHECKED and accuracy > best + wilson_reach(best, images)
+
+
 def wants_one(overridden: Collection[str]) -> bool:
     """Tell whether what a user sets of the recipe leaves a single attempt."""
     return any(key.startswith(KEYS) for key in overridden)
