@@ -20,7 +20,8 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import variant
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
-from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe
+from vitral.training.settings.headers import list_recipes
+from vitral.training.settings.recipe import build_recipe, load_recipe
 from vitral.weights.save import write_weights
 
 COUNTS = {"test/images": 1000, "test/images_of_baselines": 1000}

@@ -2,15 +2,18 @@
 
 import importlib
 import shlex
-import subprocess
-import sys
 
 import pytest
 from cyclopts import App
 
 from tests.cases import every_case
 from vitral.cli.commands import COMMANDS
-from vitral.cli.main import app, main
+from vitral.cli.main import app, arranged, main
+
+# Flags of commands that have turned, for one release: not in the help.
+FORMER = {"finetune": "--starts --sweep --plan", "tune": "--no-write"}
+    "--starts --sweep --plan --no-write"  # of commands that were flags or have turned, for one release: not in the help
+)
 
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {
@@ -28,7 +31,10 @@ FLAGS = {
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
         " --resume --seed --set --skip-bad-images --source --time --overwrite"
     ),
-    "starts": "--classes --data --group --image-size --json --offline --out --seed --skip-bad-images --time --overwrite",
+    "starts": (
+        "--classes --data --from --group --image-size --json --offline --out --seed --skip-bad-images --source --time"
+        " --overwrite"
+    ),
     "sweep": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
         " --resume --seed --set --skip-bad-images --source --time --overwrite"
@@ -38,27 +44,27 @@ FLAGS = {
         " --overwrite"
     ),
     "compare": "--classes --data --json --skip-bad-images --split",
-    "add": "--classes --json --out --skip-bad-images --to --overwrite",
+    "add": "--classes --classifier --data --json --out --skip-bad-images --to --overwrite",
     "select": "--classifier --count --json --out --skip-bad-images --overwrite",
     "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --write",
     "quantize": "--classes --classifier --data --json --loss --skip-bad-images --write",
-    "tune": "--classes --data --json --latency --no-write --overwrite --plot --skip-bad-images",
+    "tune": "--classes --classifier --data --json --latency --no-write --overwrite --plot --skip-bad-images --write",
     "aspects": "--classes --classifier --data --json --skip-bad-images",
     "robustness": "--classes --classifier --data --images --json --skip-bad-images --split",
     "table": "--format --json",
-    "vtab": "--data --json --out --protocol --runs --tasks --test-images --time",
+    "vtab": "--classifier --data --json --out --protocol --runs --tasks --test-images --time",
     "study": "--budget --data --json --out --plan --runs --time --transfer",
     "predict": "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --top --overwrite",
-    "bench": "--batch-sizes --compile --image-size --json --merge --overwrite --plot --rounds",
+    "bench": "--batch-sizes --classifier --compile --image-size --json --merge --overwrite --plot --rounds",
     "explain": (
-        "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
+        "--classifier --data --head --json --label --layer --method --network --out --report --style --worst-first --overwrite"
     ),
     "distill": (
         "--classes --data --data-changed --group --image-size --json --out --recipe --resume --seed --set --skip-bad-images"
         " --student --time --overwrite"
     ),
     "convert": "--format --image-size --set --json --overwrite",
-    "export": "--data --format --image-size --json --merge --out --precision --verbose --overwrite",
+    "export": "--classifier --data --format --image-size --json --layers --merge --out --precision --verbose --overwrite",
     "push": "--format --json --private",
     "models": "--weights --json",
     "recipes": "--json",
@@ -73,7 +79,7 @@ def test_help_has_its_own_examples_and_names_its_flags(command: str, capsys: pyt
     assert text.count("Examples:") == 1
     assert not any(f"[default: {nothing}]" in text for nothing in ("False", "None", "()"))
     for flag in FLAGS[command].split():
-        assert f"{flag} " in text
+        assert (f"{flag} " in text) == (flag not in FORMER.get(command, "").split())
     examples = [line.strip() for line in out.split("Examples:")[1].splitlines() if line.startswith("  vitral ")]
     assert examples
     for example in examples:
@@ -85,7 +91,7 @@ def test_every_example_can_be_typed_as_it_stands(command: str) -> None:
     for line, purpose in COMMANDS[command].examples:
         program, *tokens = shlex.split(line)
         assert program == "vitral"
-        function, _, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+        function, _, _ = app.parse_args(arranged(tokens), exit_on_error=False, print_error=False)
         assert function.__name__ == tokens[0]
         assert purpose
         assert max(len(f"  {line}"), len(f"      {purpose}")) <= 80, "it would be broken on a terminal"
@@ -94,7 +100,10 @@ def test_every_example_can_be_typed_as_it_stands(command: str) -> None:
 def test_the_list_of_commands_says_what_each_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    places = [text.index(f" {name} {command.line} ") for name, command in COMMANDS.items()]
+    shown = {
+        name: f"{name} ({', '.join(command.also)})" if command.also else name for name, command in COMMANDS.items()
+    }
+    places = [text.index(f" {shown[name]} {command.line} ") for name, command in COMMANDS.items()]
     assert places == sorted(places)
     for name, command in COMMANDS.items():
         documented = getattr(importlib.import_module(f"vitral.cli.{name}"), name).__doc__
@@ -102,7 +111,8 @@ def test_the_list_of_commands_says_what_each_does(capsys: pytest.CaptureFixture[
 
 
 def test_the_commands_and_their_flags_are_the_agreed_ones() -> None:
-    assert {name for name in app if not name.startswith("-")} == set(FLAGS) == set(COMMANDS)
+    others = {name for described in COMMANDS.values() for name in described.also}
+    assert {name for name in app if not name.startswith("-")} - others == set(FLAGS) == set(COMMANDS)
     for command, flags in FLAGS.items():
         parsed = app[command]
         assert isinstance(parsed, App)
@@ -123,13 +133,3 @@ def test_help_fits_a_terminal_of_80_columns(
     assert max(map(len, lines)) <= 80
     examples = lines[lines.index("Examples:") + 1 :]
     assert all(line.startswith("  vitral ") for line in examples[: examples.index("")])
-
-
-def test_help_needs_no_torch() -> None:
-    script = "import sys; from vitral.cli.main import main; main(['--help']); print('\\n'.join(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True)
-    assert done.returncode == 0
-    assert "Examples:" in done.stdout
-    modules = set(done.stderr.split())
-    assert "vitral.cli.main" in modules
-    assert not modules & {"torch", "torchvision", "sklearn", "matplotlib", "cv2"}

@@ -20,7 +20,8 @@ from vitral.images import pillow_operations
 from vitral.images.augment import Augmentation
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY, POLICIES, Policy, apply_policy, check_policy, jitter
-from vitral.training.settings.recipe import list_recipes, load_recipe
+from vitral.training.settings.headers import list_recipes
+from vitral.training.settings.recipe import load_recipe
 
 PLAIN = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "SolarizeAdd")
 ENHANCING = ("Color", "Contrast", "Brightness", "Sharpness")

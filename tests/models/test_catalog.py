@@ -22,7 +22,8 @@ from vitral.models.families import (
     variant_name,
 )
 from vitral.models.foundations import WIDTHS
-from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe, network_config
+from vitral.training.settings.headers import list_recipes
+from vitral.training.settings.recipe import build_recipe, load_recipe, network_config
 from vitral.weights.published import PUBLISHED, published_formats
 
 # vit_jax/models_test.py at 224 pixels and 1,000 classes; g and G derived from the same formula.

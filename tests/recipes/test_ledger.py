@@ -7,7 +7,8 @@ import pytest
 
 from tests.cases import every_case
 from tests.recipes.facts import HEADER, Fact, differences, idle, read_ledger, settings
-from vitral.training.settings.recipe import list_recipes, load_recipe
+from vitral.training.settings.headers import list_recipes
+from vitral.training.settings.recipe import load_recipe
 
 LEDGER = read_ledger()
 

@@ -15,7 +15,8 @@ from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
 from vitral.training.choose.layout import fit_length
 from vitral.training.optimization.optimizers import build_optimizer
-from vitral.training.settings.recipe import list_recipes, load_recipe, network_config
+from vitral.training.settings.headers import list_recipes
+from vitral.training.settings.recipe import load_recipe, network_config
 
 HEADER = ("Command", "Expected", "Run time", "Source")
 # Images to train on (paper section 4.1; ImageNet's 1 % held out while settings are chosen), and updates of a whole run.

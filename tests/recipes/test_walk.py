@@ -24,7 +24,8 @@ from vitral.models.convolution import WhitenedStemConfig
 from vitral.models.families import build
 from vitral.training import measuring
 from vitral.training.settings.durations import YEAR
-from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
+from vitral.training.settings.headers import list_recipes
+from vitral.training.settings.recipe import Recipe, load_recipe
 
 pytestmark = pytest.mark.long
 

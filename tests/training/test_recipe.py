@@ -14,7 +14,8 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.studies.finetune import finetune
 from vitral.training.candidates.result import RunResult
 from vitral.training.pretrain import pretrain
-from vitral.training.settings.recipe import first_difference, list_recipes, load_recipe, may_change
+from vitral.training.settings.headers import list_recipes
+from vitral.training.settings.recipe import first_difference, load_recipe, may_change
 
 
 @every_case("name", list_recipes())

@@ -2,23 +2,18 @@
 
 from pathlib import Path
 
-from vitral.classifier.load import load
-from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
 from vitral.cli.options import WHOLE, Count, Positive
-from vitral.deployment.bench import BATCH_SIZES, ROUNDS
-from vitral.deployment.bench import bench as measure
+from vitral.cli.process import importing
 from vitral.errors import VitralError
-from vitral.report.speed_charts import BENCH_MARK, check_drawing, speed_chart, write_chart
 
 MOST_DIGITS = 10  # of a number of images
+ROUNDS = 5  # as in Python
 
 
 def bench(
     classifier: str | None = None,
-    /,
     *,
-    batch_sizes: str = ",".join(map(str, BATCH_SIZES)),
+    batch_sizes: str = "1,8",
     image_size: Positive | None = None,
     merge: Count | None = None,
     compile: bool = False,
@@ -41,6 +36,13 @@ def bench(
         overwrite: Replace any file that is there.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.classifier.load import load
+        from vitral.cli.chosen import name_of
+        from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
+        from vitral.deployment.bench import bench as measure
+        from vitral.report.speed_charts import BENCH_MARK, check_drawing, speed_chart, write_chart
+
     sizes = _sizes(batch_sizes)
     if plot is not None:
         check_drawing(plot, BENCH_MARK, inputs=[] if classifier is None else [classifier], overwrite=overwrite)

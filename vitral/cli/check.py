@@ -2,28 +2,27 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vitral.checks.check_data import check_data
-from vitral.checks.check_resume import check_resume
-from vitral.checks.findings import NO_CLASS, DataCheck
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result, print_table
 from vitral.cli.options import Start
+from vitral.cli.process import importing
 from vitral.data.classes import Reading
-from vitral.data.open import path_in
 from vitral.errors import DataError, VitralError
 from vitral.outputs import check_file
-from vitral.report.page import mark
-from vitral.report.pages import write_check_page
+
+if TYPE_CHECKING:
+    from vitral.checks.findings import DataCheck
 
 RESUME = "resume"
 SHOWN = 10
 
 
 def check(
-    what: str,
+    what: str | None = None,
     /,
     *,
-    data: str = "digits",
+    data: str | None = None,
     source: Start = None,
     classifier: str | None = None,
     classes: Reading | None = None,
@@ -36,8 +35,8 @@ def check(
     """Check every image of a dataset, or prove that a killed run resumes to the same bits.
 
     Args:
-        what: the data, as --data of 'finetune'; or the word "resume" (a folder of that name is ./resume).
-        data: the data to train on, with "resume".
+        what: the data, as 'finetune' takes them; or the word "resume" (a folder of that name is ./resume).
+        data: the data, if they are not named first; with "resume" those to train on, "digits" if left out.
         source: the model or weights to start from, with "resume".
         classifier: the network whose features find wrong labels: a classifier or run folder, a weights file or name, a Hub id.
         classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path.
@@ -48,13 +47,20 @@ def check(
         json: print JSON for programs.
     """
     if what == RESUME:
-        _resume(data, source, json=json)
+        _resume(data or "digits", source, json=json)
         return
+    name = _one_name(what, data)
+    with importing():
+        from vitral.checks.check_data import check_data
+        from vitral.data.open import path_in
+        from vitral.report.page import mark
+        from vitral.report.pages import write_check_page
+
     if report is not None:
-        inputs = [path_in(what), *([classifier] if classifier else [])]
+        inputs = [path_in(name), *([classifier] if classifier else [])]
         check_file(report, inputs=inputs, mark=mark("check"), overwrite=overwrite)
     with ConsoleListener() as listener:
-        found = check_data(what, classes=classes, group=group, classifier=classifier, listener=listener)
+        found = check_data(name, classes=classes, group=group, classifier=classifier, listener=listener)
     if report is not None:
         write_check_page(found, facts(found), report, overwrite=overwrite)
     if json:
@@ -62,10 +68,19 @@ def check(
     else:
         show(found, report)
     if strict and (problems := found.problems()):
-        raise DataError(f"'{what}' has something to fix: {'; '.join(problems)}.")
+        raise DataError(f"'{name}' has something to fix: {'; '.join(problems)}.")
 
 
-def facts(found: DataCheck) -> list[tuple[str, str]]:
+def _one_name(what: str | None, data: str | None) -> str:
+    """Return the data's name, given without a flag or with one."""
+    if (what is None) == (data is None):
+        raise VitralError(
+            "Which data? Name a folder, file, address or built-in set once, such as 'vitral check photos/'."
+        )
+    return what or data or ""
+
+
+def facts(found: "DataCheck") -> list[tuple[str, str]]:
     """Return sizes, formats and statistics as pairs of name and value."""
     mean, std = (", ".join(f"{value:.3f}" for value in values) for values in (found.mean, found.std))
     sizes = found.class_sizes()
@@ -80,8 +95,10 @@ def facts(found: DataCheck) -> list[tuple[str, str]]:
     ]
 
 
-def show(found: DataCheck, report: Path | None) -> None:
+def show(found: "DataCheck", report: Path | None) -> None:
     """Print a data check."""
+    from vitral.checks.findings import NO_CLASS
+
     splits = list(found.counts)
     print_lines(f"{found.name}: {found.total:,} images, {len(found.class_names)} classes", *found.notes)
     rows = [[name, *(f"{found.counts[split][name]:,}" for split in splits)] for name in found.class_names]
@@ -116,6 +133,9 @@ def _print_first(lines: Iterable[str]) -> None:
 
 
 def _resume(data: str, source: str | None, *, json: bool) -> None:
+    with importing():
+        from vitral.checks.check_resume import check_resume
+
     with ConsoleListener() as listener:
         outcome = check_resume(data, source=source, listener=listener)
     print_result(outcome, json=json)

@@ -16,7 +16,6 @@ from vitral.training.settings.durations import written
 def command_of(request: Request, *, recipe: str | None = None) -> str:
     """Return the command line of a request, with `recipe` instead of its settings."""
     pairs: list[tuple[str, str | int | None]] = [
-        ("data", request.data),
         ("source", request.source),
         ("model", request.model),
         ("classes", request.classes),
@@ -31,6 +30,7 @@ def command_of(request: Request, *, recipe: str | None = None) -> str:
         ]
     words = ["vitral", "sweep" if request.sweep else FUNCTIONS[request.kind]]
     words += [part for path in request.plugins for part in (PLUGIN, path)]
+    words += [] if request.data is None else [request.data]
     words += [part for name, value in pairs if value is not None for part in (flag(name), str(value))]
     switches = {
         "skip_bad_images": request.skip_bad_images,
@@ -68,8 +68,8 @@ def next_commands(result: RunResult) -> list[str]:
     image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
     data, folder = shlex.quote(run.request.required_data()), shlex.quote(str(run.folder))
     if not known.task.scored:
-        return ["Next:", f"  vitral finetune --data LABELLED --from {folder}"]
-    scores = f"  vitral evaluate --data {data} --classifier {folder}"
+        return ["Next:", f"  vitral finetune LABELLED --from {folder}"]
+    scores = f"  vitral evaluate {folder} {data}"
     if known.bad_images:
         scores += f" {flag('skip_bad_images')}"
     if result.failed:

@@ -1,11 +1,10 @@
 """`vitral compare`: which of two classifiers is better?"""
 
-from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import SplitImages
-from vitral.evaluation.compare import compare as decide
+from vitral.cli.options import SplitImages, settle
+from vitral.cli.process import importing
 
 
-def compare(first: str, second: str, /, *, images: SplitImages, json: bool = False) -> None:
+def compare(first: str, second: str, /, images: SplitImages | None = None, *, json: bool = False) -> None:
     """Decide between two classifiers on the same images: better, worse or not decided.
 
     Args:
@@ -14,6 +13,11 @@ def compare(first: str, second: str, /, *, images: SplitImages, json: bool = Fal
         images: The images.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.cli.console import ConsoleListener, print_result
+        from vitral.evaluation.compare import compare as decide
+
+    _, given = settle(None, images)
     with ConsoleListener() as listener:
-        comparison = decide(first, second, **vars(images), listener=listener)
+        comparison = decide(first, second, **given, listener=listener)
     print_result(comparison, json=json, below=comparison.examples())

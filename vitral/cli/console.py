@@ -4,18 +4,20 @@ import sys
 from collections.abc import Collection, Iterable
 from json import dumps
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
 from vitral.advice import printable, printable_json
-from vitral.classifier.metadata import Provenance
 from vitral.events import Event, Message, PlainLines, readable
 from vitral.events import Progress as ProgressEvent
 from vitral.tasks.shown import THIN_SPACE, Presentable
 from vitral.torchrun import is_main
+
+if TYPE_CHECKING:
+    from vitral.classifier.metadata import Provenance
 
 
 class ConsoleListener:
@@ -62,7 +64,7 @@ class ConsoleListener:
         elif isinstance(event, ProgressEvent):
             self._advance(event)
 
-    def note(self, provenance: Provenance) -> None:
+    def note(self, provenance: "Provenance") -> None:
         """Show what a user should know of a classifier: its notes, and why its own scores cast doubt on it."""
         for note in provenance.notes:
             self(Message(note, warning=True))

@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-from vitral.classifier.convert import convert as write
-from vitral.classifier.convert import settings
-from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.options import Positive, Settings
+from vitral.cli.process import importing
 
 
 def convert(
-    source: str,
+    classifier: str,
     target: Path,
     /,
     *,
@@ -22,7 +20,7 @@ def convert(
     """Write a classifier in another library's format, or read one from it.
 
     Args:
-        source: a weights file of any known library, published weights by name, a classifier or run folder, or a Hub id.
+        classifier: a weights file of any known library, published weights by name, a classifier or run folder, or a Hub id.
         target: a folder for vitral and transformers; a file for original, big_vision and timm.
         format: vitral, original, big_vision, timm or transformers.
         image_size: pixels; the position embedding is resized to it.
@@ -30,9 +28,14 @@ def convert(
         overwrite: replace what is at the target; never the source, nor a folder that holds anything else.
         json: print JSON for programs.
     """
+    with importing():
+        from vitral.classifier.convert import convert as write
+        from vitral.classifier.convert import settings
+        from vitral.cli.console import ConsoleListener, print_json, print_lines
+
     with ConsoleListener() as listener:
         written = write(
-            source,
+            classifier,
             target,
             format=format,
             image_size=image_size,

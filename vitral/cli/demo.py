@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from vitral.cli.training import train_and_report
+from vitral.cli.process import importing
 from vitral.paths import RUNS
-from vitral.studies.demo import demo_request
-from vitral.studies.finetune import finetune_request
 
 
 def demo(*, out: Path = RUNS / "demo", json: bool = False) -> None:
@@ -15,4 +13,9 @@ def demo(*, out: Path = RUNS / "demo", json: bool = False) -> None:
         out: the run folder, with the photos in OUT-photos; an earlier demo there is replaced, an interrupted one goes on.
         json: print JSON for programs.
     """
+    with importing():
+        from vitral.cli.training import train_and_report
+        from vitral.studies.demo import demo_request
+        from vitral.studies.finetune import finetune_request
+
     train_and_report(finetune_request, demo_request(out), json=json)

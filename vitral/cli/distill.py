@@ -2,20 +2,17 @@
 
 from pathlib import Path
 
-from vitral.cli.console import ConsoleListener, print_json, print_result
 from vitral.cli.options import Count, Positive, Settings
-from vitral.cli.process import began
-from vitral.cli.training import announce, result_json, write_run_report
+from vitral.cli.process import began, importing
 from vitral.data.classes import Reading
-from vitral.studies.distill import distill as train
 from vitral.torchrun import is_main
 
 
 def distill(
     teacher: str,
     /,
-    *,
     data: str | None = None,
+    *,
     student: str | None = None,
     out: Path | None = None,
     recipe: str | None = None,
@@ -52,6 +49,11 @@ def distill(
         overwrite: start in --out although it holds a run, which is deleted, or other files; those of the same names are lost.
         json: print JSON for programs.
     """
+    with importing():
+        from vitral.cli.console import ConsoleListener, print_json, print_result
+        from vitral.cli.training import announce, result_json, write_run_report
+        from vitral.studies.distill import distill as train
+
     with ConsoleListener() as listener:
         distilled = train(
             teacher,

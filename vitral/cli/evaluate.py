@@ -1,29 +1,26 @@
 """`vitral evaluate`: how good is a classifier on labelled images?"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import Count, SplitImages
-from vitral.data.open import path_in
+from vitral.cli.options import Count, SplitImages, settle
+from vitral.cli.process import importing
 from vitral.errors import VitralError
-from vitral.evaluation.evaluate import Scored, score
-from vitral.evaluation.frozen import parse_ways, score_frozen
-from vitral.evaluation.opening import open_split, opened
-from vitral.evaluation.slices import slices
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
-from vitral.report.page import mark, write_report
-from vitral.report.results import RunReport, Verdict
 from vitral.tasks.shown import Presentable
+
+if TYPE_CHECKING:
+    from vitral.evaluation.evaluate import Scored
+    from vitral.report.results import RunReport
 
 SHOWN_MISTAKES = 5
 
 
 def evaluate(
-    *,
-    images: SplitImages,
     classifier: str | None = None,
+    images: SplitImages | None = None,
+    *,
     frozen: str | None = None,
     by: str | None = None,
     engine: EngineChoice | None = None,
@@ -36,8 +33,8 @@ def evaluate(
     """Score a classifier on labelled images: accuracy, every class, confusion, calibration.
 
     Args:
-        images: The images.
         classifier: A classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
+        images: The images.
         frozen: "few-shot", "knn", "linear" or several with commas: score the network's frozen features in place of its head:
             ridge regression on 1, 5, 10 and 25 images a class (3 draws), 20 nearest neighbours, a linear probe; any classes.
         by: A column of a .csv, .tsv or .parquet, or "folder", "folder:2" for the folders that the images lie in: accuracy of
@@ -52,25 +49,36 @@ def evaluate(
         overwrite: Let --report replace a file that is not such a report.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.cli.chosen import choose
+        from vitral.cli.console import ConsoleListener, print_result
+        from vitral.data.open import path_in
+        from vitral.evaluation.evaluate import score
+        from vitral.evaluation.frozen import parse_ways, score_frozen
+        from vitral.evaluation.opening import open_split, opened
+        from vitral.evaluation.slices import slices
+        from vitral.report.page import mark, write_report
+
+    classifier, given = settle(classifier, images)
     faster = engine is not None or precision not in (None, "fp32") or bool(merge)
     _check_flags(faster, report, by=by, frozen=frozen)
     if by is not None or frozen is not None:
         with ConsoleListener() as listener:
             _, source = choose(classifier, listener, tuned=False)
             if by is not None:
-                result: Presentable = slices(source, by=by, **vars(images), listener=listener)
+                result: Presentable = slices(source, by=by, **given, listener=listener)
             else:
-                result = score_frozen(source, **vars(images), ways=parse_ways(frozen or ""), listener=listener)
+                result = score_frozen(source, **given, ways=parse_ways(frozen or ""), listener=listener)
         print_result(result, json=json)
         return
     if report is not None:
-        inputs = [path_in(images.data), *([classifier] if classifier else [])]
+        inputs = [path_in(given["data"]), *([classifier] if classifier else [])]
         check_file(report, inputs=inputs, mark=mark("scores"), overwrite=overwrite)
     with ConsoleListener() as listener:
         name, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
-        scored = score(source, *open_split(classifiers=[source], **vars(images), listener=listener), listener=listener)
+        scored = score(source, *open_split(classifiers=[source], **given, listener=listener), listener=listener)
     if report is not None:
-        facts = (("Classifier", name), ("Data", images.data), ("Split", scored.split), *opened(source))
+        facts = (("Classifier", name), ("Data", given["data"]), ("Split", scored.split), *opened(source))
         write_report(_page(scored, facts), report, overwrite=overwrite)
     surest = (
         f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}"
@@ -95,8 +103,10 @@ def _check_flags(faster: bool, report: Path | None, *, by: str | None, frozen: s
         )
 
 
-def _page(scored: Scored, facts: tuple[tuple[str, str], ...]) -> RunReport:
+def _page(scored: "Scored", facts: tuple[tuple[str, str], ...]) -> "RunReport":
     """Return the page of the scores; a computation other than the network's own in fp32 is among its facts."""
+    from vitral.report.results import RunReport, Verdict
+
     if scored.difference is not None:
         facts = (*facts, ("Computation", scored.difference.sentence()))
     standing = scored.result.standing

@@ -3,28 +3,24 @@
 import dataclasses
 import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import CycloptsError
 
-from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_lines
+from vitral.cli.process import importing
 from vitral.cli.wording import flag
-from vitral.data.image_files import LazyImage
-from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
-from vitral.explanation.drawing import Style
-from vitral.explanation.explain import MARK, Explanation
-from vitral.explanation.explain import explain as explain_image
-from vitral.explanation.gallery import GallerySettings, explain_all
-from vitral.explanation.methods import Choice
-from vitral.explanation.nearest import TrainingImages
-from vitral.explanation.network import analyze
-from vitral.images.drawing import image_format
 from vitral.outputs import check_file, has_mark
 from vitral.paths import look_at
-from vitral.report.page import mark
-from vitral.report.pages import check_network, reach, write_gallery, write_network
 
+if TYPE_CHECKING:
+    from vitral.data.image_files import LazyImage
+    from vitral.explanation.explain import Explanation
+    from vitral.explanation.gallery import GallerySettings
+
+Choice = Literal["auto", "rollout", "attention", "relevance", "grad-cam"]
+Style = Literal["side", "overlay", "heat"]
 LONGEST_STEM = 60  # characters of the image's name in that of the drawing
 
 
@@ -55,6 +51,7 @@ def explain(
     data: str | None = None,
     worst_first: bool = False,
     network: bool = False,
+    report: Path | None = None,
     out: Path | None = None,
     style: Style = "side",
     overwrite: bool = False,
@@ -74,14 +71,23 @@ def explain(
             over.
         worst_first: Begin with the images of a folder that got least probability for their class, which their folder names.
         network: Show the network itself: patch filters, position embeddings, attention distances.
+        report: The page of several images, its name ending in .html; FOLDER-explained.html if left out.
         out: The drawing, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
-            IMAGE-explained-2.jpg and so on if that is of another image. Of a folder a page, FOLDER-explained.html; of the
-            network a folder, NAME-network.
+            IMAGE-explained-2.jpg and so on if that is of another image. Of the network a folder, NAME-network.
         style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.
         overwrite: Replace a file even if it is not such a drawing.
         json: Print JSON for programs, including the relevance map.
     """
-    places, request = Places(classifier, data, out, overwrite, json), GallerySettings(method, label, layer, head)
+    with importing():
+        from vitral.data.image_stream import list_unlabelled
+        from vitral.explanation.gallery import GallerySettings
+
+    if report is not None and (network or out is not None):
+        raise CycloptsError(msg="--report names a page of several images; give it alone, without --out and --network.")
+    places, request = (
+        Places(classifier, data, report or out, overwrite, json),
+        GallerySettings(method, label, layer, head),
+    )
     if network == (images is not None):
         raise CycloptsError(msg="Name an image or a folder to explain, or the network by --network: one of the two.")
     if images is None:
@@ -90,7 +96,7 @@ def explain(
         return
     listed = list_unlabelled(images)
     if len(listed) == 1 and listed[0].name == images:
-        _refuse("a single image", worst_first=worst_first)
+        _refuse("a single image", worst_first=worst_first, report=report is not None)
         _draw(images, request, places, style)
     else:
         _refuse("a page of several images", style=style != "side")
@@ -104,8 +110,15 @@ def _refuse(what: str, **given: bool) -> None:
         raise CycloptsError(msg=f"{flags} says nothing of {what}; leave it out.")
 
 
-def _draw(image: str, request: GallerySettings, places: Places, style: Style) -> None:
+def _draw(image: str, request: "GallerySettings", places: Places, style: Style) -> None:
     """Explain one image in a drawing."""
+    with importing():
+        from vitral.cli.chosen import choose
+        from vitral.explanation.explain import MARK
+        from vitral.explanation.explain import explain as explain_image
+        from vitral.explanation.nearest import TrainingImages
+        from vitral.images.drawing import image_format
+
     if look_at(image) is None:
         raise ImageError(f"There is no image '{image}'.")
     target = places.out or Path(f"{Path(image).stem[:LONGEST_STEM]}-explained.jpg")
@@ -125,7 +138,7 @@ def _draw(image: str, request: GallerySettings, places: Places, style: Style) ->
         _show(explanation, image, target)
 
 
-def _show(explanation: Explanation, image: str, target: Path) -> None:
+def _show(explanation: "Explanation", image: str, target: Path) -> None:
     because = f" ({explanation.reason})" if explanation.reason else ""
     scores = explanation.faithfulness
     faithful = "" if scores is None else f", deletion {scores.deletion:.3f}, insertion {scores.insertion:.3f},"
@@ -139,9 +152,16 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
 
 
 def _exhibit(
-    folder: str, listed: list[LazyImage], request: GallerySettings, places: Places, *, worst_first: bool
+    folder: str, listed: "list[LazyImage]", request: "GallerySettings", places: Places, *, worst_first: bool
 ) -> None:
     """Explain many images on a page."""
+    with importing():
+        from vitral.cli.chosen import choose
+        from vitral.explanation.gallery import explain_all
+        from vitral.explanation.nearest import TrainingImages
+        from vitral.report.page import mark
+        from vitral.report.pages import write_gallery
+
     target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):
         raise ImageError(f"'{target}' is no name for a page of several images; let it end in .html.")
@@ -171,6 +191,11 @@ def _exhibit(
 
 def _analyze(places: Places) -> None:
     """Write the analysis of the network."""
+    with importing():
+        from vitral.cli.chosen import choose
+        from vitral.explanation.network import analyze
+        from vitral.report.pages import check_network, reach, write_network
+
     with ConsoleListener() as listener:
         name, source = choose(places.classifier, listener)
         target = places.out or Path(f"{Path(name).resolve().name[:LONGEST_STEM]}-network")

@@ -1,27 +1,28 @@
 """`vitral export`: a classifier as one file for another runtime."""
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_result
+from cyclopts import Parameter
+
 from vitral.cli.options import Count, Positive
+from vitral.cli.process import importing
 from vitral.errors import ModelError
-from vitral.exporting.export import WrittenPrecision
-from vitral.exporting.export import export as write
-from vitral.inference.exported.open import Format
+
+Format = Literal["onnx", "openvino", "torch"]
+WrittenPrecision = Literal["fp32", "int8"]
 
 
 def export(
     classifier: str | None = None,
-    /,
+    data: str | None = None,
     *,
     format: Format = "onnx",  # shadows the built-in: other tools use this name
     out: Path | None = None,
-    data: str | None = None,
     image_size: Positive | None = None,
     precision: WrittenPrecision | None = None,
     merge: Count | None = None,
-    verbose: bool = False,
+    layers: Annotated[bool, Parameter(("--layers", "--verbose"))] = False,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -29,16 +30,21 @@ def export(
 
     Args:
         classifier: A classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
+        data: The images to check it on, as 'predict' takes them; parts of two photographs if left out.
         format: onnx; openvino; or torch, machine code for this processor, which takes minutes.
         out: The folder; NAME-FORMAT if left out.
-        data: The images to check it on, as 'predict' takes them; parts of two photographs if left out.
         image_size: The pixels of an image's side; the network's own if left out, or what 'tune' has set.
         precision: fp32; or int8, after 'quantize': a quarter of the size, and faster where the processor multiplies integers.
         merge: The tokens that each block of a Vision Transformer merges (ToMe), for speed.
-        verbose: Compare the values of every layer, too.
+        layers: Compare the values of every layer, too.
         overwrite: Replace an export that is there.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.cli.chosen import name_of
+        from vitral.cli.console import ConsoleListener, print_result
+        from vitral.exporting.export import export as write
+
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         written = write(
@@ -49,7 +55,7 @@ def export(
             image_size=image_size,
             precision=precision,
             merge=merge,
-            layers=verbose,
+            layers=layers,
             overwrite=overwrite,
             listener=listener,
         )

@@ -1,23 +1,23 @@
 """`vitral finetune`: from a folder of images to a classifier."""
 
 from dataclasses import replace
+from typing import Annotated
 
-from vitral.cli.options import Positive
-from vitral.cli.plan import print_plan
-from vitral.cli.repeated import repeat_runs
-from vitral.cli.starts import compare
-from vitral.cli.training import FinetuneOptions, say_moved, train_and_report
-from vitral.studies.finetune import finetune_request
+from cyclopts import Parameter
+
+from vitral.cli.options import MORE, Former, Positive
+from vitral.cli.process import importing
+from vitral.cli.training_options import FinetuneOptions, Json
 
 
 def finetune(
-    *,
     options: FinetuneOptions | None = None,
-    starts: str | None = None,
-    sweep: bool = False,
-    runs: Positive | None = None,
-    plan: bool = False,
-    json: bool = False,
+    *,
+    starts: Annotated[str | None, Former] = None,
+    sweep: Annotated[bool, Former] = False,
+    runs: Annotated[Positive | None, Parameter(group=MORE)] = None,
+    plan: Annotated[bool, Former] = False,
+    json: Json = False,
 ) -> None:
     """Fine-tune a model on labelled images: classifier, scores and report in one run folder.
 
@@ -29,6 +29,13 @@ def finetune(
         plan: The former name of 'vitral plan', for this release.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.cli.plan import print_plan
+        from vitral.cli.repeated import repeat_runs
+        from vitral.cli.starts import compare
+        from vitral.cli.training import say_moved, train_and_report
+        from vitral.studies.finetune import finetune_request
+
     options = replace(options or FinetuneOptions(), sweep=sweep)
     if runs is not None:
         repeat_runs(options, runs, beside={"plan": plan, "starts": starts is not None}, json=json)

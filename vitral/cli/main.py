@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from types import NoneType
 from typing import Any
 
-from cyclopts import App, CoercionError, CycloptsError, Parameter, Token, convert
+from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, Token, UnusedCliTokensError, convert
 from rich.console import Console
 
 from vitral import __version__, torchrun
 from vitral.advice import in_words, printable
 from vitral.cli import process
-from vitral.cli.commands import COMMANDS, EPILOGUE, MAX_PIXELS, PLUGIN
+from vitral.cli.commands import COMMANDS, EPILOGUE, GROUPS, MAX_PIXELS, PLUGIN, command_named
 from vitral.cli.options import WHOLE
 from vitral.cli.wording import WORDS
-from vitral.errors import LESS_MEMORY, PluginError, TrainingInterrupted, VitralError, is_out_of_memory
+from vitral.errors import LESS_MEMORY, PluginError, TrainingInterrupted, VitralError, did_you_mean, is_out_of_memory
 from vitral.paths import LIMIT
 
 DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
@@ -65,11 +65,13 @@ app = App(
     result_action="return_value",
     default_parameter=Parameter(show_default=_shown_default, negative="", converter=read_option),
 )
+groups = {name: Group(name, sort_key=place) for place, name in enumerate(GROUPS)}
 # Named, not imported: a command's own imports (above all torch) wait until it runs.
 for position, (command, described) in enumerate(COMMANDS.items()):
     app.command(
         f"vitral.cli.{command}:{command}",
-        name=command,
+        name=(command, *described.also),
+        group=groups[described.group],
         help=described.help(),
         help_epilogue=described.epilogue(),
         sort_key=position,
@@ -88,7 +90,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         _refuse_empty(tokens)
         with _job(tokens), _environment():
-            tokens = _of_any_command(tokens)
+            tokens = arranged(_of_any_command(tokens))
             run, arguments_given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
             process.restore()  # the imports are done
             run(*arguments_given.args, **arguments_given.kwargs)
@@ -107,9 +109,12 @@ def _failed(error: BaseException, tokens: Sequence[str]) -> int:
     if isinstance(error, KeyboardInterrupt):
         number = error.number if isinstance(error, process.Stop) else signal.SIGINT
         return _fail(process.STOPS[signal.Signals(number)], 128 + number)
+    if isinstance(error, UnusedCliTokensError):
+        more = "' and '".join(error.unused_tokens or ())
+        return _fail(f"'{more}' is more than this command takes. 'vitral {tokens[0]} --help' shows what it takes.", 2)
     if isinstance(error, CycloptsError):
-        command = f" {tokens[0]}" if tokens and tokens[0] in app else ""
-        return _fail(f"{error} 'vitral{command} --help' shows the options.", 2)
+        known = tokens and tokens[0] in app
+        return _fail(f"{error} 'vitral {tokens[0]} --help' shows the options." if known else str(error), 2)
     if isinstance(error, TrainingInterrupted):
         return _fail(str(error), error.exit_code)
     return _fail(_reason(error), 1)
@@ -130,6 +135,29 @@ def _reason(error: BaseException) -> str:
         what = f"'{str(error.filename)[:200]}': " if error.filename else ""
         return f"{what}{error.strerror or error}."
     raise error
+
+
+def arranged(tokens: list[str]) -> list[str]:
+    """Return the words of a command line with the flag that says what its first name would put in that place.
+
+    Raises:
+        CycloptsError: There is no such command.
+    """
+    if not tokens or tokens[0].startswith("-"):
+        return tokens
+    command = command_named(tokens[0])
+    if not command:
+        near = did_you_mean(
+            tokens[0], [name for each, described in COMMANDS.items() for name in (each, *described.also)]
+        )
+        raise CycloptsError(msg=f"There is no command '{tokens[0]:.40}'.{near} 'vitral --help' lists them.")
+    first, end = COMMANDS[command].first, tokens.index("--") if "--" in tokens else len(tokens)
+    for place, token in enumerate(tokens[:end]):
+        flag, sign, value = token.partition("=")
+        if first and flag == first and (sign or place + 1 < end):
+            after = place + (1 if sign else 2)
+            return [tokens[0], value if sign else tokens[place + 1], *tokens[1:place], *tokens[after:]]
+    return tokens
 
 
 def _refuse_empty(tokens: Sequence[str]) -> None:
@@ -182,7 +210,7 @@ def _job(tokens: Sequence[str]) -> Iterator[None]:
     if torchrun.world() < 2:
         yield
         return
-    command = next((token for token in tokens if token in COMMANDS), "")
+    command = next(filter(None, map(command_named, tokens)), "")
     if command and COMMANDS[command].alone:
         raise VitralError(f"'{command}' works in one process; run it without torchrun.")
     from vitral import distributed  # imports torch, which takes a while

@@ -1,19 +1,31 @@
-"""Options that commands share: a command takes the dataclass whole, and the command line shows its fields as flags."""
+"""Options that commands share: a command takes the dataclass whole, and the command line shows its fields as flags.
+
+No module that defines a command imports torch before the command runs: help and slips of the keyboard are answered at once.
+"""
 
 import re
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from vitral.data.classes import Reading
+from vitral.errors import VitralError
+from vitral.paths import CLASSIFIER, DESCRIPTION
+
+USUAL = Group("Usual", sort_key=1)
+MORE = Group("More", sort_key=2)
+Usual, More = Parameter(group=USUAL), Parameter(group=MORE)
+Former = Parameter(show=False)  # a flag under an earlier name, for one release
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Count = Annotated[int, Parameter(validator=Number(gte=0))]
 Settings = Annotated[tuple[str, ...], Parameter("--set")]
 Start = Annotated[str | None, Parameter(("--from", "--source"))]
 WHOLE = re.compile(r"[+-]?[0-9]+")
+WEIGHTS = (".npz", ".safetensors", ".pth", ".pt", ".bin", ".onnx")  # endings of files that are no data
 
 
 @Parameter(name="*")
@@ -30,7 +42,7 @@ class LabelledImages:
         skip_bad_images: Leave out images that cannot be read, naming each, instead of stopping.
     """
 
-    data: str
+    data: str | None = field(default=None, kw_only=False)
     classes: Reading | None = None
     skip_bad_images: bool = False
 
@@ -56,4 +68,24 @@ class ValidationImages(LabelledImages):
         data: The images that the classifier was trained on, or any with a validation split, as 'finetune' takes them.
     """
 
-    data: str
+    data: str | None = field(default=None, kw_only=False)
+
+
+def settle(classifier: str | None, images: LabelledImages | None) -> tuple[str | None, dict[str, Any]]:
+    """Return which classifier is meant, and the arguments of its images; a single name is that of the data.
+
+    Raises:
+        VitralError: No data are named.
+    """
+    given = {} if images is None else {name: value for name, value in vars(images).items() if value is not None}
+    if "data" not in given:
+        if classifier is None or _is_classifier(Path(classifier)):
+            raise VitralError(
+                f"Which data? Name the images after the classifier, such as '{classifier or 'photos/'} photos/'."
+            )
+        classifier, given["data"] = None, classifier
+    return classifier, given
+
+
+def _is_classifier(path: Path) -> bool:
+    return path.suffix in WEIGHTS or any((folder / DESCRIPTION).is_file() for folder in (path, path / CLASSIFIER))

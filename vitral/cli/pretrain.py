@@ -1,11 +1,16 @@
 """`vitral pretrain`: from nothing to a model worth fine-tuning."""
 
+from typing import Annotated
+
+from vitral.cli.options import Usual
 from vitral.cli.plan import print_plan
-from vitral.cli.training import PretrainOptions, train_and_report
-from vitral.training.run import run_request
+from vitral.cli.process import importing
+from vitral.cli.training_options import Json, PretrainOptions
 
 
-def pretrain(*, options: PretrainOptions | None = None, plan: bool = False, json: bool = False) -> None:
+def pretrain(
+    options: PretrainOptions | None = None, *, plan: Annotated[bool, Usual] = False, json: Json = False
+) -> None:
     """Pre-train a model from random weights, on generated images or a large labelled dataset.
 
     Args:
@@ -13,6 +18,10 @@ def pretrain(*, options: PretrainOptions | None = None, plan: bool = False, json
         plan: say what would be done, with every reason and the cost, and stop; nothing is written.
         json: print JSON for programs.
     """
+    with importing():
+        from vitral.cli.training import train_and_report
+        from vitral.training.run import run_request
+
     request = (options or PretrainOptions()).request()
     if plan:
         print_plan(request, json=json)

@@ -1,11 +1,10 @@
 """`vitral push`: a classifier to the Hugging Face Hub."""
 
-from vitral.classifier.convert import push as send
-from vitral.cli.console import ConsoleListener, print_json, print_lines
+from vitral.cli.process import importing
 
 
 def push(
-    source: str,
+    classifier: str,
     name: str,
     /,
     *,
@@ -16,14 +15,18 @@ def push(
     """Upload a classifier to the Hugging Face Hub.
 
     Args:
-        source: a classifier or run folder, a weights file or name, or a Hub id.
+        classifier: a classifier or run folder, a weights file or name, or a Hub id.
         name: the repository, owner/name; created if it does not exist.
         format: vitral, or transformers for a repository that transformers can open.
         private: make a new repository private.
         json: print JSON for programs.
     """
+    with importing():
+        from vitral.classifier.convert import push as send
+        from vitral.cli.console import ConsoleListener, print_json, print_lines
+
     with ConsoleListener() as listener:
-        address = send(source, name, format=format, private=private, listener=listener)
+        address = send(classifier, name, format=format, private=private, listener=listener)
     how = f"vitral.load('hf:{name.removeprefix('hf:')}')"
     if json:
         print_json({"address": address, "open": how})

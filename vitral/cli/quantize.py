@@ -1,16 +1,15 @@
 """`vitral quantize`: 8-bit integers where they are faster, and at most half a point lost."""
 
-from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import ValidationImages
-from vitral.deployment.quantize import LOSS
-from vitral.deployment.quantize import quantize as find
+from vitral.cli.options import ValidationImages, settle
+from vitral.cli.process import importing
+
+LOSS = 0.005  # of the headline figure; as in Python
 
 
 def quantize(
-    *,
-    images: ValidationImages,
     classifier: str | None = None,
+    images: ValidationImages | None = None,
+    *,
     loss: float = LOSS,
     write: bool = False,
     json: bool = False,
@@ -18,15 +17,21 @@ def quantize(
     """Find how a classifier computes in 8-bit integers on a CPU, losing no more accuracy than it may.
 
     Args:
-        images: The images.
         classifier: A classifier folder or run folder; without --write also a weights file, a name or a Hub id; the newest
             run in runs/ if left out.
+        images: The images.
         loss: The accuracy that may be lost on validation images, 0 to 1; layers stay in float32 until no more is lost.
         write: Keep the form in the classifier's folder; --precision int8 of 'predict' and 'evaluate' then computes by it.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.cli.chosen import name_of
+        from vitral.cli.console import ConsoleListener, print_result
+        from vitral.deployment.quantize import quantize as find
+
+    classifier, given = settle(classifier, images)
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
-        result = find(name, **vars(images), loss=loss, write=write, listener=listener)
+        result = find(name, **given, loss=loss, write=write, listener=listener)
     written = f"Kept in {name}." if write else "Nothing was written; --write keeps it in the classifier's folder."
     print_result(result, json=json, below=[written])

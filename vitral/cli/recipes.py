@@ -4,8 +4,7 @@ from dataclasses import asdict
 
 from vitral.cli.console import print_json, print_lines
 from vitral.errors import RecipeError, did_you_mean
-from vitral.training.settings.headers import Header, list_headers
-from vitral.training.settings.recipe import recipe_text
+from vitral.training.settings.headers import Header, list_headers, recipe_text
 
 
 def recipes(name: str | None = None, /, *, json: bool = False) -> None:

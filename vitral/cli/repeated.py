@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 
 from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.training import FinetuneOptions
+from vitral.cli.training_options import FinetuneOptions
 from vitral.cli.wording import flag
 from vitral.studies.trainings import repeat
 

@@ -1,24 +1,33 @@
 """`vitral robustness`: how much worse may images become?"""
 
-from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import Positive, SplitImages
-from vitral.evaluation.corruptions import MOST_IMAGES
-from vitral.evaluation.corruptions import robustness as score
+from vitral.cli.options import Positive, SplitImages, settle
+from vitral.cli.process import importing
+
+MOST_IMAGES = 500  # as in Python
 
 
 def robustness(
-    *, source: SplitImages, classifier: str | None = None, images: Positive = MOST_IMAGES, json: bool = False
+    classifier: str | None = None,
+    source: SplitImages | None = None,
+    *,
+    images: Positive = MOST_IMAGES,
+    json: bool = False,
 ) -> None:
     """Score a classifier on images with noise, blur, weather and compression.
 
     Args:
-        source: The images.
         classifier: A classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
+        source: The images.
         images: The number of images at most, evenly spaced; each is computed 76 times.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.cli.chosen import choose
+        from vitral.cli.console import ConsoleListener, print_result
+        from vitral.evaluation.corruptions import robustness as score
+
+    classifier, given = settle(classifier, source)
     with ConsoleListener() as listener:
         _, chosen = choose(classifier, listener)
-        result = score(chosen, **vars(source), images=images, listener=listener)
+        result = score(chosen, **given, images=images, listener=listener)
     print_result(result, json=json)

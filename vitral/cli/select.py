@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, print_result
 from vitral.cli.options import Positive
-from vitral.deployment.select_images import select_images
+from vitral.cli.process import importing
 
 
 def select(
@@ -30,6 +28,11 @@ def select(
         overwrite: Replace a file at --out.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.cli.chosen import choose
+        from vitral.cli.console import ConsoleListener, print_result
+        from vitral.deployment.select_images import select_images
+
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener, tuned=False)
         result = select_images(

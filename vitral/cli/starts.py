@@ -3,24 +3,32 @@
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
-from vitral.cli.command_line import COMMANDS
-from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
-from vitral.cli.process import began
-from vitral.cli.training import FinetuneOptions, StartsOptions
-from vitral.report.start_table import COLUMNS, StartTable
-from vitral.studies.compare_starts import starts as compare_starts
+from cyclopts import Parameter
+
+from vitral.cli.options import USUAL
+from vitral.cli.process import began, importing
+from vitral.cli.training_options import FinetuneOptions, Json, StartsOptions
+
+if TYPE_CHECKING:
+    from vitral.report.start_table import StartTable
 
 REFUSED = ("source", "recipe", "overrides", "resume", "quick", "data_changed", "no_baselines")  # what trains
 WIDTH = 100  # characters of the table
 
 
-def starts(names: str = "auto", /, *, options: StartsOptions | None = None, json: bool = False) -> None:
+def starts(
+    options: StartsOptions | None = None,
+    names: Annotated[str, Parameter(("--from", "--source"), group=USUAL)] = "auto",
+    *,
+    json: Json = False,
+) -> None:
     """Compare starts by linear probes on the data, which is best for these images; nothing is trained.
 
     Args:
-        names: NAME,NAME: published weights, files or folders; "auto" for those that are here or worth a download.
         options: The request.
+        names: NAME,NAME: published weights, files or folders; "auto" for those that are here or worth a download.
         json: Print JSON for programs.
     """
     compare(options or StartsOptions(), names, beside={}, json=json)
@@ -35,6 +43,11 @@ def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool],
         beside: Other flags by name, and whether they were given, which are refused.
         json: Whether to print JSON for programs.
     """
+    with importing():
+        from vitral.cli.command_line import COMMANDS
+        from vitral.cli.console import ConsoleListener
+        from vitral.studies.compare_starts import starts as compare_starts
+
     options.refuse("Comparing starts trains nothing", *REFUSED, beside=beside)
     with ExitStack() as display:
         listener = display.enter_context(ConsoleListener())
@@ -57,7 +70,10 @@ def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool],
         )
 
 
-def _show(display: ExitStack, table: StartTable, *, json: bool) -> None:
+def _show(display: ExitStack, table: "StartTable", *, json: bool) -> None:
+    from vitral.cli.console import print_json, print_lines, print_table
+    from vitral.report.start_table import COLUMNS
+
     display.close()  # while bars are drawn, they take what is printed
     if json:
         print_json(table.to_json())

@@ -1,25 +1,24 @@
 """`vitral study`: an experiment of the paper on one's own data, beside the paper's figure."""
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
+from vitral.cli.process import importing
 from vitral.errors import StudyError
-from vitral.report.study import table_rows
-from vitral.studies.paper.pages import PAGE
-from vitral.studies.paper.paper_study import PaperStudy
-from vitral.studies.paper.run import EXPERIMENTS, RUNS_EACH
-from vitral.studies.paper.run import study as carry_out
 from vitral.torchrun import is_main
 
+if TYPE_CHECKING:
+    from vitral.studies.paper.paper_study import PaperStudy
+
+RUNS_EACH = 3  # as in Python
 Budget = Literal["laptop", "h200", "cluster"]
 
 
 def study(
     name: str | None = None,
     /,
-    *,
     data: str | None = None,
+    *,
     transfer: str | None = None,
     budget: Budget = "laptop",
     runs: int = RUNS_EACH,
@@ -42,6 +41,10 @@ def study(
         plan: print what would be done and what it costs, here and on a GPU, and stop.
         json: print JSON for programs.
     """
+    with importing():
+        from vitral.cli.console import ConsoleListener, print_json
+        from vitral.studies.paper.run import study as carry_out
+
     if name is None:
         _list(json=json)
         return
@@ -68,6 +71,9 @@ def study(
 
 
 def _list(*, json: bool) -> None:
+    from vitral.cli.console import print_json, print_table
+    from vitral.studies.paper.run import EXPERIMENTS
+
     listed = {each.name: each.question for each in EXPERIMENTS.values()}
     if json:
         print_json([{"name": name, "question": question} for name, question in listed.items()])
@@ -75,7 +81,11 @@ def _list(*, json: bool) -> None:
     print_table(["study", "question"], [list(row) for row in listed.items()], texts=("question",))
 
 
-def _show(result: PaperStudy) -> None:
+def _show(result: "PaperStudy") -> None:
+    from vitral.cli.console import print_lines, print_table
+    from vitral.report.study import table_rows
+    from vitral.studies.paper.pages import PAGE
+
     if result.study is None:
         print_lines(*result.plan())
         return

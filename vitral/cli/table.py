@@ -3,9 +3,7 @@
 from typing import Literal
 
 from vitral.advice import printable
-from vitral.cli.console import print_json, print_lines, print_table
-from vitral.report.score_table import FORMATS
-from vitral.studies.paper_table import table as tabulate
+from vitral.cli.process import importing
 
 
 def table(
@@ -18,6 +16,11 @@ def table(
         format: Text, markdown, latex (with booktabs) or html (a page).
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.cli.console import print_json, print_lines, print_table
+        from vitral.report.score_table import FORMATS
+        from vitral.studies.paper_table import table as tabulate
+
     found = tabulate(*runs)
     if json:
         print_json(found.to_json())

@@ -1,24 +1,21 @@
 """`vitral tune`: the most accurate setting that answers in time on this machine."""
 
 from pathlib import Path
+from typing import Annotated
 
-from vitral.classifier.folder import folder_that_keeps
-from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_lines, print_result
-from vitral.cli.options import ValidationImages
-from vitral.deployment.tune import tune as find
+from vitral.cli.options import Former, ValidationImages, settle
+from vitral.cli.process import importing
 from vitral.errors import ModelError
 from vitral.paths import TUNING
-from vitral.report.speed_charts import TUNE_MARK, check_drawing, tuning_chart, write_chart
 
 
 def tune(
     classifier: str | None = None,
-    /,
+    images: ValidationImages | None = None,
     *,
-    images: ValidationImages,
     latency: str,
-    no_write: bool = False,
+    write: bool = False,
+    no_write: Annotated[bool, Former] = False,
     plot: Path | None = None,
     overwrite: bool = False,
     json: bool = False,
@@ -26,27 +23,37 @@ def tune(
     """Find the most accurate setting of a classifier that answers within a time on this machine.
 
     Args:
-        classifier: A classifier folder or run folder; with --no-write also a weights file, a name or a Hub id; the newest
+        classifier: A classifier folder or run folder; without --write also a weights file, a name or a Hub id; the newest
             run in runs/ if left out.
         images: The images.
         latency: The time that the network may take for one image, such as 10ms or 0.5s.
-        no_write: Show the curve and leave the classifier's folder as it is; otherwise it keeps the setting and a drawing, and
-            predict, evaluate, bench and export compute by it.
-        plot: An SVG file for the curve; if left out, tuning.svg in the classifier's folder, or none with --no-write.
+        write: Keep the setting and a drawing in the classifier's folder; predict, evaluate, bench and export then compute by
+            it.
+        no_write: The former way to say that nothing is kept, for this release.
+        plot: An SVG file for the curve; if left out, tuning.svg in the classifier's folder with --write, or else none.
         overwrite: Let --plot replace any file that is there.
         json: Print JSON for programs.
     """
+    with importing():
+        from vitral.classifier.folder import folder_that_keeps
+        from vitral.cli.chosen import name_of
+        from vitral.cli.console import ConsoleListener, print_lines, print_result
+        from vitral.deployment.tune import tune as find
+        from vitral.report.speed_charts import TUNE_MARK, check_drawing, tuning_chart, write_chart
+
+    classifier, given = settle(classifier, images)
+    write = write and not no_write
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         if plot is not None:
-            check_drawing(plot, TUNE_MARK, inputs=[name, images.data], overwrite=overwrite)
-        folder = None if no_write else folder_that_keeps(name, "a setting")
-        found = find(name, **vars(images), latency=latency, write=not no_write, listener=listener)
+            check_drawing(plot, TUNE_MARK, inputs=[name, given["data"]], overwrite=overwrite)
+        folder = folder_that_keeps(name, "a setting") if write else None
+        found = find(name, **given, latency=latency, write=write, listener=listener)
     written = folder is not None and found.setting is not None
     if written:
         note = f"Kept in {name}; any of --engine, --precision and --merge leaves it aside."
     else:
-        note = "Nothing was written; without --no-write the classifier's folder keeps the setting."
+        note = "Nothing was written; --write keeps the setting in the classifier's folder."
     print_result(found, json=json, below=[note])
     if folder is not None and written and plot is None:
         plot = folder / TUNING

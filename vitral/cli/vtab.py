@@ -3,18 +3,16 @@
 from pathlib import Path
 from typing import Literal
 
-from vitral.cli import process
-from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
-from vitral.report.vtab import COLUMNS
-from vitral.studies.vtab_study import TEST_IMAGES, Protocol
-from vitral.studies.vtab_study import vtab as score
+from vitral.cli.process import began, importing
+
+Protocol = Literal["light", "paper"]
+TEST_IMAGES = 2_000  # as in Python
 
 
 def vtab(
     classifier: str,
-    /,
-    *,
     data: str,
+    *,
     protocol: Protocol = "light",
     tasks: str | None = None,
     test_images: int | Literal["all"] = TEST_IMAGES,
@@ -37,6 +35,11 @@ def vtab(
         time: the budget, such as 30m; no task begins that is expected to end after it.
         json: print JSON for programs.
     """
+    with importing():
+        from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
+        from vitral.report.vtab import COLUMNS
+        from vitral.studies.vtab_study import vtab as score
+
     with ConsoleListener() as listener:
         table = score(
             classifier,
@@ -47,7 +50,7 @@ def vtab(
             runs=runs,
             out=out,
             time=time,
-            started=process.began(),
+            started=began(),
             listener=listener,
         )
     if json:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from vitral import plugins
 from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
-from vitral.data.open import parts_of_name
 from vitral.described import spelled
 from vitral.errors import RecipeError, TrainingError
 from vitral.training.settings.durations import budget_of, seconds, written
@@ -178,6 +177,8 @@ def _anchored(change: str) -> str:
     if key.strip() in PATHS and value and Path(value).exists():
         return f"{key}{equals}{Path(value).resolve()}"
     if key.strip() in DATA_NAMES and value:
+        from vitral.data.open import parts_of_name  # imports torch, which takes a while, and few requests need it
+
         before, path, after = parts_of_name(value)
         return f"{key}{equals}{before}{Path(path).resolve()}{after}" if path and Path(path).exists() else change
     return change

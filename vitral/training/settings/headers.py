@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import dataclass, fields
+from importlib import resources
 
-from vitral.training.settings.recipe import list_recipes, recipe_text
-
+PACKAGE = "vitral.recipes"
 LABELS = {"Command": "command", "Expected": "expected", "Run time": "run_time", "Source": "source"}
 LINE = re.compile(rf"#\s*({'|'.join(LABELS)})\s+(.*)")
 
@@ -36,6 +36,17 @@ class Header:
 
 def _plain(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.lower())
+
+
+def list_recipes() -> list[str]:
+    """Return the names of the recipes that come with Vitral."""
+    entries = resources.files(PACKAGE).iterdir()
+    return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
+
+
+def recipe_text(name: str) -> str:
+    """Return the file of a recipe that comes with Vitral."""
+    return (resources.files(PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def list_headers() -> list[Header]:

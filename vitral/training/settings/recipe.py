@@ -5,7 +5,6 @@ import functools
 import operator
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,6 +21,7 @@ from vitral.models.layers import Gelu
 from vitral.models.position import PositionAt, PositionKind
 from vitral.models.vit_config import Pooling
 from vitral.paths import is_regular
+from vitral.training.settings.headers import list_recipes, recipe_text
 from vitral.training.settings.methods import MethodSettings, method_names, method_settings, older_spelling, section_of
 from vitral.training.settings.sections import (
     MAY_CHANGE,
@@ -44,7 +44,6 @@ from vitral.training.settings.sections import (
     TaskName,
 )
 
-PACKAGE = "vitral.recipes"
 ROTARY = "rotary"  # a recipe's positions without an embedding
 RENAMED = {  # since 0.2
     "bit-hyperrule-small-pictures": "bit-hyperrule-small-images",  # codespell:ignore pictures
@@ -224,17 +223,6 @@ class Recipe(Section):
     def to_toml(self) -> str:
         """Return the recipe as TOML, without the settings that are None."""
         return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
-
-
-def list_recipes() -> list[str]:
-    """Return the names of the recipes that come with Vitral."""
-    entries = resources.files(PACKAGE).iterdir()
-    return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
-
-
-def recipe_text(name: str) -> str:
-    """Return the file of a recipe that comes with Vitral."""
-    return (resources.files(PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
