@@ -12,8 +12,6 @@ from vitral.cli.main import app, arranged, main
 
 # Flags of commands that have turned, for one release: not in the help.
 FORMER = {"finetune": "--starts --sweep --plan", "tune": "--no-write"}
-    "--starts --sweep --plan --no-write"  # of commands that were flags or have turned, for one release: not in the help
-)
 
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {

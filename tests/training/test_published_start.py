@@ -28,7 +28,7 @@ from vitral.training.settings.recipe import load_recipe
 from vitral.training.starting import opening, published_start
 from vitral.weights import download
 from vitral.weights.named import table as find
-from vitral.weights.named.fetch import kept
+from vitral.weights.named.here import kept
 from vitral.weights.named.table import PublishedWeights as Row
 
 SIZE = 32  # pixels

@@ -20,7 +20,8 @@ from tests.weights.hub_server import HubServer, hub
 from vitral.errors import StorageError, VitralError, WeightsError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.weights import download
-from vitral.weights.named.fetch import fetch, kept
+from vitral.weights.named.fetch import fetch
+from vitral.weights.named.here import kept
 from vitral.weights.named.table import PublishedWeights
 
 PLAIN = PublishedWeights("vit-mu16@plain", "x", "Apache-2.0", "original", "ViT.npz", 1, "x", address="https://later/")

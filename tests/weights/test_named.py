@@ -27,7 +27,8 @@ from vitral.files import sha256
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models, variant
 from vitral.models.families import build, configure, count_parameters
-from vitral.weights.named.fetch import fetch, kept, origin
+from vitral.weights.named.fetch import fetch, origin
+from vitral.weights.named.here import kept
 from vitral.weights.named.table import (
     LICENCES,
     MEGABYTE,

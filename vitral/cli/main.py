@@ -154,9 +154,9 @@ def arranged(tokens: list[str]) -> list[str]:
     first, end = COMMANDS[command].first, tokens.index("--") if "--" in tokens else len(tokens)
     for place, token in enumerate(tokens[:end]):
         flag, sign, value = token.partition("=")
-        if first and flag == first and (sign or place + 1 < end):
-            after = place + (1 if sign else 2)
-            return [tokens[0], value if sign else tokens[place + 1], *tokens[1:place], *tokens[after:]]
+        following = [value] if sign else tokens[place + 1 : end][:1]
+        if first and flag == first and following and not following[0].startswith("-"):
+            return [tokens[0], *following, *tokens[1:place], *tokens[place + (1 if sign else 2) :]]
     return tokens
 
 

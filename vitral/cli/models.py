@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
+from vitral import plugins
 from vitral.cli.console import print_json, print_lines, print_table
-from vitral.errors import ModelError, WeightsError
-from vitral.models.catalog import instead_of, list_models, variant
-from vitral.models.families import COSTS, build, count_macs, count_parameters, family
-from vitral.weights.named.fetch import kept
+from vitral.errors import ModelError, WeightsError, did_you_mean
+from vitral.models.costs import COSTS, Cost
+from vitral.weights.named.here import kept
 from vitral.weights.named.table import LICENCES, PublishedWeights
 from vitral.weights.named.table import rows as all_weights
 from vitral.weights.published import published_formats
@@ -41,11 +41,11 @@ def models(filter: str | None = None, /, *, weights: bool = False, json: bool = 
         _list_weights(filter or "", json=json)
         return
     word = (filter or "").lower()
-    rows = [
-        row for row in map(_row, list_models()) if word in f"{row['name']} {row['family']} {' '.join(row['published'])}"
-    ]
+    costs = COSTS | _plugged()
+    listed = [_row(name, cost) for name, cost in costs.items()]
+    rows = [row for row in listed if word in f"{row['name']} {row['family']} {' '.join(row['published'])}"]
     if not rows:
-        hint = instead_of(filter or "")
+        hint = did_you_mean(filter or "", costs)
         raise ModelError(
             f"No model has '{filter}' in its name, family or formats.{hint} 'vitral models' lists them all."
         )
@@ -65,17 +65,22 @@ def models(filter: str | None = None, /, *, weights: bool = False, json: bool = 
     print_table(["model", "pixels", "parameters", "GMACs", "published weights"], cells)
 
 
-def _row(name: str) -> dict[str, Any]:
+def _row(name: str, cost: Cost) -> dict[str, Any]:
     """Return a variant as JSON values: sizes in pixels, costs for 1,000 classes."""
-    config = variant(name)
-    parameters, macs = COSTS.get(name) or (count_parameters(build(config, seed=None)), count_macs(config))
+    return {"name": name, **cost._asdict(), "published": published_formats(name)}
+
+
+def _plugged() -> dict[str, Cost]:
+    """Return the networks of plugins, which have imported torch already."""
+    if not any(kind == "network" for plugin in plugins.loaded() for kind, _ in plugin.registered):
+        return {}
+    from vitral.models.catalog import list_models, variant
+    from vitral.models.families import build, count_macs, count_parameters, family
+
+    networks = {name: variant(name) for name in list_models() if name not in COSTS}
     return {
-        "name": name,
-        "family": family(config),
-        "image_size": config.image_size,
-        "parameters": parameters,
-        "macs": macs,
-        "published": published_formats(name),
+        name: Cost(family(config), config.image_size, count_parameters(build(config, seed=None)), count_macs(config))
+        for name, config in networks.items()
     }
 
 

@@ -1,15 +1,12 @@
 """The architecture families: from a variant's name and settings to a config, a network, what it costs, and back to the name.
 
-Configs are written and read as JSON values. What each variant costs at its native size and 1,000 classes is counted by
-`count_macs` and kept in costs.csv, so that a list of all variants does not build them all; a test counts each anew.
+Configs are written and read as JSON values. What each variant costs at its native size is kept in costs.csv.
 """
 
-import csv
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import torch
@@ -320,12 +317,6 @@ def _counted(model: nn.Module, image_size: tuple[int, int]) -> int:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.empty(1, 3, *image_size, device="meta"))
     return counter.get_total_flops() // 2
-
-
-with (files("vitral.models") / "costs.csv").open() as _file:
-    COSTS: dict[str, tuple[int, int]] = {
-        row["variant"]: (int(row["parameters"]), int(row["macs"])) for row in csv.DictReader(_file)
-    }
 
 
 def describe(config: ModelConfig) -> str:

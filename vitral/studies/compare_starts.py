@@ -42,7 +42,8 @@ from vitral.training.request import Request, request_of
 from vitral.training.settings.durations import rounded
 from vitral.training.starting.published_start import is_free
 from vitral.weights.hub import download
-from vitral.weights.named.fetch import fetch, kept
+from vitral.weights.named.fetch import fetch
+from vitral.weights.named.here import kept
 from vitral.weights.named.table import (
     MEGABYTE,
     PublishedWeights,

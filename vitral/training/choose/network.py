@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from vitral.advice import argument, function
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
-from vitral.models.families import COSTS
+from vitral.models.costs import COSTS
 from vitral.training.choose.layout import fit_length
 from vitral.training.clock import SCRATCH_COMMAND_SECONDS, SCRATCH_PATIENCE_SECONDS, SCRATCH_ROOM, SCRATCH_SHARE
 from vitral.training.facts import SIZES, Facts
@@ -74,7 +74,7 @@ def passes_at(facts: Facts, model: str, size: int) -> float:
 
 def macs(model: str, size: int) -> float:
     """Return the multiply-accumulates of an image of a size."""
-    return COSTS[model][1] * (size / variant(model).image_size[0]) ** 2
+    return COSTS[model].macs * (size / variant(model).image_size[0]) ** 2
 
 
 @dataclass(frozen=True)

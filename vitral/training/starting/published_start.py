@@ -15,7 +15,7 @@ from vitral.evaluation.baselines import sample
 from vitral.evaluation.start_probes import Images, probe_start
 from vitral.events import Event, Listener, Message, Progress
 from vitral.models.catalog import variant
-from vitral.models.families import COSTS
+from vitral.models.costs import COSTS
 from vitral.models.families import replace as replace_config
 from vitral.training.choose import start as starts
 from vitral.training.choose.draft import Draft
@@ -27,7 +27,7 @@ from vitral.training.facts import Facts
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.plan import ChosenStart
 from vitral.training.settings.durations import rounded
-from vitral.weights.named.fetch import kept
+from vitral.weights.named.here import kept
 from vitral.weights.named.table import PublishedWeights as Row
 from vitral.weights.named.table import answering, find, host, may_fetch, rows, without_network
 
@@ -161,7 +161,7 @@ def _start(row: Row, facts: Facts, asked_size: int | None, *, cached: bool) -> S
         licence=row.licence,
         host=host(row),
         cached=cached,
-        parameters=COSTS[row.model][0],
+        parameters=COSTS[row.model].parameters,
         size=size,
         macs=cost(size),
     )

@@ -1,12 +1,9 @@
 """From a row of the table to its file on this machine: from a package, the cache, the Hub, or the authors' own address."""
 
-import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from urllib.parse import unquote
 
 from huggingface_hub import (
     HfFileMetadata,
@@ -32,16 +29,15 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from vitral.errors import WeightsError, one_line
 from vitral.events import Listener, Message
 from vitral.files import sha256
-from vitral.paths import cache
 from vitral.transfers import NO_ANSWER, bound_requests
 from vitral.weights.download import Order, Refused, download
+from vitral.weights.named.here import SHA256_DIGITS, distribution_of, kept, packaged, target_of
 from vitral.weights.named.table import PublishedWeights, host, may_fetch, switched_off
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 # A file's ETag on the Hub: Git's hash of a small one, the SHA-256 of a large one.
 ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE)
-SHA256_DIGITS = 64
 UNFINISHED = ".vitral"  # folder in a repository's cache for what is not whole yet
 # Where a layout keeps preprocessing and class names, next to the weights.
 COMPANIONS = {"timm": (CONFIG,), "transformers": (CONFIG, PREPROCESSOR)}
@@ -68,50 +64,17 @@ def fetch(row: PublishedWeights, listener: Listener) -> Path:
     """
     if caution := row.caution():
         listener(Message(caution, warning=True))
-    if (path := _packaged(row)) is not None:
+    if (path := packaged(row)) is not None:
         return _checked(row, path)
     return _from_address(row, listener) if row.address else _from_hub(row, listener)
 
 
 def origin(row: PublishedWeights, path: Path) -> str:
     """Return a row's name with the commit or the package that its file is of; `licence_of` finds the row by it."""
-    if path == _packaged(row) and (installed := _distribution(row)) is not None:
+    if path == packaged(row) and (installed := distribution_of(row)) is not None:
         return f"{row.name} ({installed.name} {installed.version})"
     commit = path.parent.name
     return f"{row.name} ({row.repository} at {commit})" if row.repository and COMMIT.fullmatch(commit) else row.name
-
-
-def kept(row: PublishedWeights) -> Path | None:
-    """Return a row's file if it is on this machine; the network is not asked.
-
-    A file of the Hub that the client keeps under another hash than the table's is another one. That of a package is
-    compared where it is fetched.
-    """
-    if (packaged := _packaged(row)) is not None:
-        return packaged
-    if row.address:
-        target = _target(row)
-        return target if target.is_file() else None
-    path = try_to_load_from_cache(row.repository, row.file, revision=row.revision)
-    if not isinstance(path, str):
-        return None
-    blob = Path(path).readlink().name if Path(path).is_symlink() else ""
-    return Path(path) if len(blob) != SHA256_DIGITS or blob.lower().startswith(row.sha256.lower()) else None
-
-
-def _distribution(row: PublishedWeights) -> Distribution | None:
-    with suppress(PackageNotFoundError):
-        return distribution(row.package.name) if row.package else None
-    return None
-
-
-def _packaged(row: PublishedWeights) -> Path | None:
-    """Return the file in a row's package, if that is installed; none of its code is run."""
-    installed = _distribution(row)
-    if row.package is None or installed is None:
-        return None
-    path = Path(str(installed.locate_file(row.package.file)))
-    return path if path.is_file() else None
 
 
 def _checked(row: PublishedWeights, path: Path) -> Path:
@@ -125,7 +88,7 @@ def _checked(row: PublishedWeights, path: Path) -> Path:
 
 
 def _from_address(row: PublishedWeights, listener: Listener) -> Path:
-    target = _target(row)
+    target = target_of(row)
     if not target.is_file():
         if not may_fetch():
             raise WeightsError(f"{row.name} is not on this machine, and {switched_off()}.")
@@ -138,12 +101,6 @@ def _from_address(row: PublishedWeights, listener: Listener) -> Path:
                 f"{row.name} cannot be fetched from {row.link}: the server answers {refused.status}, {reason}."
             ) from refused
     return target
-
-
-def _target(row: PublishedWeights) -> Path:
-    """Return where a file from an address is kept: under its own name, which tells some readers what it is."""
-    folder = hashlib.sha256(row.link.encode()).hexdigest()[:16]
-    return cache("weights") / folder / unquote(row.file).rpartition("/")[2]
 
 
 def _from_hub(row: PublishedWeights, listener: Listener) -> Path:
