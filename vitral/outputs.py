@@ -190,6 +190,17 @@ def _in_use(folder: Path, holder: str) -> str:
     )
 
 
+def is_worked_in(folder: Path) -> bool:
+    """Tell whether a process holds a folder; its lock is only looked at, and of another machine's process its last renewal."""
+    path = folder / LOCK_FILE
+    try:
+        age = time.time() - path.stat().st_mtime
+        dead = Owner(**json.loads(path.read_text(encoding="utf-8"))["owner"]).is_dead()
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return False
+    return age < DEAD_SECONDS if dead is None else not dead
+
+
 def check_file(
     path: str | Path, *, inputs: Iterable[str | Path] = (), mark: bytes = b"", overwrite: bool = False
 ) -> None:

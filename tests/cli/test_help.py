@@ -64,6 +64,9 @@ FLAGS = {
     "convert": "--format --image-size --set --json --overwrite",
     "export": "--classifier --data --format --image-size --json --layers --merge --out --precision --verbose --overwrite",
     "push": "--format --json --private",
+    "runs": "--json",
+    "status": "--json",
+    "info": "--json",
     "models": "--weights --json",
     "recipes": "--json",
 }

@@ -108,6 +108,18 @@ COMMANDS = {
         "agree.",
         group="Train",
     ),
+    "runs": Command(
+        "List the runs: data, score, when, and whether each is done, running or stopped.",
+        "vitral runs  # those in runs/",
+        "vitral runs experiments/ --json  # those in another folder, for programs",
+        group="Train",
+    ),
+    "status": Command(
+        "Say how far a run is, how long it still takes, its best score so far and how to go on.",
+        "vitral status  # the newest run in runs/",
+        "vitral status runs/photos --json  # for programs",
+        group="Train",
+    ),
     "recipes": Command(
         "List the training recipes: what each does, what to expect, its command.",
         "vitral recipes  # all of them",
@@ -183,6 +195,12 @@ COMMANDS = {
         "vitral predict photos/ --out predictions.parquet  # any number of images; or .csv, .jsonl",
         "vitral predict photos/ --out exact.csv --precision fp32  # exactly, if slower",
         more="With --out it computes as fast as it can, in bf16 where that pays, and says so; otherwise in fp32.",
+        group="Use",
+    ),
+    "info": Command(
+        "Say what something is: a classifier folder, a run, a model, published weights or a recipe.",
+        "vitral info runs/photos  # classes, scores, preprocessing, how it was made",
+        "vitral info vit-s14@dinov2  # size, data, licence, where it is from",
         group="Use",
     ),
     "add": Command(

@@ -77,6 +77,10 @@ for position, (command, described) in enumerate(COMMANDS.items()):
         sort_key=position,
     )
 
+app.register_install_completion_command(
+    help="Install completion of commands and flags for bash, zsh, fish or PowerShell."
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 success, 1 bad input, 2 a bad command line, 128+n signal n."""

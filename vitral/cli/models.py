@@ -42,7 +42,7 @@ def models(filter: str | None = None, /, *, weights: bool = False, json: bool = 
         return
     word = (filter or "").lower()
     costs = COSTS | _plugged()
-    listed = [_row(name, cost) for name, cost in costs.items()]
+    listed = [described_model(name, cost) for name, cost in costs.items()]
     rows = [row for row in listed if word in f"{row['name']} {row['family']} {' '.join(row['published'])}"]
     if not rows:
         hint = did_you_mean(filter or "", costs)
@@ -65,8 +65,8 @@ def models(filter: str | None = None, /, *, weights: bool = False, json: bool = 
     print_table(["model", "pixels", "parameters", "GMACs", "published weights"], cells)
 
 
-def _row(name: str, cost: Cost) -> dict[str, Any]:
-    """Return a variant as JSON values: sizes in pixels, costs for 1,000 classes."""
+def described_model(name: str, cost: Cost) -> dict[str, Any]:
+    """Return a model as JSON values: sizes in pixels, costs for 1,000 classes."""
     return {"name": name, **cost._asdict(), "published": published_formats(name)}
 
 
@@ -92,7 +92,7 @@ def _list_weights(filter: str, *, json: bool) -> None:
             f"No published weights have '{filter}' in name, dataset or licence; 'vitral models --weights' lists them all."
         )
     if json:
-        print_json([_described(row) for row in listed])
+        print_json([described_weights(row) for row in listed])
         return
     columns = ["weights", "trained on", "licence", "MB", "px", "ImageNet %", "from"]
     print_table(columns, list(map(_cells, listed)), texts=set(columns) - {"MB", "px"}, least_width=WIDTH)
@@ -115,7 +115,8 @@ def _cells(row: PublishedWeights) -> list[str]:
     ]
 
 
-def _described(row: PublishedWeights) -> dict[str, Any]:
+def described_weights(row: PublishedWeights) -> dict[str, Any]:
+    """Return published weights as JSON values, with where they are on this machine."""
     own = {key: value for key, value in asdict(row).items() if value not in ("", None)}
     here = kept(row)
     return own | {

@@ -1,0 +1,189 @@
+"""How the runs below a folder stand, by the files that they left; read without torch, and without their being disturbed."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from vitral.described import read_object
+from vitral.outputs import is_worked_in
+from vitral.paths import CLASSIFIER, DESCRIPTION, RUN_FILE, RUNS
+
+State = Literal["running", "stopped", "done"]
+# As the modules call them that write them, and import torch.
+REPORT, LOG, PLAN = "report.html", "metrics.jsonl", "plan.json"
+FIRST, ATTEMPT, OUTCOME = "first.json", "attempt.json", "outcome.json"
+VALIDATION = "validation/"
+HEADLINES = ("top1", "map")  # the figure by which a classifier is judged, by task
+TAIL = 1 << 16  # bytes of a log's end that hold its last rows
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a classifier is.
+
+    Attributes:
+        name: "top1", the share of images that are right; "map", mean average precision; or as the log of a training names it.
+        value: 0 to 1.
+        split: The images that it is of: "test", "validation" or "training".
+    """
+
+    name: str
+    value: float
+    split: str
+
+    def text(self) -> str:
+        """Return it for people."""
+        right = self.name in ("top1", "accuracy")
+        return f"{self.value:.1%} " + (
+            f"of {self.split} images right" if right else f"{self.name} of {self.split} images"
+        )
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How a run stands.
+
+    Attributes:
+        folder: The run's folder.
+        kind: "fine-tune" or "pre-train".
+        data: The name of its data, as it was given; empty where the folder does not say.
+        state: "running" if a process works in the folder, "done" if the run came to its report, or else "stopped".
+        changed: When something was last written of the run, in UTC, as ISO 8601.
+        classifier: The folder of its classifier; None as long as there is none.
+        score: How good that is: of its test images, or its validation images where there are no others.
+        best: The best of what it tried so far, on validation images.
+        steps: Updates made, of all that is trained.
+        planned_steps: Updates planned; 0 where nothing is trained, or nothing is planned yet.
+        progress: The share of the training that is done, 0 to 1; None as long as nothing is planned.
+        seconds_left: What is left of the training, by the plan; None for a run that is done, or has no plan.
+    """
+
+    folder: str
+    kind: str
+    data: str
+    state: State
+    changed: str
+    classifier: str | None
+    score: Score | None
+    best: Score | None
+    steps: int
+    planned_steps: int
+    progress: float | None
+    seconds_left: float | None
+
+
+def list_runs(parent: Path = RUNS) -> list[RunState]:
+    """Return the runs below a folder, and those of its studies, the newest first."""
+    folders = {path.parent for pattern in ("*", "*/*") for path in parent.glob(f"{pattern}/{RUN_FILE}")}
+    return sorted(map(read_state, folders), key=lambda run: (run.changed, run.folder), reverse=True)
+
+
+def read_state(folder: Path) -> RunState:
+    """Return how the run in a folder stands."""
+    run, plan = read_object(folder / RUN_FILE), read_object(folder / PLAN)
+    request = _mapping(run.get("request"))
+    kind = str(run.get("kind", "fine-tune"))
+    logs = [folder / LOG, *folder.glob(f"attempts/*/{LOG}")]
+    state: State = "running" if is_worked_in(folder) else "done" if _is_reported(folder, logs) else "stopped"
+    steps, planned, progress = _progress(folder, plan)
+    left = None if state == "done" or progress is None else (1 - progress) * _seconds(plan, request)
+    classifier = folder / CLASSIFIER
+    known = (classifier / DESCRIPTION).is_file()
+    return RunState(
+        folder=str(folder),
+        kind=kind,
+        data=str(request.get("data") or run.get("data") or ""),
+        state=state,
+        changed=_changed([folder / REPORT, folder / PLAN, folder / RUN_FILE, *logs]),
+        classifier=str(classifier) if known else None,
+        score=_score(read_object(classifier / DESCRIPTION)) if known else None,
+        best=_best(folder, logs),
+        steps=steps,
+        planned_steps=planned,
+        progress=progress,
+        seconds_left=left,
+    )
+
+
+def _is_reported(folder: Path, logs: list[Path]) -> bool:
+    """Tell whether a run's report is of all that it trained: what goes on writes its log after it."""
+    if not (folder / REPORT).is_file():
+        return False
+    written = (folder / REPORT).stat().st_mtime
+    return all(log.stat().st_mtime <= written for log in logs if log.is_file())
+
+
+def _changed(paths: list[Path]) -> str:
+    """Return when a report was written; of a run without one when any of its files was."""
+    there = [path for path in paths if path.is_file()]
+    reported = there[:1] if there and there[0].name == REPORT else there
+    newest = max((path.stat().st_mtime for path in reported), default=time.time())
+    return datetime.fromtimestamp(newest, UTC).isoformat(timespec="seconds")
+
+
+def _progress(folder: Path, plan: dict[str, Any]) -> tuple[int, int, float | None]:
+    """Return the updates made and planned, and the share of the training's time that is done; None without a plan."""
+    if not plan:
+        return 0, 0, None
+    attempts = [_mapping(attempt) for attempt in plan.get("attempts", ())]
+    steps, planned, done = 0, 0, 0.0
+    for attempt in attempts:
+        name = str(attempt.get("name", "")).lower().replace(" ", "-")
+        place = folder / "attempts" / name if len(attempts) > 1 else folder
+        length = int(_mapping(attempt.get("recipe")).get("steps") or 0)
+        made = min(length, max((int(row.get("step", 0)) for row in _last_rows(place / LOG)), default=0))
+        ended = (place / ATTEMPT).is_file() or (place / OUTCOME).is_file()
+        steps, planned = steps + made, planned + length
+        done += float(attempt.get("share", 1.0)) * (1.0 if ended or not length else made / length)
+    return steps, planned, done if attempts else 1.0
+
+
+def _seconds(plan: dict[str, Any], request: dict[str, Any]) -> float:
+    """Return the seconds that a run's training is planned to take, within its budget."""
+    planned = float(_mapping(plan.get("cost")).get("seconds") or 0.0)
+    budget = request.get("time")
+    return min(planned, float(budget)) if isinstance(budget, int | float) else planned
+
+
+def _score(description: dict[str, Any]) -> Score | None:
+    """Return the headline figure of a classifier's description."""
+    scores = _mapping(_mapping(description.get("provenance")).get("scores"))
+    for split in ("test", "validation"):
+        for name in HEADLINES:
+            if isinstance(value := scores.get(f"{split}/{name}"), int | float):
+                return Score(name, float(value), split)
+    return None
+
+
+def _best(folder: Path, logs: list[Path]) -> Score | None:
+    """Return the best figure on validation images: of the first classifier, of finished attempts, or in a log."""
+    found = []
+    for path in (folder / FIRST, folder / ATTEMPT, *folder.glob(f"attempts/*/{ATTEMPT}")):
+        told = read_object(path)
+        if isinstance(figure := told.get("figure"), int | float):
+            found.append(Score("top1", float(figure), str(told.get("split", "validation"))))
+    for row in (row for log in logs for row in _last_rows(log)):
+        found += [
+            Score(name.removeprefix(VALIDATION), float(value), "validation")
+            for name, value in row.items()
+            if name.startswith(VALIDATION) and not name.endswith("loss") and isinstance(value, int | float)
+        ][:1]
+    return max(found, key=lambda score: score.value, default=None)
+
+
+def _last_rows(log: Path) -> Iterator[dict[str, Any]]:
+    """Give the last whole rows of a log."""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL))
+        for line in file.read().splitlines():
+            with suppress(ValueError, RecursionError):
+                yield _mapping(json.loads(line))
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
