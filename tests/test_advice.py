@@ -120,9 +120,9 @@ def test_the_command_line_names_flags_and_commands() -> None:
             "--set steps=9 --set 'name=a`b'",
             "--no-baselines",
             "'vitral models' lists them",
-            "try vitral finetune --data 'my photos' --from 'b`16.npz' --set steps=9 --no-baselines",
+            "try vitral finetune 'my photos' --from 'b`16.npz' --set steps=9 --no-baselines",
             "vitral pretrain --model vit-b16 --time 10m --sweep",
-            "Do vitral study position --data 'my photos' --budget laptop --runs 3.",
+            "Do vitral study position 'my photos' --budget laptop --runs 3.",
         ]
 
 

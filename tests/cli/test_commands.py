@@ -218,7 +218,7 @@ def test_recipes_are_listed_found_and_printed_whole(refused: Refused, capsys: py
     assert main(["recipes", "cifar10"]) == 0
     listed = capsys.readouterr().out
     assert "Expected  ViT-B/16 from ImageNet-21k: 98.95 % (Table 5)" in listed
-    assert "vitral finetune --data FOLDER --from ViT-B_16.npz --recipe finetune-cifar10" in listed
+    assert "vitral finetune FOLDER --from ViT-B_16.npz --recipe finetune-cifar10" in listed
     assert main(["recipes", "finetune-cifar10"]) == 0
     whole = capsys.readouterr().out
     assert build_recipe(tomllib.loads(whole), "printed").optimizer == load_recipe("finetune-cifar10").optimizer

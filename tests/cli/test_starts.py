@@ -28,7 +28,7 @@ def test_the_table_ends_with_the_command_to_type_next(among_starts: Path, capsys
     assert [line.split("  ")[0] for line in lines[3:7]] == ["* good", "poor", "pixels alone", "damaged"]
     assert "good is the best start for these images." in lines
     assert any(line.startswith("Not compared: 'damaged/") for line in lines)
-    assert lines[-2:] == ["Next:", "  vitral finetune --data photos --from good --image-size 16 --seed 3"]
+    assert lines[-2:] == ["Next:", "  vitral finetune photos --from good --image-size 16 --seed 3"]
     assert max(map(len, lines[2:7])) <= 100
     assert "Start 1 of 3: poor: " in err
     assert not (among_starts / "runs").exists()
@@ -40,7 +40,7 @@ def test_json_screen_and_files_say_the_same(
     assert main([*COMPARE, "good,damaged", "--json", "--out", str(tmp_path / "out")]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said == json.loads((tmp_path / "out" / "starts.json").read_text())
-    assert said["next"] == "vitral finetune --data photos --from good"
+    assert said["next"] == "vitral finetune photos --from good"
     assert said["next"] in (tmp_path / "out" / "starts.md").read_text()
     assert [row["name"] for row in said["rows"]] == ["good", "pixels alone", "damaged"]
     assert said["best"] == "good"
@@ -78,7 +78,7 @@ def test_the_table_is_printed_though_it_can_no_longer_be_written(
     monkeypatch.setattr("vitral.studies.compare_starts.write_result", write)
     assert main([*COMPARE, "good", "--out", str(tmp_path / "out")]) == 1
     out, err = capsys.readouterr()
-    assert out.splitlines()[-1] == "  vitral finetune --data photos --from good"
+    assert out.splitlines()[-1] == "  vitral finetune photos --from good"
     assert err.splitlines()[-1].startswith(f"vitral: Cannot write '{tmp_path}/out/starts.json'")
 
 
@@ -90,7 +90,7 @@ def test_offline_is_said_with_its_flag(among_starts: Path, refused: Refused) -> 
 def test_mistakes_are_one_line(among_starts: Path, refused: Refused) -> None:
     assert "Of vit-s14 there are: vit-s14@dinov2" in refused(*COMPARE, "good,vit-s14@dino2")
     assert "Which data? Name a folder" in refused("finetune", "--starts", "good")
-    assert "--starts names no start" in refused(*COMPARE, ",")
+    assert "No start is named" in refused(*COMPARE, ",")
     assert "No start could be compared. Not compared: 'damaged" in refused(*COMPARE, "damaged")
     assert "There is no folder 'photoz'" in refused("finetune", "--data", "photoz", "--starts", "good")
     assert "is no duration" in refused(*COMPARE, "good", "--time", "soon")

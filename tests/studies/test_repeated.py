@@ -64,7 +64,7 @@ def test_what_would_help_a_run_is_said_as_a_command(
     network = ("--from", "vit-mu4", "--set", "steps=1", "--set", "batch_size=8", "--set", "workers=0")
     assert main(["finetune", "--data", "digits", *network, "--recipe", "scratch", "--no-baselines", "--runs", "1"]) == 0
     out, err = capsys.readouterr()
-    assert "This may help: vitral finetune --data digits --from " in err
+    assert "This may help: vitral finetune digits --from " in err
     assert "vitral.finetune" not in out + err
 
 

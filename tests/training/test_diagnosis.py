@@ -144,7 +144,7 @@ def test_the_likely_reason_and_what_helps(changes: dict[str, object], reason: st
     found = diagnose(scored(20), None, replace(RUN, **changes))[0]  # type: ignore[arg-type]
     assert reason in found.reason
     assert found.remedy is not None
-    assert command_of(found.remedy) == f"vitral finetune --data photos {command}"
+    assert command_of(found.remedy) == f"vitral finetune photos {command}"
 
 
 def test_scores_of_training_images_are_not_judged() -> None:

@@ -29,11 +29,10 @@ def info(name: str, /, *, json: bool = False) -> None:
     """
     kind, facts = _of_folder(Path(name)) if Path(name).is_dir() else _of_name(name)
     if json:
-        print_json({"kind": kind, **facts})
+        print_json({"what": kind, **facts})
         return
-    print_lines(
-        f"{name}: {kind}", *(f"  {key.replace('_', ' ')}: {_text(value)}" for key, value in facts.items() if value)
-    )
+    shown = ((key.replace("_", " "), _text(value)) for key, value in facts.items() if value and key not in MACHINE)
+    print_lines(f"{name}: {kind}", *(f"  {key}: {text}" for key, text in shown))
 
 
 def _of_folder(path: Path) -> tuple[str, dict[str, Any]]:

@@ -26,13 +26,12 @@ def _flags(name: str, value: object) -> str:
 
 
 def _command_line(text: str) -> str:
-    """Return the command line of a call in Python; its last argument by position, if any, is the data, after a study's name."""
+    """Return the command line of a call in Python."""
     node = ast.parse(text, mode="eval").body
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Attribute)
     words = [str(ast.literal_eval(each)) for each in node.args]
-    data = {"data": words.pop()} if words else {}
-    given = data | {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+    given = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
     flags = [_flags(name, value) for name, value in given.items()]
     return " ".join(["vitral", command_of_function(node.func.attr), *map(shlex.quote, words), *flags])
 

@@ -83,7 +83,7 @@ def read_names(starts: str | Sequence[str | Path], listener: Listener) -> tuple[
         if name != AUTO:
             refuse_unknown(name)
     if not given:
-        raise StudyError(f"{argument('starts')} names no start; name some with commas between them, or '{AUTO}'.")
+        raise StudyError(f"No start is named; name some with commas between them, or '{AUTO}'.")
     if AUTO not in given:
         return tuple(given)
     automatic, missing = _automatic()

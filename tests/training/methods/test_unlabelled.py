@@ -45,7 +45,7 @@ def test_any_images_teach_without_labels_and_the_network_is_fine_tuned(
     said = capsys.readouterr()
     assert "Found album: no labels; images: train 22, validation 2" in said.err
     assert "learned without labels, so that nothing is scored" in said.out
-    assert f"vitral finetune --data LABELLED --from {tmp_path / 'run'}" in said.out
+    assert f"vitral finetune LABELLED --from {tmp_path / 'run'}" in said.out
     assert "vitral predict" not in said.out
     assert load(tmp_path / "run").task == UNLABELLED
     assert "no labels" in (tmp_path / "run" / "report.html").read_text()
