@@ -67,6 +67,7 @@ FLAGS = {
     "runs": "--json",
     "status": "--json",
     "info": "--json",
+    "schema": "--json",
     "models": "--weights --json",
     "recipes": "--json",
 }
@@ -117,7 +118,7 @@ def test_the_commands_and_their_flags_are_the_agreed_ones() -> None:
     for command, flags in FLAGS.items():
         parsed = app[command]
         assert isinstance(parsed, App)
-        collected = parsed.assemble_argument_collection(default_parameter=app.default_parameter)
+        collected = parsed.assemble_argument_collection(default_parameter=app.default_parameter, parse_docstring=True)
         arguments = [argument for argument in collected if argument.parse]  # others are for Python alone
         found = {name for argument in arguments for name in argument.names if name.startswith("-")}
         assert found == set(flags.split()), command

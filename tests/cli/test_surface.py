@@ -72,7 +72,7 @@ def test_the_newest_run_is_scored_on_data_alone(there: Path, capsys: pytest.Capt
     assert scores[0] == scores[1]
 
 
-def listed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:  # noqa: ANN401  # any JSON value
     capsys.readouterr()
     assert main([*words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)

@@ -38,6 +38,17 @@ class Command:
 
 GROUPS = ("Data", "Train", "Judge", "Use", "Ship", "Paper")
 
+# What a program reads from a command's end.
+EXIT_STATUSES = {
+    0: "done",
+    1: "not done: bad input, or --strict found something; the last line of standard error says what and why",
+    2: "not begun: the command line cannot be read",
+    129: "its terminal is gone (SIGHUP)",
+    130: "stopped by Ctrl-C (SIGINT); a training goes on with --resume",
+    141: "whoever read its output is gone (SIGPIPE)",
+    143: "terminated (SIGTERM); a training goes on with --resume",
+}
+
 # In the order of the help: group by group, and in each of first use.
 COMMANDS = {
     "check": Command(
@@ -201,6 +212,12 @@ COMMANDS = {
         "Say what something is: a classifier folder, a run, a model, published weights or a recipe.",
         "vitral info runs/photos  # classes, scores, preprocessing, how it was made",
         "vitral info vit-s14@dinov2  # size, data, licence, where it is from",
+        group="Use",
+    ),
+    "schema": Command(
+        "Print the JSON schema of what a command prints with --json.",
+        "vitral schema  # the commands that have one, and the exit statuses",
+        "vitral schema evaluate  # of 'vitral evaluate --json'",
         group="Use",
     ),
     "add": Command(

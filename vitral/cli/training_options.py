@@ -36,8 +36,8 @@ class TrainingOptions(Request, First):
         recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
         image_size: pixels; if left out, what suits images, weights, machine and time.
-        time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report; if left out, what pays:
-            without trained weights up to about 25 minutes of training, with them an hour.
+        time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report; if left out, training
+            takes up to about 25 minutes without trained weights, an hour with them.
         seed: for every random choice.
         classes: in nested folders, whether the innermost, the outermost or the whole path names the class; detected if
             left out.

@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from vitral import distributed
-from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier
 from vitral.classifier.load import HUB_ID, load, refuse_unknown

@@ -1,0 +1,127 @@
+"""What programs rely on: the form of every --json, exit statuses, and the text that tells them of the commands."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cases import every_case
+from tests.cli.conftest import Refused
+from tests.cli.write_llms import FILE, llms
+from vitral.cli.commands import COMMANDS
+from vitral.cli.main import main
+from vitral.cli.schemas import RESULTS, adapter
+
+RUN = "runs/photos"
+ONE = "photos/red/0.jpg"
+PRINTED = [
+    ["check", "photos"],
+    ["check", "photos", "--classifier", RUN],
+    ["select", "photos/red", "--count", "2"],
+    ["finetune", "--out", RUN, "--resume"],
+    ["plan", "photos", "--from", "vit-mu16", "--image-size", "32"],
+    ["runs"],
+    ["status"],
+    ["recipes", "cifar"],
+    ["recipes", "scratch"],
+    ["models", "vit"],
+    ["models", "--weights"],
+    ["evaluate", "photos"],
+    ["evaluate", "photos", "--by", "folder"],
+    ["evaluate", "photos", "--frozen", "few-shot,knn,linear"],
+    ["compare", RUN, RUN, "photos"],
+    ["explain", ONE, "--out", "OUT/drawing.png"],
+    ["explain", "photos/red", "--report", "OUT/page.html"],
+    ["explain", "--network", "--out", "OUT/network"],
+    ["aspects", "photos"],
+    ["predict", ONE],
+    ["predict", "photos", "--out", "OUT/rows.csv"],
+    ["info", RUN],
+    ["calibrate", "photos"],
+    ["convert", RUN, "OUT/theirs", "--format", "transformers"],
+    ["study"],
+    ["table", RUN],
+    ["schema"],
+]
+SLOW = [
+    ["starts", "photos", "--from", RUN],
+    ["robustness", "photos", "--images", "2"],
+    ["quantize", "photos", "--loss", "1"],
+    ["tune", "photos", "--latency", "1s"],
+    ["bench", RUN, "--rounds", "1", "--batch-sizes", "1"],
+    ["export", RUN, "--format", "torch", "--out", "OUT/exported"],
+    ["finetune", "photos", "--quick", "--from", RUN, "--out", "OUT/quick"],
+    ["study", "position", "photos", "--plan"],
+]
+
+
+def check_printed(words: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a command with --json and hold what it prints against its schema."""
+    capsys.readouterr()
+    status = main([*(word.replace("OUT", str(out)) for word in words), "--json"])
+    printed, said = capsys.readouterr()
+    assert status == 0, said
+    if words[0] in RESULTS:
+        adapter(words[0]).validate_json(printed, strict=False)
+    else:
+        json.loads(printed)
+
+
+@every_case("words", PRINTED, ids=" ".join)
+def test_what_is_printed_is_of_its_schema(
+    words: list[str], there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_printed(words, tmp_path, capsys)
+
+
+@pytest.mark.long
+@every_case("words", SLOW, ids=" ".join)
+def test_what_takes_longer_is_of_its_schema_too(
+    words: list[str], there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_printed(words, tmp_path, capsys)
+
+
+def test_every_command_has_a_schema(capsys: pytest.CaptureFixture[str], refused: Refused) -> None:
+    assert set(RESULTS) == set(COMMANDS) - {"schema"}
+    for command in RESULTS:
+        assert main(["schema", command]) == 0
+        made: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert made["$schema"].startswith("https://json-schema.org/")
+        assert {"type", "anyOf"} & made.keys()
+    assert main(["schema", "test"]) == 0  # another name of 'evaluate'
+    assert "Did you mean 'evaluate'?" in refused("schema", "evalute")
+
+
+def test_a_field_more_or_less_is_noticed() -> None:
+    row = {"name": "vit-b16", "family": "vit", "image_size": [224, 224], "parameters": 1, "macs": 2, "published": []}
+    adapter("models").validate_python([row])
+    for wrong in (
+        row | {"more": 1},
+        {key: value for key, value in row.items() if key != "macs"},
+        row | {"macs": "many"},
+    ):
+        with pytest.raises(ValueError, match="validation error"):
+            adapter("models").validate_python([wrong])
+
+
+def test_llms_txt_is_made_from_the_commands() -> None:
+    assert FILE.read_text(encoding="utf-8") == llms()  # if not: python -m tests.cli.write_llms
+    for command in COMMANDS:
+        assert f"\n### vitral {command}" in llms()
+
+
+@every_case(
+    ("words", "status"),
+    [
+        (["recipes"], 0),
+        (["evaluate", "nowhere"], 1),
+        (["check", "photos", "--strict"], 1),
+        (["evaluate", "--tiem"], 2),
+        (["evalute"], 2),
+        (["models", "nothing-like-it"], 1),
+    ],
+)
+def test_exit_statuses(words: list[str], status: int, there: Path) -> None:
+    assert main(words) == status

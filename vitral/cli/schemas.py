@@ -1,0 +1,258 @@
+"""The form of what each command prints with --json, from the dataclasses that its results are.
+
+Importing this imports every room that has a result.
+"""
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any, NotRequired, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict
+
+from vitral.checks.check_resume import ResumeCheck
+from vitral.checks.findings import DataCheck, Doubts, Suspect
+from vitral.classifier.bulk.predict_to_file import WrittenPredictions
+from vitral.classifier.prediction import Prediction
+from vitral.cli.runs import ListedRun
+from vitral.data.source import BadImage
+from vitral.deployment.add_classes import Added
+from vitral.deployment.bench import Bench
+from vitral.deployment.calibrate import Calibrated
+from vitral.deployment.quantize import Quantized
+from vitral.deployment.select_images import Selection
+from vitral.deployment.tune import Tuned
+from vitral.evaluation.aspects import Aspects
+from vitral.evaluation.baselines import Baselines
+from vitral.evaluation.comparison import Comparison
+from vitral.evaluation.corruptions import Robustness
+from vitral.evaluation.exactness import Difference
+from vitral.evaluation.frozen import FrozenScores
+from vitral.evaluation.slices import Slices
+from vitral.explanation.faithfulness import Faithfulness
+from vitral.exporting.export import Exported
+from vitral.exporting.parity import Parity
+from vitral.inference.quantization import Quantization
+from vitral.models.costs import Cost as ModelCost
+from vitral.report.score_table import ScoreTable
+from vitral.report.start_table import StartRow, StartTable
+from vitral.report.study import Failure
+from vitral.report.vtab import VtabTable
+from vitral.studies.distill import Distilled
+from vitral.studies.trainings import Repeated
+from vitral.tasks.any_right_label import AnyRightLabelEvaluation
+from vitral.tasks.metrics import Evaluation
+from vitral.tasks.multi_label import MultiLabelEvaluation
+from vitral.tasks.unlabelled import Unscored
+from vitral.training.candidates.result import Candidate
+from vitral.training.clock import Schedule
+from vitral.training.plan import ChosenStart, Cost
+from vitral.training.settings.headers import Header
+from vitral.weights.named.table import PublishedWeights
+
+Figures = dict[str, float]
+Values = dict[str, Any]
+
+
+def of(name: str, **fields: Any) -> Any:  # noqa: ANN401  # types
+    """Return the type of a JSON object of these fields and no others."""
+    kind = TypedDict(name, fields)  # type: ignore[operator]  # made when it runs
+    kind.__pydantic_config__ = ConfigDict(extra="forbid")
+    return kind
+
+
+def result(kind: type, without: Collection[str] = (), /, **others: Any) -> Any:  # noqa: ANN401  # types
+    """Return the type of a result's JSON object: the dataclass's fields but for some, and others besides or in their place."""
+    hints = get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(hints)
+    return of(kind.__name__, **{name: hints[name] for name in names if name not in without} | others)
+
+
+def maybe(kind: type) -> dict[str, Any]:
+    """Return the fields of a dataclass, each of which may be missing."""
+    return {name: NotRequired[hint] for name, hint in get_type_hints(kind).items()}
+
+
+def scores(**others: Any) -> Any:  # noqa: ANN401  # types
+    """Return the type of a classifier's scores, by task, with other fields."""
+    return (
+        result(Evaluation, balanced_accuracy=float, rare_classes=list[str], **others)
+        | result(MultiLabelEvaluation, **others)
+        | result(AnyRightLabelEvaluation, **others)
+        | result(Unscored, **others)
+    )
+
+
+ANSWER = of("Answer", label=str, probability=float)
+EXPLANATION = {
+    "label": str,
+    "probability": float,
+    "top": list[ANSWER],
+    "method": str,
+    **dict.fromkeys(("part", "reason", "unscored", "nearest_of"), NotRequired[str]),
+    "nearest": NotRequired[list[of("Neighbour", name=str, label=str, similarity=float)]],
+    **maybe(Faithfulness),
+    "warning": str,
+    "relevance": list[list[float]],
+    "contributions": NotRequired[list[list[float]]],
+}
+FINDING = of("Finding", problem=str, reason=str, command=str, failed=bool)
+CHOICE = of("Choice", kept=str, candidates=list[Candidate], sentence=str)
+RUN: dict[str, Any] = {
+    "diagnosis": list[FINDING],
+    "folder": str,
+    "classifier": str,
+    "steps": int,
+    "seconds": float,
+    "baselines": Baselines | None,
+    "choice": NotRequired[CHOICE],
+    "split": str,
+    "evaluation": scores(),
+    "report": str,
+}
+PLAN = of(
+    "Plan",
+    kind=str,
+    data=of("Data", name=str, classes=int, images=dict[str, str]),
+    notes=list[str],
+    bad_images=list[BadImage],
+    network=of("Network", name=str, parameters=int, image_size=list[int], source=str),
+    start=ChosenStart | None,
+    recipe=Values,
+    augmentation=Values,
+    reasons=list[str],
+    attempts=list[Values],
+    cost=Cost | None,
+    budget_seconds=float | None,
+    schedule=Schedule | None,
+)
+ARM = of("Arm", name=str, runs=list[Figures], mean=Figures, deviation=Figures)
+STUDY = of("Study", title=str, headline=str, arms=list[ARM], failures=list[Failure], left=int)
+TRIAL = of(
+    "Trial",
+    **{"name": str, "label": str, "parameters": int, "tokens": int, "train_images": int},
+    **{"macs": int, "images": int, "flops": float},
+)
+PAPER_STUDY = of(
+    "PaperStudy",
+    study=str,
+    question=str,
+    budget=str,
+    data=str,
+    transfer=str | None,
+    seeds=list[int],
+    steps=int | None,
+    folder=str,
+    seconds=float | None,
+    trials=list[TRIAL],
+    conclusion=NotRequired[str],
+    chart=NotRequired[Values],
+    result=NotRequired[STUDY],
+)
+PROBE = of("Probe", accuracy=float, neighbours=NotRequired[int])
+FEW_SHOT = of("FewShot", shots=int, mean=float, deviation=float | None, accuracies=list[float], images=int)
+REPEATED = result(
+    Repeated,
+    ("study",),
+    folder=str,
+    figure=str,
+    mean=float,
+    deviation=float | None,
+    runs=list[Figures],
+    failures=list[Failure],
+)
+WEIGHTS = of(
+    "Weights",
+    **maybe(PublishedWeights),
+    model=str,
+    products=str,
+    licence_link=str,
+    link=str,
+    path=str | None,
+)
+MODEL = of("Model", name=str, published=list[str], **get_type_hints(ModelCost))
+
+RESULTS: dict[str, Any] = {
+    "check": result(
+        DataCheck,
+        ("sheet", "thumbnails"),
+        doubts=result(Doubts, ("suspects",)) | None,
+        suspects=list[Suspect],
+        imbalance=float,
+        imbalance_of=str,
+        leaks=int,
+        problems=list[str],
+    )
+    | result(ResumeCheck),
+    "select": result(Selection),
+    "demo": of(
+        "Demo",
+        arms=list[of("DemoArm", name=str, accuracies=list[float], mean=float, deviation=float)],
+        classifier=str,
+        report=str,
+        seconds=float,
+    ),
+    "finetune": of("Run", **RUN) | REPEATED,
+    "plan": PLAN,
+    "starts": result(StartTable, kind=str, rows=list[result(StartRow, best=bool, tied=bool)]),
+    "sweep": of("Run", **RUN),
+    "pretrain": of("Run", **RUN) | PLAN,
+    "distill": of("DistilledRun", **RUN, distilled=result(Distilled, ("result",))),
+    "runs": list[result(ListedRun)],
+    "status": result(ListedRun),
+    "recipes": list[result(Header)] | result(Header, toml=str),
+    "models": list[MODEL] | list[WEIGHTS],
+    "evaluate": scores(split=str, difference=NotRequired[Difference])
+    | result(Slices)
+    | result(FrozenScores, few_shot=NotRequired[list[FEW_SHOT]], knn=NotRequired[PROBE], linear=NotRequired[PROBE]),
+    "compare": result(Comparison),
+    "explain": of("Drawing", source=str, drawing=str, **EXPLANATION)
+    | of("Page", page=str, num_images=int, images=list[of("Explained", source=str, truth=str | None, **EXPLANATION)])
+    | of(
+        "NetworkAnalysis",
+        folder=str,
+        network=str,
+        shapes=dict[str, list[int]],
+        attention_distance=list[list[float]] | None,
+        num_images=int,
+        position_kind=NotRequired[str],
+        position_tables=NotRequired[int],
+        missing=list[str],
+        warning=str,
+    ),
+    "robustness": result(Robustness, mean=float, means=Figures, mce=float, corruption_errors=Figures),
+    "aspects": result(Aspects),
+    "predict": list[
+        result(
+            Prediction,
+            top=list[ANSWER],
+            sure=NotRequired[bool],
+            known=NotRequired[bool],
+            novelty=NotRequired[float],
+        )
+    ]
+    | result(WrittenPredictions),
+    "info": dict[str, Any],
+    "add": result(Added),
+    "calibrate": result(Calibrated),
+    "quantize": result(Quantized, quantization=result(Quantization, layers=list[str])),
+    "tune": result(Tuned),
+    "bench": result(Bench),
+    "convert": of("Converted", path=str, open=str, notes=list[str]),
+    "export": result(Exported, path=str, file=str, checks=list[result(Parity, largest=float | None)], holds=bool),
+    "push": of("Pushed", address=str, open=str),
+    "study": list[of("Question", name=str, question=str)] | PAPER_STUDY,
+    "table": result(ScoreTable),
+    "vtab": result(VtabTable, kind=str, means=dict[str, float | None], remarks=list[str]),
+}
+
+
+def adapter(command: str) -> TypeAdapter[Any]:
+    """Return what checks a command's JSON, and gives its schema."""
+    return TypeAdapter(RESULTS[command])
+
+
+def schema(command: str) -> dict[str, Any]:
+    """Return the JSON schema (2020-12) of what a command prints with --json."""
+    made = adapter(command).json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"vitral {command} --json", **made}
