@@ -25,6 +25,15 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *(f"vitral.cli.{command}" for command in COMMANDS),
+        # What they import as they run.
+        *(
+            "vitral.cli.schemas",
+            "vitral.cli.training",
+            "vitral.cli.chosen",
+            "vitral.studies.finetune",
+            "vitral.studies.run_report",
+        ),
+        *("vitral.training.preview", "vitral.training.run", "vitral.report.page", "vitral.report.pages"),
         "tests.processes.agent",
         "tests.processes.ranks_run",
         "tests.processes.short_run",

@@ -12,9 +12,9 @@ HEAD = """# Vitral
 
 > Image classifiers from a folder of photos: train, evaluate, explain, export. Python and PyTorch; one command line, `vitral`.
 
-Every command prints JSON with --json on standard output, progress and messages on standard error; `vitral schema COMMAND` prints
-the JSON schema of that. Nothing is asked at a prompt. Data is a folder with one sub-folder per class, an archive or a table.
-Classifiers are folders: runs/NAME as training left them; left out, the newest run in runs/ is meant.
+Every command prints JSON with --json on standard output, progress and messages on standard error; `vitral schema COMMAND`
+prints the JSON schema of that. Nothing is asked at a prompt. Data is a folder with one sub-folder per class, an archive or a
+table. Classifiers are folders: runs/NAME as training left them; left out, the newest run in runs/ is meant.
 
 Exit statuses:
 """

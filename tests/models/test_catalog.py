@@ -9,7 +9,7 @@ import pytest
 from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.catalog import list_models, variant
-from vitral.models.costs import COSTS, Cost
+from vitral.models.costs import COSTS, ModelCost
 from vitral.models.families import (
     build,
     changed,
@@ -273,7 +273,7 @@ def test_multiply_accumulates_are_near_the_papers(name: str, giga: float) -> Non
 def test_the_list_of_costs_is_what_is_counted() -> None:
     assert list(COSTS) == list_models()
     counted = {
-        name: Cost(family(variant(name)), variant(name).image_size, parameters(name), macs(name)) for name in COSTS
+        name: ModelCost(family(variant(name)), variant(name).image_size, parameters(name), macs(name)) for name in COSTS
     }
     assert counted == COSTS  # if not: python -m tests.models.write_costs
 

@@ -6,7 +6,7 @@ from typing import Any
 from vitral import plugins
 from vitral.cli.console import print_json, print_lines, print_table
 from vitral.errors import ModelError, WeightsError, did_you_mean
-from vitral.models.costs import COSTS, Cost
+from vitral.models.costs import COSTS, ModelCost
 from vitral.weights.named.here import kept
 from vitral.weights.named.table import LICENCES, PublishedWeights
 from vitral.weights.named.table import rows as all_weights
@@ -65,12 +65,12 @@ def models(filter: str | None = None, /, *, weights: bool = False, json: bool = 
     print_table(["model", "pixels", "parameters", "GMACs", "published weights"], cells)
 
 
-def described_model(name: str, cost: Cost) -> dict[str, Any]:
+def described_model(name: str, cost: ModelCost) -> dict[str, Any]:
     """Return a model as JSON values: sizes in pixels, costs for 1,000 classes."""
     return {"name": name, **cost._asdict(), "published": published_formats(name)}
 
 
-def _plugged() -> dict[str, Cost]:
+def _plugged() -> dict[str, ModelCost]:
     """Return the networks of plugins, which have imported torch already."""
     if not any(kind == "network" for plugin in plugins.loaded() for kind, _ in plugin.registered):
         return {}
@@ -79,7 +79,9 @@ def _plugged() -> dict[str, Cost]:
 
     networks = {name: variant(name) for name in list_models() if name not in COSTS}
     return {
-        name: Cost(family(config), config.image_size, count_parameters(build(config, seed=None)), count_macs(config))
+        name: ModelCost(
+            family(config), config.image_size, count_parameters(build(config, seed=None)), count_macs(config)
+        )
         for name, config in networks.items()
     }
 

@@ -17,7 +17,8 @@ from vitral.paths import CLASSIFIER, DESCRIPTION
 
 USUAL = Group("Usual", sort_key=1)
 MORE = Group("More", sort_key=2)
-Usual, More = Parameter(group=USUAL), Parameter(group=MORE)
+Usual = Parameter(group=USUAL)
+More = Parameter(group=MORE)
 Former = Parameter(show=False)  # a flag under an earlier name, for one release
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]

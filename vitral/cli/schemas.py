@@ -33,7 +33,7 @@ from vitral.explanation.faithfulness import Faithfulness
 from vitral.exporting.export import Exported
 from vitral.exporting.parity import Parity
 from vitral.inference.quantization import Quantization
-from vitral.models.costs import Cost as ModelCost
+from vitral.models.costs import ModelCost
 from vitral.report.score_table import ScoreTable
 from vitral.report.start_table import StartRow, StartTable
 from vitral.report.study import Failure

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 
-class Cost(NamedTuple):
+class ModelCost(NamedTuple):
     """A variant at its native size and 1,000 classes.
 
     Attributes:
@@ -25,10 +25,10 @@ class Cost(NamedTuple):
     macs: int
 
 
-def _read() -> dict[str, Cost]:
+def _read() -> dict[str, ModelCost]:
     with (files("vitral.models") / "costs.csv").open() as file:
         return {
-            row["variant"]: Cost(
+            row["variant"]: ModelCost(
                 row["family"], (int(row["height"]), int(row["width"])), int(row["parameters"]), int(row["macs"])
             )
             for row in csv.DictReader(file)

@@ -15,15 +15,19 @@ from vitral.paths import CLASSIFIER, DESCRIPTION, RUN_FILE, RUNS
 
 State = Literal["running", "stopped", "done"]
 # As the modules call them that write them, and import torch.
-REPORT, LOG, PLAN = "report.html", "metrics.jsonl", "plan.json"
-FIRST, ATTEMPT, OUTCOME = "first.json", "attempt.json", "outcome.json"
+REPORT = "report.html"
+LOG = "metrics.jsonl"
+PLAN = "plan.json"
+FIRST = "first.json"
+ATTEMPT = "attempt.json"
+OUTCOME = "outcome.json"
 VALIDATION = "validation/"
 HEADLINES = ("top1", "map")  # the figure by which a classifier is judged, by task
 TAIL = 1 << 16  # bytes of a log's end that hold its last rows
 
 
 @dataclass(frozen=True)
-class Score:
+class RunScore:
     """How good a classifier is.
 
     Attributes:
@@ -69,8 +73,8 @@ class RunState:
     state: State
     changed: str
     classifier: str | None
-    score: Score | None
-    best: Score | None
+    score: RunScore | None
+    best: RunScore | None
     steps: int
     planned_steps: int
     progress: float | None
@@ -150,26 +154,26 @@ def _seconds(plan: dict[str, Any], request: dict[str, Any]) -> float:
     return min(planned, float(budget)) if isinstance(budget, int | float) else planned
 
 
-def _score(description: dict[str, Any]) -> Score | None:
+def _score(description: dict[str, Any]) -> RunScore | None:
     """Return the headline figure of a classifier's description."""
     scores = _mapping(_mapping(description.get("provenance")).get("scores"))
     for split in ("test", "validation"):
         for name in HEADLINES:
             if isinstance(value := scores.get(f"{split}/{name}"), int | float):
-                return Score(name, float(value), split)
+                return RunScore(name, float(value), split)
     return None
 
 
-def _best(folder: Path, logs: list[Path]) -> Score | None:
+def _best(folder: Path, logs: list[Path]) -> RunScore | None:
     """Return the best figure on validation images: of the first classifier, of finished attempts, or in a log."""
     found = []
     for path in (folder / FIRST, folder / ATTEMPT, *folder.glob(f"attempts/*/{ATTEMPT}")):
         told = read_object(path)
         if isinstance(figure := told.get("figure"), int | float):
-            found.append(Score("top1", float(figure), str(told.get("split", "validation"))))
+            found.append(RunScore("top1", float(figure), str(told.get("split", "validation"))))
     for row in (row for log in logs for row in _last_rows(log)):
         found += [
-            Score(name.removeprefix(VALIDATION), float(value), "validation")
+            RunScore(name.removeprefix(VALIDATION), float(value), "validation")
             for name, value in row.items()
             if name.startswith(VALIDATION) and not name.endswith("loss") and isinstance(value, int | float)
         ][:1]
