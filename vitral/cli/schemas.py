@@ -54,7 +54,7 @@ Figures = dict[str, float]
 Values = dict[str, Any]
 
 
-def of(name: str, **fields: Any) -> Any:  # noqa: ANN401  # types
+def of(name: str, /, **fields: Any) -> Any:  # noqa: ANN401  # types
     """Return the type of a JSON object of these fields and no others."""
     kind = TypedDict(name, fields)  # type: ignore[operator]  # made when it runs
     kind.__pydantic_config__ = ConfigDict(extra="forbid")

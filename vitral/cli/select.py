@@ -23,7 +23,7 @@ def select(
         images: Image files and folders, without labels.
         classifier: A classifier folder or run folder; the newest run in runs/ if left out.
         count: The number of images to choose.
-        out: The .csv file to fill in, for 'finetune --data'; if left out, the first are printed only.
+        out: The .csv file to fill in, for 'finetune'; if left out, the first are printed only.
         skip_bad_images: Skip images that cannot be read, naming each, instead of stopping.
         overwrite: Replace a file at --out.
         json: Print JSON for programs.
