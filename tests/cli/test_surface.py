@@ -55,7 +55,8 @@ def test_what_needs_no_flag_is_what_the_flag_says(short: str, long: str) -> None
 
 
 def test_a_single_name_is_the_data_unless_it_is_a_classifier(refused: Refused, there: Path) -> None:
-    assert settle("photos", None) == (None, {"data": "photos"})
+    for classifier, images in (("photos", ValidationImages()), (None, ValidationImages(data="photos"))):
+        assert settle(classifier, images) == (None, vars(ValidationImages(data="photos")))
     assert settle("runs/photos", ValidationImages(data="photos"))[0] == "runs/photos"
     for name in ("runs/photos", "runs/photos/classifier", "vit.npz"):
         assert "Which data?" in refused("evaluate", name)

@@ -162,7 +162,7 @@ def test_training_goes_on_from_the_network_itself(run: Path, tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("timed")
 def test_commands_say_what_they_compute_by(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tune", str(run), "--latency", "4 ms", "--data", "digits"]) == 0
+    assert main(["tune", str(run), "--latency", "4 ms", "--data", "digits", "--write"]) == 0
     shown = capsys.readouterr().out
     assert "chosen" in shown
     drawing = run / "classifier/tuning.svg"
@@ -187,7 +187,7 @@ def test_bench_measures_size_and_merging_of_the_setting(run: Path, monkeypatch: 
         measured.append((classifier.model.image_size, merge))
         raise VitralError("seen")
 
-    monkeypatch.setattr("vitral.cli.bench.measure", noted)
+    monkeypatch.setattr("vitral.deployment.bench.bench", noted)
     assert main(["bench", str(run)]) == 1
     assert main(["bench", str(run), "--merge", "1"]) == 1
     assert measured == [(setting.image_size, setting.merge), (setting.image_size, 1)]
@@ -342,7 +342,7 @@ def test_times_are_medians_of_the_networks_passes() -> None:
 
 @pytest.mark.usefixtures("timed")
 def test_what_cannot_be_kept_is_refused_first(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tune", "vit-mu4", "--latency", "5ms", "--data", "digits"]) == 1
+    assert main(["tune", "vit-mu4", "--latency", "5ms", "--data", "digits", "--write"]) == 1
     assert "Only a classifier folder" in capsys.readouterr().err
     taken = tmp_path / "mine.svg"
     taken.write_text("mine")

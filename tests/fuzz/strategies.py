@@ -254,7 +254,7 @@ WRITERS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 )
 # Those that take a minute or more are drawn seldom; a whole study takes longer, and is stopped at its beginning.
 SLOW_WRITERS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (("tune", "net", "--data", "data", "--latency", "1s"), ("net",)),
+    (("tune", "net", "--data", "data", "--latency", "1s", "--write"), ("net",)),
     (("export", "net", "--out", "out"), ()),
 )
 STUDY = ("study", "data-size", "--data", "data", "--out", "out")

@@ -51,8 +51,9 @@ def test_the_header_has_its_four_lines_and_a_command_that_parses(name: str) -> N
     assert program == "vitral"
     function, arguments, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
     assert function.__name__ == tokens[0]
-    options = arguments.kwargs.get("options")
-    asked = arguments.kwargs.get("recipe") if options is None else options.recipe
+    given = arguments.arguments
+    options = given.get("options")
+    asked = given.get("recipe") if options is None else options.recipe
     # The defaults are what a command takes when no recipe is named.
     assert asked == name or (asked is None and name in ("finetune", "finetune-paper", "scratch", "pretrain", "distill"))
 

@@ -17,7 +17,7 @@ def aspects(classifier: str | None = None, images: ValidationImages | None = Non
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.evaluation.aspects import aspects as score
 
-    classifier, given = settle(classifier, images)
+    classifier, given = settle(classifier, images or ValidationImages())
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)
         result = score(source, **given, listener=listener)

@@ -28,7 +28,7 @@ def calibrate(
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.deployment.calibrate import calibrate as fit
 
-    classifier, given = settle(classifier, images)
+    classifier, given = settle(classifier, images or ValidationImages())
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         result = fit(name, **given, accuracy=accuracy, write=write, listener=listener)

@@ -17,7 +17,7 @@ def compare(first: str, second: str, /, images: SplitImages | None = None, *, js
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.evaluation.compare import compare as decide
 
-    _, given = settle(None, images)
+    _, given = settle(None, images or SplitImages())
     with ConsoleListener() as listener:
         comparison = decide(first, second, **given, listener=listener)
     print_result(comparison, json=json, below=comparison.examples())

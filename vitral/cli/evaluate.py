@@ -59,7 +59,7 @@ def evaluate(
         from vitral.evaluation.slices import slices
         from vitral.report.page import mark, write_report
 
-    classifier, given = settle(classifier, images)
+    classifier, given = settle(classifier, images or SplitImages())
     faster = engine is not None or precision not in (None, "fp32") or bool(merge)
     _check_flags(faster, report, by=by, frozen=frozen)
     if by is not None or frozen is not None:

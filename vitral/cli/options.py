@@ -72,14 +72,14 @@ class ValidationImages(LabelledImages):
     data: str | None = field(default=None, kw_only=False)
 
 
-def settle(classifier: str | None, images: LabelledImages | None) -> tuple[str | None, dict[str, Any]]:
+def settle(classifier: str | None, images: LabelledImages) -> tuple[str | None, dict[str, Any]]:
     """Return which classifier is meant, and the arguments of its images; a single name is that of the data.
 
     Raises:
         VitralError: No data are named.
     """
-    given = {} if images is None else {name: value for name, value in vars(images).items() if value is not None}
-    if "data" not in given:
+    given = dict(vars(images))
+    if images.data is None:
         if classifier is None or _is_classifier(Path(classifier)):
             raise VitralError(
                 f"Which data? Name the images after the classifier, such as '{classifier or 'photos/'} photos/'."

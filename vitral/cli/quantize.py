@@ -29,7 +29,7 @@ def quantize(
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.deployment.quantize import quantize as find
 
-    classifier, given = settle(classifier, images)
+    classifier, given = settle(classifier, images or ValidationImages())
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         result = find(name, **given, loss=loss, write=write, listener=listener)

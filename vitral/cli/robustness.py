@@ -26,7 +26,7 @@ def robustness(
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.evaluation.corruptions import robustness as score
 
-    classifier, given = settle(classifier, source)
+    classifier, given = settle(classifier, source or SplitImages())
     with ConsoleListener() as listener:
         _, chosen = choose(classifier, listener)
         result = score(chosen, **given, images=images, listener=listener)

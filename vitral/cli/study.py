@@ -49,7 +49,9 @@ def study(
         _list(json=json)
         return
     if data is None:
-        raise StudyError(f"Which data? Name a folder, file, address or built-in set, such as 'vitral study {name} photos/'.")
+        raise StudyError(
+            f"Which data? Name a folder, file, address or built-in set, such as 'vitral study {name} photos/'."
+        )
     with ConsoleListener() as listener:
         result = carry_out(
             name,

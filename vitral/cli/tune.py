@@ -41,7 +41,7 @@ def tune(
         from vitral.deployment.tune import tune as find
         from vitral.report.speed_charts import TUNE_MARK, check_drawing, tuning_chart, write_chart
 
-    classifier, given = settle(classifier, images)
+    classifier, given = settle(classifier, images or ValidationImages())
     write = write and not no_write
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
