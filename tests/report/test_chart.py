@@ -159,8 +159,8 @@ def test_values_are_texts_for_a_table() -> None:
     rows = Chart("Size", SIZES, SHARE, (Series("ViT", points),)).rows()
     assert rows[0] == ["series", "images", "accuracy", "point"]
     assert rows[1:] == [
-        ["ViT", "1.3 M", "77.91\u202f%", ""],
-        ["ViT", "303 M", "84.15\u202f% ± 0.04\u202f%", "7 epochs"],
+        ["ViT", "1.3 M", "77.91%", ""],
+        ["ViT", "303 M", "84.15% ± 0.04%", "7 epochs"],
         ["ViT", "5", "–", ""],
     ]
 

@@ -25,9 +25,9 @@ def evaluation(images: int = 1200) -> Evaluation:
     return evaluate_probabilities(probabilities, labels, class_names=NAMES, descriptions=descriptions)
 
 
-FOUND = evaluation()
+FOUND = dataclasses.replace(evaluation(), top5=0.995)  # as of more classes
 MULTI = MultiLabelEvaluation(1234, ("a", "b"), 0.7777, (0.9, 0.6554), 0.8049, 0.7123, 0.5015, (1000, 7))
-S = "\u202f%"
+S = "%"
 
 
 def test_an_evaluation_in_a_line() -> None:

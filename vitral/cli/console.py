@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 from vitral.advice import printable, printable_json
 from vitral.events import Event, Message, PlainLines, readable
 from vitral.events import Progress as ProgressEvent
-from vitral.tasks.shown import THIN_SPACE, Presentable
+from vitral.tasks.shown import Presentable
 from vitral.torchrun import is_main
 
 if TYPE_CHECKING:
@@ -139,8 +139,7 @@ def print_result(result: Presentable, *, json: bool, below: Iterable[str] = ()) 
     print_lines(*result.lines())
     for table in result.tables():
         print_lines(table.title)
-        rows = [[cell.replace(THIN_SPACE, "") for cell in row] for row in table.rows]
-        print_table([column.lower() for column in table.columns], rows)
+        print_table([column.lower() for column in table.columns], table.rows)
         if table.note:
             print_lines(table.note)
     print_lines(*below)

@@ -71,7 +71,7 @@ class AnyRightLabelEvaluation(Result):
         digits = fitting_digits(self.num_examples)
         low, high = (percent(bound, digits) for bound in self.top1_interval)
         images = f"of {self.num_examples:,} {images_of(split)} are given a right label"
-        return (Tile(percent(self.top1, digits), (images, f"95\u202f% interval {low} to {high}")),)
+        return (Tile(percent(self.top1, digits), (images, f"95% interval {low} to {high}")),)
 
     def lead(self, split: str) -> str:
         """Return of what the scores are, in one sentence."""

@@ -15,6 +15,7 @@ from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.shown import (
     ConfusionMatrix,
     Drawing,
+    Outcome,
     ReliabilityBin,
     ReliabilityDiagram,
     Table,
@@ -31,6 +32,8 @@ MAX_EXAMPLES = 3  # of a pair of classes
 CONFUSED_SHOWN = 12  # pairs of classes on a page
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
 RELIABILITY_BINS = 15
+FEWEST_FOR_TOP5 = 20  # classes: of six, five guesses are nearly always right
+SURE_FROM = 0.5  # of the probability
 SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, and its logarithm would be infinite
 
 
@@ -61,8 +64,8 @@ class Evaluation(Result):
         num_examples: The number of images, each counted once.
         top1: The share of images whose most probable class is right, 0 to 1.
         top1_interval: Wilson's 95 % interval of `top1`.
-        top5: The share of images whose class is among the five most probable; None with five classes or fewer, where it is
-            always 1.
+        top5: The share of images whose class is among the five most probable; None with fewer than 20 classes, of which it
+            tells nothing.
         precision: The precision of each class; None for a class that is never predicted.
         recall: The recall of each class; None for a class without images.
         support: The number of images of each class.
@@ -74,6 +77,8 @@ class Evaluation(Result):
         nll: The mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
         mistakes: At most 50 mistakes, the most confident first.
         class_images: The number of training images of each class; empty where it is not known.
+        unsure: The number of images whose most probable class has less than half of the probability: of the right ones, and
+            of the wrong ones.
     """
 
     num_examples: int
@@ -91,6 +96,7 @@ class Evaluation(Result):
     nll: float
     mistakes: tuple[Mistake, ...]
     class_images: tuple[int, ...] = ()
+    unsure: tuple[int, int] = (0, 0)
 
     def __repr__(self) -> str:
         """Return the figures that matter most in one line; `to_json` gives them all."""
@@ -198,6 +204,11 @@ class Evaluation(Result):
             f"calibration error  {self.ece:.4f}   negative log-likelihood  {self.nll:.4f}",
         )
 
+    def outcome(self) -> Outcome:
+        """Return how many images are right and wrong, and how many of each unsure."""
+        right = round(self.top1 * self.num_examples)
+        return Outcome(right, self.num_examples - right, *self.unsure)
+
     def tiles(self, split: str) -> tuple[Tile, ...]:
         """Return accuracy, top-5 accuracy, calibration error and negative log-likelihood."""
         digits = fitting_digits(self.num_examples)
@@ -205,7 +216,7 @@ class Evaluation(Result):
         images = f"accuracy on {self.num_examples:,} {images_of(split)}"
         top5 = () if self.top5 is None else (percent(self.top5, digits),)
         return (
-            Tile(percent(self.top1, digits), (images, f"95\u202f% interval {low} to {high}")),
+            Tile(percent(self.top1, digits), (images, f"95% interval {low} to {high}")),
             *self._balanced_tiles(digits),
             *(Tile(share, ("the true class is among the five most probable",)) for share in top5),
             Tile(f"{self.ece:.3f}", ("expected calibration error", "0 is best")),
@@ -314,6 +325,7 @@ def evaluate_probabilities(
     predicted = values.argmax(axis=1)  # equal probabilities: the first class wins
     correct = predicted == truth
     confidences = values[rows, predicted].astype(np.float64)
+    unsure = confidences < SURE_FROM
     bins = reliability(confidences, correct)
     precision, recall, support = _by_class(truth, predicted, len(class_names))
     likelihood = np.maximum(values[rows, truth].astype(np.float64), SMALLEST_PROBABILITY)
@@ -321,7 +333,7 @@ def evaluate_probabilities(
         num_examples=len(truth),
         top1=float(correct.mean()),
         top1_interval=wilson_interval(int(correct.sum()), len(truth)),
-        top5=float((_ranks(values, truth) < 5).mean()) if len(class_names) > 5 else None,
+        top5=float((_ranks(values, truth) < 5).mean()) if len(class_names) >= FEWEST_FOR_TOP5 else None,
         class_names=tuple(class_names),
         precision=precision,
         recall=recall,
@@ -339,6 +351,7 @@ def evaluate_probabilities(
             class_names=class_names,
             describe=lambda index: descriptions[index],
         ),
+        unsure=(int((unsure & correct).sum()), int((unsure & ~correct).sum())),
     )
 
 

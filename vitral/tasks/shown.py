@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 NO_VALUE = "–"
-THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
 SURE_OF_HUNDREDTHS = 2000  # images from which on the second decimal of a percentage is meaningful
 MOST_ROWS = 300  # of a table of classes: thousands would swell the page, and the worst come first
 Item = TypeVar("Item")
@@ -20,6 +19,23 @@ class Tile:
 
     value: str
     caption: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many images came out how.
+
+    Attributes:
+        right: The images whose answer is right.
+        wrong: The others.
+        unsure_right: Those of the right ones whose answer has less than half of the probability.
+        unsure_wrong: Those of the wrong ones, likewise.
+    """
+
+    right: int
+    wrong: int
+    unsure_right: int = 0
+    unsure_wrong: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,7 @@ def percent(share: float | None, digits: int = 1) -> str:
     """Return a share as a percentage for people; a dash for what is not known."""
     if share is None or share != share:  # not a number
         return NO_VALUE
-    return f"{100 * share:.{digits}f}{THIN_SPACE}%"
+    return f"{share:.{digits}%}"
 
 
 def fitting_digits(images: int) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 from vitral.errors import DataError, ModelError
 from vitral.images.geometry import Geometry
 from vitral.tasks.chance import Standing
-from vitral.tasks.shown import Drawing, Table, Tile
+from vitral.tasks.shown import Drawing, Outcome, Table, Tile
 
 Array = Shaped[np.ndarray, "*axes"]
 Label = int | tuple[int, ...] | Array | None  # a class; several classes or none; a mask or boxes; or unknown
@@ -115,6 +115,10 @@ class Result(ABC):
     def announcement(self, split: str) -> str:
         """Return what a training command says of its result, one line."""
         return self.sentence(split)
+
+    def outcome(self) -> Outcome | None:
+        """Return how many images came out how; None for a task whose images are not right or wrong as a whole."""
+        return None
 
     def tiles(self, split: str) -> tuple[Tile, ...]:
         """Return the figures that stand largest on the report's page, the headline first."""
