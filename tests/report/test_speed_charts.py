@@ -46,10 +46,14 @@ def test_it_is_a_drawing_of_its_own(tmp_path: Path) -> None:
     assert "a processor, 2 threads" in "".join(root.itertext())
 
 
-def test_the_limit_of_a_single_batch_size_is_a_dot() -> None:
-    alone = dataclasses.replace(FOUND, speeds=FOUND.speeds[2:])
-    assert [series.drawn for series in speed_chart(FOUND).series] == ["joined", "joined", "curve"]
-    assert [series.drawn for series in speed_chart(alone).series] == ["joined", "dots"]
+def test_of_a_single_batch_size_the_contenders_are_listed() -> None:
+    alone = speed_chart(dataclasses.replace(FOUND, speeds=FOUND.speeds[::2]))
+    assert {series.name: [(point.x, point.y) for point in series.points] for series in alone.series} == {
+        "fp32": [("limit of products", 400.0), ("vitral packed", 90.0), ("timm eager", 40.0)]
+    }
+    assert "batches of 8" in alone.note
+    assert alone.y.log
+    assert speed_chart(FOUND).y.log
 
 
 def test_another_file_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

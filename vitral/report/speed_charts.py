@@ -1,6 +1,6 @@
 """Drawings of speed: a network's images/s by batch size, and a classifier's settings by accuracy and time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -40,30 +40,41 @@ def write_chart(chart: Chart, path: Path, mark: bytes) -> None:
 
 
 def speed_chart(found: Bench) -> Chart:
-    """Return the images/s of every contender by batch size, and a line for what large products would allow."""
-    rows: dict[tuple[str, str], list[Speed]] = {}
-    for speed in sorted(found.speeds, key=lambda speed: speed.batch_size):
-        rows.setdefault((speed.precision, speed.name), []).append(speed)
+    """Return the images/s of every contender by batch size, and a line for what large products would allow.
+
+    Of a single batch size the contenders stand below one another, a series for each precision.
+    """
     sizes = sorted({speed.batch_size for speed in found.speeds})
-    contenders = [
-        Series(f"{name}, {precision}", tuple(Point(speed.batch_size, speed.images_per_second) for speed in own))
-        for (precision, name), own in sorted(rows.items())
-    ]
-    limits = [
-        Series(
-            f"limit of {precision} products",
-            tuple(Point(size, flops / (2e9 * found.gmacs)) for size in sizes),
-            drawn="curve" if len(sizes) > 1 else "dots",  # a line of one point is none
-        )
-        for precision, flops in found.limits.items()
-    ]
+    limits = {precision: flops / (2e9 * found.gmacs) for precision, flops in found.limits.items()}
+    note = f"{found.machine}, {found.threads} {'thread' if found.threads == 1 else 'threads'}"
+    alone = len(sizes) == 1
     return Chart(
         title=f"{found.network} at {'x'.join(map(str, found.image_size))} pixels",
-        x=Axis("batch size", log=True),
-        y=Axis("images/s"),
-        series=(*contenders, *limits),
-        note=f"{found.machine}, {found.threads} threads",
+        x=Axis("engine") if alone else Axis("batch size", log=True),
+        # A limit is many times what is reached: on a linear axis it would press all lines to the ground.
+        y=Axis("images/s", log=True),
+        series=tuple(_of_one_size(found.speeds, limits) if alone else _by_size(found.speeds, limits, sizes)),
+        note=f"batches of {sizes[0]}, {note}" if alone else note,
     )
+
+
+def _by_size(speeds: Iterable[Speed], limits: Mapping[str, float], sizes: Sequence[int]) -> Iterator[Series]:
+    rows: dict[tuple[str, str], list[Point]] = {}
+    for speed in sorted(speeds, key=lambda speed: (speed.precision, speed.name, speed.batch_size)):
+        own = rows.setdefault((speed.precision, speed.name), [])
+        own.append(Point(speed.batch_size, speed.images_per_second))
+    for (precision, name), points in rows.items():
+        yield Series(f"{name}, {precision}", tuple(points))
+    for precision, limit in limits.items():
+        yield Series(f"limit of {precision} products", tuple(Point(size, limit) for size in sizes), drawn="curve")
+
+
+def _of_one_size(speeds: Iterable[Speed], limits: Mapping[str, float]) -> Iterator[Series]:
+    fastest = sorted(speeds, key=lambda speed: -speed.images_per_second)
+    for precision in dict.fromkeys([*(speed.precision for speed in fastest), *limits]):
+        points = [Point(speed.name, speed.images_per_second) for speed in fastest if speed.precision == precision]
+        top = [Point("limit of products", limits[precision])] if precision in limits else []
+        yield Series(precision, tuple(top + points), drawn="dots")
 
 
 def tuning_chart(found: Tuned) -> Chart:
