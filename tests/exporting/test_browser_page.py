@@ -117,7 +117,7 @@ def test_the_page_answers_as_the_classifier_does(answered: list[Any]) -> None:
     for sample, prediction, found in zip(samples, own, answered[1:], strict=False):
         assert found["name"] == sample.name
         assert prediction.label == sample.stem.partition("-")[2]  # and rightly
-        shown = [(row[0], float(row[2].removesuffix(" %")) / 100) for row in found["rows"]]
+        shown = [(row[0], float(row[2].removesuffix("%")) / 100) for row in found["rows"]]
         assert shown[0][0] == prediction.label
         assert shown[0][1] == pytest.approx(prediction.probability, abs=0.001)
         assert len(shown) == 5

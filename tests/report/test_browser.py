@@ -1,5 +1,6 @@
-"""The page in a real browser: every image shows, nothing is fetched, nothing sticks out of a narrow window."""
+"""The pages in a real browser: every image shows, nothing is fetched or sticks out of a narrow window, axe finds nothing."""
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -25,9 +26,10 @@ from vitral.tasks.metrics import evaluate_probabilities
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+AXE = importlib.util.find_spec("axe_core_python")  # brings the accessibility rules of axe-core in one file
 PROBE = """
 <script>
-addEventListener("load", () => {
+addEventListener("load", async () => {
   const shown = document.body.dataset, images = [...document.images];
   shown.images = images.length;
   shown.broken = images.filter(image => image.naturalWidth === 0).length;
@@ -35,6 +37,11 @@ addEventListener("load", () => {
   shown.flat = drawn.filter(it => it.getBoundingClientRect().height < 20).length;
   shown.fetched = performance.getEntriesByType("resource").filter(it => !it.name.startsWith("data:")).length;
   shown.overhang = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  if (window.axe) {
+    const { violations } = await axe.run();
+    shown.violations = violations.length;
+    shown.broken_rules = violations.map(it => it.id + ": " + it.nodes.map(node => node.html).join(" ")).join("; ");
+  }
 });
 </script></body>
 """
@@ -72,9 +79,16 @@ def report() -> RunReport:
     )
 
 
-def seen(page: str, folder: Path) -> dict[str, str]:
+def axe() -> str:
+    """Return axe-core as a script; nothing where it is not installed."""
+    if AXE is None or AXE.origin is None:
+        return ""
+    return f"<script>{(Path(AXE.origin).parent / 'axe.min.js').read_text(encoding='utf-8')}</script>"
+
+
+def seen(page: str, folder: Path, *, dark: bool = False) -> dict[str, str]:
     """Return what a browser makes of a page in a narrow window."""
-    probed = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace("</body>", PROBE)
+    probed = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace("</body>", axe() + PROBE)
     path = folder / "probed.html"
     path.write_text(probed, encoding="utf-8")
     command = [
@@ -84,6 +98,7 @@ def seen(page: str, folder: Path) -> dict[str, str]:
         "--disable-gpu",
         f"--user-data-dir={folder / 'profile'}",
         "--window-size=500,900",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
         "--virtual-time-budget=5000",
         "--dump-dom",
         path.as_uri(),
@@ -91,19 +106,23 @@ def seen(page: str, folder: Path) -> dict[str, str]:
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     body = re.search(r"<body[^>]*>", dom)
     assert body is not None
+    rules = re.search(r'data-broken_rules="([^"]+)', body.group())
+    assert rules is None, rules.group(1)
     return dict(re.findall(r'data-(\w+)="(-?\d+)"', body.group()))
 
 
 def whole(images: int) -> dict[str, str]:
-    return {"images": str(images), "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}
+    found = {"images": str(images), "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}
+    return found if AXE is None else {**found, "violations": "0"}
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_the_page_in_a_narrow_window(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_in_a_narrow_window(tmp_path: Path, dark: bool) -> None:
     scores = report().evaluation
     assert scores is not None
     examples = sum(len(pair) for table in scores.tables() for pair in table.examples)
-    assert seen(render_report(report()), tmp_path) == whole(examples + 10)
+    assert seen(render_report(report()), tmp_path, dark=dark) == whole(examples + 10)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")

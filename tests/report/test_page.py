@@ -127,6 +127,36 @@ def test_a_class_without_images_shows_a_dash(page: str) -> None:
     assert '<td class="number">–</td><td class="number">–</td><td class="number">0</td>' in page
 
 
+def test_photos_come_before_figures(page: str) -> None:
+    parts = re.findall(r'<section id="(\w+)">', page)
+    assert parts.index("mistakes") < parts.index("attention") < parts.index("scores") < parts.index("curves")
+    found = evaluation()
+    counts = {word: int(number) for number, word in re.findall(r"<b>(\d+)</b> (\w+)", page)}
+    right = sum(count for truth, predicted, count in found.confusion if truth == predicted)
+    assert counts == {"right": right, "wrong": 80 - right, "unsure": sum(found.unsure)}
+
+
+def test_nothing_is_drawn_of_a_single_point() -> None:
+    row = {"step": 1, "loss": 1.0, "validation/accuracy": 0.5, "learning_rate": 0.1}
+    sure = evaluate_probabilities(torch.eye(2), torch.arange(2), class_names=["a", "b"], descriptions=["x", "y"])
+    page = render_report(
+        RunReport(
+            title="x",
+            facts=(),
+            curves=(CurveGroup("Run", (Curve("run", [row]),)),),
+            comparison=compared(("only", (0.5,))),
+            evaluation=sure,
+        )
+    )
+    assert 'id="curves"' not in page
+    assert re.findall(r'<svg role="img" aria-label="(\w+)', page) == ["Confusion"]
+
+
+def test_a_page_of_scores_says_nothing_of_training() -> None:
+    page = render_report(RunReport(title="x", facts=(("Data", "photos"),), evaluation=evaluation()))
+    assert "trained" not in page
+
+
 def test_the_least_report_has_no_empty_parts() -> None:
     page = render_report(RunReport(title="Least", facts=(("Model", "vit-ti4"),)))
     assert re.findall(r'<section id="(\w+)">', page) == ["facts"]
@@ -144,7 +174,7 @@ def test_a_perfect_run_has_no_mistakes_to_show() -> None:
         torch.eye(3), torch.arange(3), class_names=["a", "b", "c"], descriptions=["x", "y", "z"]
     )
     page = render_report(RunReport(title="Perfect", facts=(), evaluation=scores))
-    assert "100.0\u202f%" in page
+    assert "100.0%" in page
     assert "taken for" not in page
 
 
@@ -175,8 +205,8 @@ def test_the_same_report_gives_the_same_page(page: str) -> None:
 
 
 def test_percentages() -> None:
-    assert percent(0.98061) == "98.1\u202f%"
-    assert percent(1.0, 2) == "100.00\u202f%"
+    assert percent(0.98061) == "98.1%"
+    assert percent(1.0, 2) == "100.00%"
     assert percent(None) == "–"
     assert percent(float("nan")) == "–"
 
@@ -187,7 +217,7 @@ def test_worst_classes_come_first_and_those_without_images_last() -> None:
     scores = evaluation()
     page = render_report(RunReport(title="x", facts=(), evaluation=scores))
     table = page[page.index("Every class, the worst first") :]
-    recalls = [float(share) for share in re.findall(r'</bdi></th><td class="number">([\d.]+)\u202f%', table)]
+    recalls = [float(share) for share in re.findall(r'</bdi></th><td class="number">([\d.]+)%', table)]
     assert len(recalls) > 3
     assert recalls == sorted(recalls)
 

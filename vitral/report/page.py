@@ -32,7 +32,7 @@ from vitral.report.plots import (
 )
 from vitral.report.results import CurveGroup, RunReport
 from vitral.report.study import Study, table_rows
-from vitral.tasks.shown import Drawing, ReliabilityDiagram, fitting_digits, percent
+from vitral.tasks.shown import Drawing, ReliabilityDiagram, fitting_digits, images_of, percent
 from vitral.tasks.task import Result
 
 LOSSLESS_BYTES = 60_000  # drawings and tiny images stay exact; photos would bloat the page
@@ -50,8 +50,8 @@ CONFUSION = (
     "the colour, the larger the fraction of the row."
 )
 RELIABILITY = (
-    "Are the probabilities right? On the dashed line, of the images that are predicted with a probability of 80\u202f%, "
-    "80\u202f% are right. The larger a dot, the more images it stands for."
+    "Are the probabilities right? On the dashed line, of the images that are predicted with a probability of 80%, "
+    "80% are right. The larger a dot, the more images it stands for."
 )
 
 
@@ -130,7 +130,7 @@ def render_report(report: RunReport) -> str:
         accuracy=partial(percent, digits=digits),
         sheet=partial(inline, largest=LARGEST_SHEET),
         inlined=partial(inline, largest=LARGEST_IMAGE),
-        curve_plots=[(group.title, _curve_plots(group)) for group in report.curves],
+        curve_plots=[(group.title, plots) for group in report.curves if (plots := _curve_plots(group))],
         shown_bad_images=SHOWN_BAD_IMAGES,
         open_rows=OPEN_ROWS,
         scale=scale(),
@@ -138,7 +138,11 @@ def render_report(report: RunReport) -> str:
         positions=position_plot(similarity) if similarity is not None else None,
         filters=inline(filter_sheet(filters), largest=LARGEST_SHEET) if filters is not None else None,
         distances=distance_plot(report.attention_distance) if report.attention_distance else None,
-        **({"tiles": ()} if evaluation is None else _scores(evaluation, report.split, report.example_images)),
+        **(
+            {"tiles": (), "outcome": None}
+            if evaluation is None
+            else _scores(evaluation, report.split, report.example_images)
+        ),
     )
 
 
@@ -193,6 +197,8 @@ def _scores(evaluation: Result, split: str, images: Mapping[int, Pixels]) -> dic
     ]
     return {
         "tiles": evaluation.tiles(split),
+        "outcome": evaluation.outcome(),
+        "scored": f"{evaluation.num_examples:,} {images_of(split)}",
         "lead": evaluation.lead(split),
         "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))],
         "tables": list(zip(tables, examples, strict=True)),
@@ -215,11 +221,12 @@ class Drawn:
 
 def _drawn(drawing: Drawing) -> Drawn | None:
     """Return a result's drawing for the page; None where there is nothing to see."""
-    if isinstance(drawing, ReliabilityDiagram):
-        return Drawn(reliability_plot(drawing.bins), RELIABILITY)
-    svg = confusion_plot(drawing)
+    calibration = isinstance(drawing, ReliabilityDiagram)
+    svg = reliability_plot(drawing.bins) if calibration else confusion_plot(drawing)
     if svg is None:
         return None
+    if calibration:
+        return Drawn(svg, RELIABILITY)
     confusion = shown_confusion(drawing)
     part = (
         f" Of the {len(drawing.class_names):,} classes, these {len(confusion.classes)} are confused most often, the worst "

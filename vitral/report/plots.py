@@ -44,13 +44,14 @@ HEIGHT = 3.3
 
 
 def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: bool = False) -> Markup | None:
-    """Draw a quantity ("loss", "accuracy", "learning_rate") by step; None if no curve has it.
+    """Draw a quantity ("loss", "accuracy", "learning_rate") by step; None if no curve has two points of it.
 
     For a single run, training and validation have one colour each; for several runs each name has one, validation solid
     and training thin.
     """
     figure, axes = new_axes()
     drawn: set[str] = set()
+    longest = 0
     names = list(dict.fromkeys(curve.name for curve in curves))
     for curve in curves:
         for kind in ("training", "validation"):
@@ -65,7 +66,8 @@ def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: b
             label_once = None if name in drawn else plain(name)
             axes.plot(steps, values, color=colour, linewidth=width, marker=mark, label=label_once)
             drawn.add(name)
-    if not drawn:
+            longest = max(longest, len(steps))
+    if longest < 2:
         return None
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
@@ -93,11 +95,11 @@ def _points(
 def comparison_plot(study: Study) -> Markup | None:
     """Draw the headline figure of each arm: one dot per run, the mean as a bar, one standard deviation to either side.
 
-    None where no run has that figure yet.
+    None where fewer than two runs have that figure.
     """
     headline = study.headline
     arms = [arm for arm in study.arms if arm.values(headline.name)]
-    if not arms:
+    if sum(len(arm.values(headline.name)) for arm in arms) < 2:
         return None
     figure, axes = new_axes(height=0.7 + (ROOMY if len(arms) <= FEW_ARMS else CLOSE) * len(arms))
     for row, arm in enumerate(arms):
@@ -118,12 +120,14 @@ def comparison_plot(study: Study) -> Markup | None:
     return to_svg(figure, f"{headline.title[:1].upper()}{headline.title[1:]} of {means}")
 
 
-def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
-    """Draw accuracy against confidence: on the diagonal a probability means what it says."""
+def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup | None:
+    """Draw accuracy against confidence: on the diagonal a probability means what it says; None of fewer than two points."""
+    full = [(bin.confidence, bin.accuracy, bin.count) for bin in bins if bin.confidence is not None]
+    if len(full) < 2:
+        return None
     figure, axes = new_axes(width=3.9, height=3.6)
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as it should be")
     total = sum(bin.count for bin in bins)
-    full = [(bin.confidence, bin.accuracy, bin.count) for bin in bins if bin.confidence is not None]
     confidences, accuracies, counts = np.array(full, dtype=np.float64).T
     sizes = 6 + 90 * counts / total
     axes.plot(confidences, accuracies, color=SERIES[0], linewidth=1, label="this model")
@@ -202,7 +206,7 @@ def new_axes(*, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, A
 
 def share_text(share: float) -> str:
     """Return a share, 0 to 1, as an axis has it: in per cent, with no more digits than it needs."""
-    return f"{100 * share:.4g} %"
+    return f"{100 * share:.4g}%"
 
 
 def _percent_axis(axis: Axis) -> None:
