@@ -1,6 +1,8 @@
-"""How results are shown in a notebook: a small and harmless piece of HTML."""
+"""How results are shown in a notebook: a small and harmless piece of HTML; and the notebook of the docs, cell by cell."""
 
+import ast
 import dataclasses
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.conftest import TINY
 from vitral.classifier.classifier import Classifier
@@ -50,10 +53,12 @@ def results() -> dict[str, Any]:
         "evaluation": evaluate_probabilities(probabilities, labels, class_names=NAMES, descriptions=files),
         "labels": MULTI_LABEL.score(probabilities, many, class_names=NAMES, describe=str),
         "explanation": explain(classifier(), image),
+        "prediction": classifier().predict(image)[0],
     }
 
 
-RESULTS = ("classifier", "evaluation", "labels", "explanation")
+RESULTS = ("classifier", "evaluation", "labels", "explanation", "prediction")
+PICTURED = ("explanation", "prediction")
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -71,9 +76,30 @@ def test_nothing_of_the_users_becomes_markup(results: dict[str, Any], name: str)
     assert tags
     assert set(tags) <= ALLOWED
     assert not [key for key in attributes if key.startswith("on")]
-    assert len(found.encode()) < (600_000 if name == "explanation" else 6000)  # a broken character would not encode
+    assert len(found.encode()) < (600_000 if name in PICTURED else 6000)  # a broken character would not encode
     assert "\u202e" not in found
-    assert re.findall(r'src="([^:]*:[^;]*)', found) == (["data:image/jpeg"] if name == "explanation" else [])
+    assert re.findall(r'src="([^:]*:[^;]*)', found) == (["data:image/jpeg"] if name in PICTURED else [])
+
+
+def test_a_prediction_is_a_card_of_its_image_and_its_classes(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 30), (200, 30, 40)).save(tmp_path / "photo.png")
+    (found,) = classifier().predict(tmp_path / "photo.png", listener=ignore)
+    shown = found._repr_html_()
+    assert re.findall(r"width: ([\d.]+)%; min", shown) == [f"{100 * share:.1f}" for _, share in found.top]
+    assert all(f"{share:.1%}" in text for _, share in found.top for text in (shown, repr(found)))
+    assert "<img" in shown
+    (tmp_path / "photo.png").unlink()  # what is gone is not shown, and no error in the notebook
+    assert "<img" not in found._repr_html_()
+    doubtful = dataclasses.replace(found, sure=False, novelty=2.0)
+    assert all(
+        "not sure" in text and "none of the classes" in text for text in (doubtful._repr_html_(), repr(doubtful))
+    )
+
+
+def test_many_predictions_hold_no_images() -> None:
+    images = [np.full((8, 8, 3), index, dtype=np.uint8) for index in range(65)]
+    assert {found.picture for found in classifier().predict(images, listener=ignore)} == {None}
+    assert all("<img" in found._repr_html_() for found in classifier().predict(images[:2], listener=ignore))
 
 
 def test_a_poor_classifier_says_so() -> None:
@@ -101,3 +127,29 @@ def test_curves_leave_out_what_is_not_finite() -> None:
 
 def test_rows_without_a_value_are_left_out() -> None:
     assert table("T", [("a", "1"), ("b", "")]).count("<tr>") == 1
+
+
+def test_the_notebook_of_the_docs_runs_and_shows_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = json.loads((Path(__file__).parents[1] / "docs" / "photos.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    random = np.random.default_rng(0)
+    for place, name in enumerate(("dress", "hat", "shirt")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(12):
+            pixels = random.integers(0, 80, (40, 48, 3), dtype=np.uint8)
+            pixels[:, :, place] += 120
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.jpg")
+    monkeypatch.chdir(tmp_path)
+    shown = []
+    names: dict[str, Any] = {}
+    for cell in cells:
+        *statements, last = ast.parse(cell).body
+        if not isinstance(last, ast.Expr):
+            statements.append(last)
+        exec(compile(ast.Module(statements, []), "<cell>", "exec"), names)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+            shown.append(value._repr_html_() if hasattr(value, "_repr_html_") else repr(value))
+    assert len(shown) == 6
+    assert sum("<img" in html for html in shown) == 2  # the answer's card and the map
+    assert (tmp_path / "runs" / "photos" / "report.html").is_file()

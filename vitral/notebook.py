@@ -1,4 +1,4 @@
-"""How results are shown in a notebook: a small table, an image, a line; every text escaped."""
+"""How results are shown in a notebook: a small table, an image, a line, a card of an answer; every text escaped."""
 
 import base64
 import html
@@ -10,6 +10,8 @@ from vitral.advice import printable
 MOST_POINTS = 120  # of a curve
 WIDTH = 240  # pixels of a curve
 HEIGHT = 48
+PICTURE = 160  # pixels of a card's image
+BAR = "#4a86bd"  # stands out on white and on black
 TABLE = "border-collapse: collapse; text-align: left; font-size: 13px"
 CELL = "padding: 2px 14px 2px 0; text-align: left; vertical-align: top"
 
@@ -28,6 +30,29 @@ def table(title: str, rows: Sequence[tuple[str, str]], *, below: str = "") -> st
         if value
     )
     return f'<div><b>{_escaped(title)}</b><table style="{TABLE}"><tbody>{cells}</tbody></table>{below}</div>'
+
+
+def card(title: str, shares: Sequence[tuple[str, float]], *, picture: str = "", notes: Sequence[str] = ()) -> str:
+    """Return an image beside names with a bar each, as HTML, every text escaped.
+
+    Args:
+        title: The title above the bars.
+        shares: Names with their shares, 0 to 1; the first is set in bold.
+        picture: Trusted HTML of the image, as `image` returns; empty for none.
+        notes: Lines below the bars.
+    """
+    rows = "".join(_bar(name, share, first=not index) for index, (name, share) in enumerate(shares))
+    below = "".join(f"<div>{_escaped(note)}</div>" for note in notes)
+    shown = f'<div style="flex: 0 1 {PICTURE}px">{picture}</div>' if picture else ""
+    bars = f'<div><div>{_escaped(title)}</div><table style="{TABLE}"><tbody>{rows}</tbody></table>{below}</div>'
+    return f'<div style="display: flex; gap: 16px; align-items: flex-start; font-size: 13px">{shown}{bars}</div>'
+
+
+def _bar(name: str, share: float, *, first: bool) -> str:
+    label = f"<b>{_escaped(name)}</b>" if first else _escaped(name)
+    bar = f'<div style="width: {100 * share:.1f}%; min-width: 1px; height: 10px; background: {BAR}"></div>'
+    cells = f'<td style="{CELL}; width: 160px">{bar}</td><td style="{CELL}">{share:.1%}</td>'
+    return f'<tr><th style="{CELL}; font-weight: normal">{label}</th>{cells}</tr>'
 
 
 def image(jpeg: bytes, description: str) -> str:

@@ -14,6 +14,7 @@ from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels, read_image, to_rgb
+from vitral.images.drawing import thumbnail
 
 ImageInput = str | Path | bytes | Image.Image | np.ndarray
 
@@ -33,6 +34,11 @@ def _listed(index: int, image: ImageInput, listener: Listener) -> list[LazyImage
     if isinstance(image, str | Path):
         return list_unlabelled(str(image), listener)
     return [LazyImage(f"image {index}", partial(to_pixels, image))]
+
+
+def picture_of(image: LazyImage) -> Callable[[], Pixels]:
+    """Return what gives an image again: a file is read again, of an image in memory a small copy is kept."""
+    return image.read if image.fetch else partial(np.copy, thumbnail(image.read()))
 
 
 def prepare(

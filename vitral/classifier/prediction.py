@@ -1,7 +1,15 @@
 """What a classifier says of one image."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
+
+from vitral.errors import ImageError
+from vitral.images.decode import Pixels
+from vitral.images.drawing import encode, thumbnail
+from vitral.notebook import card, image
+
+SHOWN = 5  # classes in a line
 
 
 @dataclass(frozen=True)
@@ -15,6 +23,7 @@ class Prediction:
         top: the most probable classes with their probabilities, highest first.
         sure: whether the probability reaches the classifier's threshold; None for one that has none.
         novelty: how far the image is from those of the classes, in units of the classifier's limit; None where nothing tells.
+        picture: reads the image again, for a notebook; None where many were predicted at once.
     """
 
     source: str
@@ -23,6 +32,31 @@ class Prediction:
     top: tuple[tuple[str, float], ...]
     sure: bool | None = None
     novelty: float | None = None
+    picture: Callable[[], Pixels] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """Return the most probable classes in one line."""
+        ranked = ", ".join(f"{label} {probability:.1%}" for label, probability in self.top[:SHOWN])
+        return f"Prediction: {self.source}: {ranked}{''.join(f'; {doubt}' for doubt in self._doubts())}"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the image, and a bar for each class."""
+        return card(self.source, self.top, picture=self._thumbnail(), notes=self._doubts())
+
+    def _doubts(self) -> list[str]:
+        return [
+            *(["not sure"] if self.sure is False else []),
+            *(["none of the classes?"] if self.known is False else []),
+        ]
+
+    def _thumbnail(self) -> str:
+        """Return the image, small; nothing where it can no longer be read."""
+        if self.picture is None:
+            return ""
+        try:
+            return image(encode(thumbnail(self.picture()), "JPEG"), self.source)
+        except ImageError:
+            return ""
 
     @property
     def known(self) -> bool | None:
