@@ -40,7 +40,7 @@ def markers(chart: Chart) -> int:
 def test_numbers_on_a_logarithmic_axis_have_plain_ticks_at_the_measured_places() -> None:
     chart = Chart("Size", SIZES, SHARE, (line("ViT", (1.3e6, 0.7), (14e6, 0.8), (303e6, 0.9)),))
     assert {"1.3 M", "14 M", "303 M"} <= set(texts(chart))
-    assert {"images", "accuracy", "80 %"} <= set(texts(chart))
+    assert {"images", "accuracy", "80%"} <= set(texts(chart))
     assert "ViT" not in texts(chart), "one series needs no legend"
 
 
@@ -67,7 +67,7 @@ def test_categories_stand_by_their_names_each_with_a_dot_of_every_series() -> No
 
 def test_error_bars_are_within_the_axes() -> None:
     wide = Chart("Wide", SIZES, SHARE, (Series("ViT", (Point(10, 0.5, 0.45), Point(100, 0.5, 0.01))),))
-    ticks = [float(text.removesuffix(" %")) for text in texts(wide) if text.endswith(" %")]
+    ticks = [float(text.removesuffix("%")) for text in texts(wide) if text.endswith("%")]
     assert min(ticks) <= 20
     assert max(ticks) >= 80
 
