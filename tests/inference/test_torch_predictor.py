@@ -54,7 +54,7 @@ def test_an_error_leaves_the_mode_as_it_was(tiny_config: ViTConfig, ask: str) ->
     model = network(tiny_config).train()
     model.blocks()[1].eval()
     before = modes(model)
-    with pytest.raises(ModelError, match="takes images of 16x16|ends in no feature map"):
+    with pytest.raises(ModelError, match="takes images of 16x16"):
         getattr(TorchPredictor(model), ask)(images(1, size=(32, 32)))
     assert modes(model) == before
 

@@ -160,10 +160,11 @@ class TestContract:
                 prefix = found[0] - math.prod(grids[0])
                 assert prefix == (grid.prefix if grid is not None else int(found[0] != math.prod(grids[0])))
                 assert found[1] == prefix + math.prod(grids[1])
-        if model.maps_at is not None and recorded[model.maps_at].ndim == 3:
+        if recorded[model.maps_at].ndim == 3:
             grids = model.attention_grids(len(model.blocks()) - 1, model.image_size)
             assert grids is not None
-            assert recorded[model.maps_at].shape[1] == 1 + math.prod(grids[0])
+            prefix = 1 if grid is None else grid.prefix
+            assert recorded[model.maps_at].shape[1] == prefix + math.prod(grids[0])
 
     def test_what_it_says_that_it_can_is_done(self, name: str) -> None:
         config = CONFIGS[name]

@@ -147,16 +147,14 @@ def _attended(
 def last_maps(model: Model, images: Images, target: int | None) -> ClassMaps:
     """Run prepared images through a network, with gradients, and keep the last feature maps.
 
-    The maps are what the last block gives, or of a hybrid what its convolutions hand to the transformer. Of a network
-    without such maps that reads its answer from a class token (T2T-ViT, CvT), the other tokens no longer matter in the last
-    block; its maps are the tokens as they enter the attention of that block (after its first norm).
+    The maps are what the last block gives, or of a hybrid what its convolutions hand to the transformer. Of others that
+    answer from tokens (Vision Transformers, T2T-ViT, CvT) they are the tokens as they enter the attention of the last block,
+    after its first norm: behind it, those that the answer is not read from no longer matter.
 
     Raises:
         ModelError: The network has no feature map.
     """
     name = model.maps_at
-    if name is None:
-        raise _without_maps(model)
     with record(model, name) as recorded:
         logits = model(images.clone().requires_grad_())  # a graph, even if every weight is frozen
     values = recorded[name]
@@ -172,11 +170,6 @@ def _as_maps(model: Model, values: Tensor, images: Images) -> Maps:
         return values
     grids = model.attention_grids(len(model.blocks()) - 1, (images.shape[2], images.shape[3]))
     if values.ndim != 3 or grids is None:
-        raise _without_maps(model)
+        raise ModelError(f"{describe(model.config)} cannot be explained by Grad-CAM: it ends in no feature map.")
     rows, columns = grids[0]
     return values[:, values.shape[1] - rows * columns :].transpose(1, 2).reshape(len(values), -1, rows, columns)
-
-
-def _without_maps(model: Model) -> ModelError:
-    name = describe(model.config)
-    return ModelError(f"{name} cannot be explained by Grad-CAM: without convolutions it ends in no feature map.")

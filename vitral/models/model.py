@@ -265,8 +265,8 @@ class Model(nn.Module, ABC):
         return {}
 
     @property
-    def maps_at(self) -> str | None:
-        """The name by which `record` finds the last feature maps, or tokens that lie on a grid; None where there are none."""
+    def maps_at(self) -> str:
+        """The name by which `record` finds the last feature maps, or tokens that lie on a grid."""
         return f"blocks.{len(self.blocks()) - 1}"
 
     def attention_grids(self, block: int, image_size: tuple[int, int]) -> tuple[Grid, Grid] | None:

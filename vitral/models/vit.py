@@ -199,9 +199,9 @@ class ViT(TokenModel):
         return pooled if self.pre_logits is None else self.pre_logits(pooled)
 
     @property
-    def maps_at(self) -> str | None:
-        """The stem of a hybrid; None without one, because a network without convolutions ends in no feature map."""
-        return None if self.stem is None else "stem"
+    def maps_at(self) -> str:
+        """The stem of a hybrid, which is its feature map; else where the tokens enter the last attention, as of T2T-ViT."""
+        return f"blocks.{self.config.depth - 1}.norm1" if self.stem is None else "stem"
 
     def token_shares(
         self, tokens: Float[Tensor, "batch outputs dim"], num_tokens: int
