@@ -221,12 +221,12 @@ class Drawn:
 
 def _drawn(drawing: Drawing) -> Drawn | None:
     """Return a result's drawing for the page; None where there is nothing to see."""
-    calibration = isinstance(drawing, ReliabilityDiagram)
-    svg = reliability_plot(drawing.bins) if calibration else confusion_plot(drawing)
+    if isinstance(drawing, ReliabilityDiagram):
+        diagram = reliability_plot(drawing.bins)
+        return None if diagram is None else Drawn(diagram, RELIABILITY)
+    svg = confusion_plot(drawing)
     if svg is None:
         return None
-    if calibration:
-        return Drawn(svg, RELIABILITY)
     confusion = shown_confusion(drawing)
     part = (
         f" Of the {len(drawing.class_names):,} classes, these {len(confusion.classes)} are confused most often, the worst "

@@ -36,6 +36,7 @@ VARIABLES = {
 MOST_POINTS = 200  # of a curve; of more, each point is the mean of several, which also smooths the noise
 MOST_PANELS = 14  # of position embeddings, in each direction
 SMOOTHED = 840  # pixels from which an image need not be enlarged
+FEWEST_IMAGES = 30  # of which it is drawn whether the probabilities are right: of fewer it is chance
 FEW_ARMS = 8
 ROOMY = 0.62  # inches for each of few arms
 CLOSE = 0.34  # inches for each of many
@@ -121,13 +122,16 @@ def comparison_plot(study: Study) -> Markup | None:
 
 
 def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup | None:
-    """Draw accuracy against confidence: on the diagonal a probability means what it says; None of fewer than two points."""
+    """Draw accuracy against confidence: on the diagonal a probability means what it says.
+
+    None of fewer than two points, or of images too few to tell.
+    """
+    total = sum(bin.count for bin in bins)
     full = [(bin.confidence, bin.accuracy, bin.count) for bin in bins if bin.confidence is not None]
-    if len(full) < 2:
+    if len(full) < 2 or total < FEWEST_IMAGES:
         return None
     figure, axes = new_axes(width=3.9, height=3.6)
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as it should be")
-    total = sum(bin.count for bin in bins)
     confidences, accuracies, counts = np.array(full, dtype=np.float64).T
     sizes = 6 + 90 * counts / total
     axes.plot(confidences, accuracies, color=SERIES[0], linewidth=1, label="this model")
