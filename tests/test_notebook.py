@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import json
+import pickle
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -96,10 +97,15 @@ def test_a_prediction_is_a_card_of_its_image_and_its_classes(tmp_path: Path) -> 
     )
 
 
-def test_many_predictions_hold_no_images() -> None:
+def test_predictions_keep_no_image_in_memory() -> None:
     images = [np.full((8, 8, 3), index, dtype=np.uint8) for index in range(65)]
     assert {found.picture for found in classifier().predict(images, listener=ignore)} == {None}
-    assert all("<img" in found._repr_html_() for found in classifier().predict(images[:2], listener=ignore))
+    first, second = classifier().predict(images[:2], listener=ignore)
+    assert all("<img" in found._repr_html_() for found in (first, second))
+    copied = pickle.loads(pickle.dumps(first))
+    assert (copied, copied.picture) == (first, None)
+    del images
+    assert "<img" not in second._repr_html_()
 
 
 def test_a_poor_classifier_says_so() -> None:

@@ -51,7 +51,7 @@ def card(title: str, shares: Sequence[tuple[str, float]], *, picture: str = "", 
 def _bar(name: str, share: float, *, first: bool) -> str:
     label = f"<b>{_escaped(name)}</b>" if first else _escaped(name)
     bar = f'<div style="width: {100 * share:.1f}%; min-width: 1px; height: 10px; background: {BAR}"></div>'
-    cells = f'<td style="{CELL}; width: 160px">{bar}</td><td style="{CELL}">{share:.1%}</td>'
+    cells = f'<td style="{CELL}; width: 160px; vertical-align: middle">{bar}</td><td style="{CELL}">{share:.1%}</td>'
     return f'<tr><th style="{CELL}; font-weight: normal">{label}</th>{cells}</tr>'
 
 

@@ -1,7 +1,8 @@
 """The images that `predict` and `explain` take, in whatever form a user has them."""
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels, read_image, to_rgb
-from vitral.images.drawing import thumbnail
 
 ImageInput = str | Path | bytes | Image.Image | np.ndarray
 
@@ -33,12 +33,38 @@ def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -
 def _listed(index: int, image: ImageInput, listener: Listener) -> list[LazyImage]:
     if isinstance(image, str | Path):
         return list_unlabelled(str(image), listener)
-    return [LazyImage(f"image {index}", partial(to_pixels, image))]
+    return [LazyImage(f"image {index}", InMemory(image))]
 
 
-def picture_of(image: LazyImage) -> Callable[[], Pixels]:
-    """Return what gives an image again: a file is read again, of an image in memory a small copy is kept."""
-    return image.read if image.fetch else partial(np.copy, thumbnail(image.read()))
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """Gives the pixels of an image that the user passed."""
+
+    image: ImageInput
+
+    def __call__(self) -> Pixels:
+        """Return its RGB pixels, or raise ImageError."""
+        return to_pixels(self.image)
+
+
+def picture_of(image: LazyImage) -> Callable[[], Pixels] | None:
+    """Return what gives an image again: a file is read again, an image in memory is shown as long as the user keeps it.
+
+    None of encoded bytes, which cannot be held without keeping them from being freed.
+    """
+    if not isinstance(image.read, InMemory):
+        return image.read
+    try:
+        kept = weakref.ref(image.read.image)
+    except TypeError:
+        return None
+
+    def read() -> Pixels:
+        if (alive := kept()) is None:
+            raise ImageError("The image is no longer in memory.")
+        return to_pixels(alive)
+
+    return read
 
 
 def prepare(

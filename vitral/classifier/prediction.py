@@ -23,7 +23,7 @@ class Prediction:
         top: the most probable classes with their probabilities, highest first.
         sure: whether the probability reaches the classifier's threshold; None for one that has none.
         novelty: how far the image is from those of the classes, in units of the classifier's limit; None where nothing tells.
-        picture: reads the image again, for a notebook; None where many were predicted at once.
+        picture: reads the image again, for a notebook; None where nothing can, or many were predicted at once.
     """
 
     source: str
@@ -33,6 +33,10 @@ class Prediction:
     sure: bool | None = None
     novelty: float | None = None
     picture: Callable[[], Pixels] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy in another process holds: all but the picture, whose image may be in this one's memory."""
+        return {**vars(self), "picture": None}
 
     def __repr__(self) -> str:
         """Return the most probable classes in one line."""
