@@ -18,7 +18,7 @@ def test_explain_draws(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert drawing.format == "JPEG"
         assert drawing.size[0] > 2 * 48
     assert main(["explain", "photos/red/1.jpg", "--style", "heat", "--out", "heat.png"]) == 0
-    assert "attention rollout" in capsys.readouterr().out
+    assert "class-specific relevance" in capsys.readouterr().out
     with Image.open(there / "heat.png") as drawing:
         assert drawing.format == "PNG"
 
@@ -26,7 +26,7 @@ def test_explain_draws(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain_shows_what_is_asked_for_and_how_faithful_it_is(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["explain", "photos/red/1.jpg", "--out", "asked.png"]
+    command = ["explain", "photos/red/1.jpg", "--out", "asked.png", "--faithful"]
     assert main([*command, "--label", "blue", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["label"], told["method"]) == ("blue", "class-specific relevance")
@@ -43,7 +43,6 @@ def test_explain_shows_what_is_asked_for_and_how_faithful_it_is(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (("--method", "grad-cam"), "vit-mu16 cannot be explained by Grad-CAM"),
         (("--label", "gren"), "no class 'gren'. Did you mean 'green'?"),
         (("--layer", "7"), "there is no layer 7"),
         (("--head", "3"), "there is no head 3"),
@@ -61,15 +60,18 @@ def test_what_cannot_be_explained_is_one_line_and_no_drawing(
 def test_explain_makes_a_page_of_a_folder(there: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "photos", "--worst-first", "--data", "photos"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert all(fact in out for fact in ("photos: 36 of 36 images", "rollout", "deletion 0.")), out
+    assert all(fact in out for fact in ("photos: 36 of 36 images", "relevance", "photos-explained.html")), out
+    assert "deletion" not in out  # which takes 33 passes an image, and is measured where --faithful asks for it
     page = (there / "photos-explained.html").read_text()
     assert page.count("<figure") == 36
     assert page.count('class="neighbours"') == 36
-    assert main(["explain", "photos/red", "--out", "red.html", "--json"]) == 0
+    assert main(["explain", "photos/red", "--out", "red.html", "--json", "--faithful"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [row["truth"] for row in told["images"]] == ["red"] * 12
+    assert all(0 <= row["deletion"] <= 1 for row in told["images"])
     assert np.array(told["images"][0]["relevance"]).shape == (2, 2)
     assert "--style says nothing" in refused("explain", "photos", "--style", "heat", status=2)
+    assert "--faithful says nothing of the network" in refused("explain", "--network", "--faithful", status=2)
     assert "--worst-first says nothing" in refused("explain", "photos/red/1.jpg", "--worst-first", status=2)
     assert "let it end in .html" in refused("explain", "photos", "--out", "page.jpg")
 

@@ -55,7 +55,8 @@ FLAGS = {
     "predict": "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --top --overwrite",
     "bench": "--batch-sizes --classifier --compile --image-size --json --merge --overwrite --plot --rounds",
     "explain": (
-        "--classifier --data --head --json --label --layer --method --network --out --report --style --worst-first --overwrite"
+        "--classifier --data --faithful --head --json --label --layer --method --network --out --report --style --worst-first"
+        " --overwrite"
     ),
     "distill": (
         "--classes --data --data-changed --group --image-size --json --out --recipe --resume --seed --set --skip-bad-images"

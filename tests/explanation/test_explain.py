@@ -41,7 +41,7 @@ def classifier_of(config: ViTConfig, **changes: Any) -> Classifier:  # noqa: ANN
 @pytest.mark.parametrize("registers", [0, 2])
 def test_every_head_type_on_a_grid_that_is_not_square(tiny_config: ViTConfig, pooling: str, registers: int) -> None:
     classifier = classifier_of(tiny_config, pooling=pooling, registers=registers, image_size=(12, 20))
-    explanation = explain(classifier, photo())
+    explanation = explain(classifier, photo(), method="rollout")
     assert explanation.relevance.shape == (3, 5)
     assert explanation.relevance.min() >= 0.0
     prefix_share = 1.0 - float(explanation.relevance.sum())
@@ -54,7 +54,9 @@ def test_both_tokens_of_a_distilled_network_are_asked(tiny_config: ViTConfig) ->
     attended = classifier.predictor.attention(classifier.preprocessing(photo())[None])
     assert attended.pooling[0, :3].tolist() == [0.5, 0.5, 0.0]
     rows = attention_rollout(attended.attentions)[0, :2, 2:].mean(dim=0)
-    np.testing.assert_allclose(explain(classifier, photo()).relevance, rows.view(4, 4).numpy(), rtol=1e-5)
+    np.testing.assert_allclose(
+        explain(classifier, photo(), method="rollout").relevance, rows.view(4, 4).numpy(), rtol=1e-5
+    )
 
 
 def test_a_hybrid_is_explained_on_its_feature_map(tiny_config: ViTConfig) -> None:
@@ -67,7 +69,7 @@ def test_class_token_relevance_is_its_row_of_the_rollout(tiny_config: ViTConfig)
     classifier = classifier_of(tiny_config, registers=1)
     attended = classifier.predictor.attention(classifier.preprocessing(photo())[None])
     row = attention_rollout(attended.attentions)[0, 0, 2:]
-    np.testing.assert_allclose(explain(classifier, photo()).relevance, row.view(4, 4).numpy())
+    np.testing.assert_allclose(explain(classifier, photo(), method="rollout").relevance, row.view(4, 4).numpy())
 
 
 def test_the_pooling_head_weighs_the_rows(tiny_config: ViTConfig) -> None:
@@ -80,7 +82,9 @@ def test_the_pooling_head_weighs_the_rows(tiny_config: ViTConfig) -> None:
     assert float(attended.pooling.sum()) == pytest.approx(1.0, abs=1e-5)
     assert float(attended.pooling.max()) > 1.5 / 16
     expected = attended.pooling @ attention_rollout(attended.attentions)[0]
-    np.testing.assert_allclose(explain(classifier, photo()).relevance.flatten(), expected[0].numpy(), rtol=1e-5)
+    np.testing.assert_allclose(
+        explain(classifier, photo(), method="rollout").relevance.flatten(), expected[0].numpy(), rtol=1e-5
+    )
 
 
 def test_prediction_is_the_classifiers_own(tiny_config: ViTConfig) -> None:
@@ -150,7 +154,7 @@ def test_a_file_is_read_and_the_drawing_written(tiny_config: ViTConfig, tmp_path
         np.testing.assert_array_equal(np.asarray(drawn), explanation.draw(style="overlay"))
     values = json.loads(json.dumps(explanation.to_json()))
     assert values["label"] == explanation.label
-    assert values["method"] == "attention rollout"
+    assert values["method"] == "class-specific relevance"
     assert np.shape(values["relevance"]) == (4, 4)
 
 

@@ -93,7 +93,9 @@ def test_a_folder_of_nothing_readable_is_one_line(classifier: Classifier, folder
 
 
 def test_the_page_shows_every_image_with_its_answer(classifier: Classifier, folder: Path, tmp_path: Path) -> None:
-    gallery = explain_all(classifier, list_unlabelled(str(folder)), GallerySettings(label="owl"), listener=quiet)
+    gallery = explain_all(
+        classifier, list_unlabelled(str(folder)), GallerySettings(label="owl", score=True), listener=quiet
+    )
     write_gallery(gallery, tmp_path / "page.html", title="<i>photos</i>", classifier="mine")
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") == 9
@@ -118,7 +120,8 @@ def test_a_map_of_one_value_is_said_to_be_and_stays_out_of_the_mean(
     model.init_weights(0)
     classifier = Classifier(model, Preprocessing(image_size=(16, 16)), ["cat", "dog", "owl"])
     Image.new("RGB", (1, 1), (90, 30, 60)).save(folder / "cat" / "1.png")
-    gallery = explain_all(classifier, list_unlabelled(str(folder)), GallerySettings(), listener=quiet)
+    settings = GallerySettings("rollout", score=True)
+    gallery = explain_all(classifier, list_unlabelled(str(folder)), settings, listener=quiet)
     even = [entry for entry in gallery.entries if entry.explanation.faithfulness is None]
     assert [entry.name for entry in even] == [str(folder / "cat" / "1.png")]
     scores = [entry.explanation.faithfulness for entry in gallery.entries if entry not in even]
@@ -133,7 +136,15 @@ def test_a_map_of_one_value_is_said_to_be_and_stays_out_of_the_mean(
     assert page.count("The map has one value throughout") == 1
     assert "mean deletion score of 8 maps" in page
     save(classifier, tmp_path / "mine")
-    command = ["--classifier", str(tmp_path / "mine"), "--out", str(tmp_path / "even.png")]
+    command = [
+        "--faithful",
+        "--method",
+        "rollout",
+        "--classifier",
+        str(tmp_path / "mine"),
+        "--out",
+        str(tmp_path / "even.png"),
+    ]
     assert main(["explain", str(folder / "cat" / "1.png"), *command]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "deletion and insertion are not measured." in said

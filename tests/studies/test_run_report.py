@@ -81,9 +81,9 @@ def test_a_good_network_shows_where_it_looked(result: RunResult) -> None:
     assert report.verdict == ()
     assert report.examples
     assert all(shown.overlay is not None for shown in report.examples)
-    attentive = report.method == "attention rollout"
+    attentive = report.method == "class-specific relevance"
     assert attentive == (report.attention_distance is not None)
-    assert ("attention rollout:" in render_report(report)) == attentive
+    assert ("class-specific relevance:" in render_report(report)) == attentive
 
 
 def test_the_most_confused_pairs_come_with_their_images(result: RunResult) -> None:

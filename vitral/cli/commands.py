@@ -177,8 +177,8 @@ COMMANDS = {
         "vitral explain holiday.jpg --data photos/  # and the training images most like it",
         "vitral explain photos/ --worst-first --report worst.html  # a page of the worst",
         "vitral explain --network --data photos/ --out inside  # the network: the paper's figure 7",
-        more="auto: attention rollout, the paper's appendix D.8; weight times input for a linear model, Grad-CAM for others."
-        " deletion and insertion (0 to 1) say how faithful the map is: low deletion and high insertion are best.",
+        more="auto: relevance for Vision Transformers, weight times input for a linear model, Grad-CAM for others. --faithful: "
+        "deletion and insertion (0 to 1) say how faithful the map is; low deletion and high insertion are best.",
         alone=True,
         group="Judge",
     ),

@@ -50,6 +50,7 @@ def explain(
     head: int | None = None,
     data: str | None = None,
     worst_first: bool = False,
+    faithful: bool = False,
     network: bool = False,
     report: Path | None = None,
     out: Path | None = None,
@@ -62,14 +63,15 @@ def explain(
     Args:
         images: A file, to make a drawing; or a folder, .zip, .tar or table, to make a page.
         classifier: A classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
-        method: "rollout", all attention from the image to the answer; "attention", that of one layer; "relevance", what of it
-            speaks for a class; "grad-cam", what of the last feature map does; "auto", the one that fits the model.
+        method: "relevance", the attention that speaks for the class; "grad-cam", what of the last feature map does; "rollout",
+            all attention from the image to the answer; "attention", that of one layer; "auto", the one that fits the model.
         label: The class to explain, by its name; the most probable if left out.
         layer: The layer whose attention is shown, counted from 1; the last if left out.
         head: The head of that layer, counted from 1; the mean of all if left out.
         data: The training images, as 'finetune' takes them, to show the nearest of them; with --network the images to average
             over.
         worst_first: Begin with the images of a folder that got least probability for their class, which their folder names.
+        faithful: Measure how faithful each map is, by deletion and insertion: 33 passes an image.
         network: Show the network itself: patch filters, position embeddings, attention distances.
         report: The page of several images, its name ending in .html; FOLDER-explained.html if left out.
         out: The drawing, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
@@ -91,9 +93,11 @@ def explain(
     if network == (images is not None):
         raise CycloptsError(msg="Name an image or a folder to explain, or the network by --network: one of the two.")
     if images is None:
-        _refuse("the network", method=request != GallerySettings(), style=style != "side", worst_first=worst_first)
+        given = {"method": request != GallerySettings(), "style": style != "side", "worst_first": worst_first}
+        _refuse("the network", **given, faithful=faithful)
         _analyze(places)
         return
+    request = dataclasses.replace(request, score=faithful)
     listed = list_unlabelled(images)
     if len(listed) == 1 and listed[0].name == images:
         _refuse("a single image", worst_first=worst_first, report=report is not None)
@@ -128,7 +132,7 @@ def _draw(image: str, request: "GallerySettings", places: Places, style: Style) 
         _, source = choose(places.classifier, listener)
         training = None if places.data is None else TrainingImages.of(source, places.data, listener=listener)
         request = dataclasses.replace(request, training=training)
-        explanation = explain_image(source, Path(image), **vars(request), score=True, listener=listener)
+        explanation = explain_image(source, Path(image), **vars(request), listener=listener)
     if places.out is None:
         target = _own_name(target, explanation.mark)
     explanation.save(target, style=style, overwrite=places.overwrite)

@@ -16,7 +16,7 @@ from vitral.errors import ModelError, did_you_mean
 from vitral.events import Listener, show
 from vitral.explanation.drawing import Box, Content, Style, draw, overlay
 from vitral.explanation.faithfulness import UNSCORED, Faithfulness, faithfulness
-from vitral.explanation.methods import Choice, Method, choose_method, compute, why_not_rollout
+from vitral.explanation.methods import Choice, Method, choose_method, compute, why_not_attention
 from vitral.explanation.nearest import Neighbour, TrainingImages
 from vitral.files import write_file
 from vitral.images.decode import Pixels
@@ -44,14 +44,14 @@ class Explanation:
         probability: Its probability, 0 to 1.
         top: The most probable classes with their probabilities, highest first.
         relevance: One value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
-        method: "attention rollout", of everything that reaches the answer; "attention", of what one layer looks at;
-            "class-specific relevance" or "Grad-CAM", of what speaks for `label`; or "weight times input", of what speaks for it
+        method: "class-specific relevance" or "Grad-CAM", of what speaks for `label`; "attention rollout", of everything that
+            reaches the answer; "attention", of what one layer looks at; or "weight times input", of what speaks for it
             in a linear model on pixels.
         warning: Why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
         contributions: What each cell adds to the logit of `label` in a linear model on pixels, below 0 where it speaks against
             it: exactly, so that with the bias they sum to it; None of every other network.
         part: The layer and the head of "attention", such as "layer 12 of 12, head 3 of 6"; empty of other methods.
-        reason: Why the network could not be explained by attention rollout, if its attention would let one expect it.
+        reason: Why the network could not be explained by its attention, if one would expect it.
         faithfulness: Deletion and insertion scores of the map, if they were measured and it has more than one value.
         unscored: Why there are none though they were wanted; else empty.
         nearest: The images that the network sees as most like this one, if they were looked for.
@@ -198,10 +198,9 @@ def explain(
     - "relevance": the attention that speaks for a class, followed from the answer to the image (arXiv 2103.15679), for the
       networks that rollout is for.
     - "grad-cam": what of the last feature map speaks for a class (arXiv 1610.02391), for convolutional networks, CoAtNet and
-      hybrids; and of the tokens that enter the last block's attention for T2T-ViT and CvT.
-    - "auto": rollout for Vision Transformers and hybrids; of a linear model on pixels what each cell of the shrunk image adds
-      to the logit, which is exact; Grad-CAM for every other network. Where a class is named, relevance instead of rollout;
-      where a layer or head is, attention.
+      hybrids; and of the tokens that enter the last block's attention for Vision Transformers, T2T-ViT and CvT.
+    - "auto": relevance for Vision Transformers and hybrids; of a linear model on pixels what each cell of the shrunk image
+      adds to the logit, which is exact; Grad-CAM for every other network. Where a layer or head is named, attention.
 
     Args:
         classifier: A network with its preprocessing: itself, or whatever `load` takes.
@@ -244,7 +243,7 @@ def explain(
         warning=classifier.doubt(),
         contributions=maps.values[0].numpy() if chosen == "weight times input" else None,
         part=maps.part,
-        reason=why_not_rollout(predictor, chosen) if method == "auto" else "",
+        reason=why_not_attention(predictor, chosen) if method == "auto" else "",
         faithfulness=scores,
         unscored=UNSCORED if score and scores is None else "",
         nearest=() if training is None else training.nearest(predictor.features(prepared[None])[0], pixels),

@@ -17,7 +17,7 @@ from vitral.explanation.nearest import TrainingImages
 from vitral.images.decode import Pixels
 from vitral.images.drawing import thumbnail
 
-MOST = 60  # images of a gallery: a page of more is not looked through, and each takes 33 passes
+MOST = 60  # images of a gallery: a page of more is not looked through
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class GallerySettings:
     label: str | None = None
     layer: int | None = None
     head: int | None = None
+    score: bool = False
     training: TrainingImages | None = None
 
 
@@ -159,7 +160,7 @@ def _skip(image: LazyImage, error: ImageError, unreadable: dict[str, None], list
 
 
 def _entry(classifier: Classifier, image: LazyImage, settings: GallerySettings) -> GalleryEntry:
-    explanation = explain(classifier, image.read(), score=True, listener=ignore, **vars(settings))
+    explanation = explain(classifier, image.read(), listener=ignore, **vars(settings))
     overlay = thumbnail(explanation.overlay())
     seen = thumbnail(explanation.image)
     # Of many photos the pixels would fill the memory.

@@ -135,7 +135,7 @@ class Relevances:
 def method_for(predictor: Predictor) -> Method:
     """Return how a network is explained if no method is named."""
     if predictor.has_attention:
-        return "attention rollout"
+        return "class-specific relevance"  # the more faithful one: docs/explanations.md
     return "weight times input" if predictor.explained_by == "weights" else "Grad-CAM"
 
 
@@ -149,8 +149,8 @@ def choose_method(
 ) -> Method:
     """Return the method that a choice means for a network.
 
-    "auto" is attention where a layer or head is named; class-specific relevance where a class is, and the network's attention
-    makes a chain; else rollout for Vision Transformers, weight times input for linear models, Grad-CAM for others.
+    "auto" is attention where a layer or head is named; else class-specific relevance for Vision Transformers, weight times
+    input for linear models, Grad-CAM for others.
 
     Args:
         predictor: Computes the network.
@@ -166,7 +166,7 @@ def choose_method(
         known = ("auto", *NAMES)
         raise ModelError(f"There is no method '{choice}'; there are {', '.join(known)}.{did_you_mean(choice, known)}")
     part = layer is not None or head is not None
-    method = _automatic(predictor, of_class=of_class, part=part) if choice == "auto" else NAMES[choice]
+    method = NAMES[choice] if choice != "auto" else "attention" if part else method_for(predictor)
     if part and method != "attention":
         raise ModelError(
             f"{argument('layer')} and {argument('head')} belong to {argument('method', 'attention')}; {method} takes all of "
@@ -180,20 +180,12 @@ def choose_method(
     return method
 
 
-def _automatic(predictor: Predictor, *, of_class: bool, part: bool) -> Method:
-    if part:
-        return "attention"
-    if of_class and predictor.has_attention:
-        return "class-specific relevance"
-    return method_for(predictor)
-
-
-def why_not_rollout(predictor: Predictor, method: Method) -> str:
+def why_not_attention(predictor: Predictor, method: Method) -> str:
     """Return why a network that attends is explained by Grad-CAM, and not by its attention; empty where that is no surprise."""
     reason = predictor.no_rollout
     if method != "Grad-CAM" or not reason or reason == NO_ATTENTION:
         return ""
-    return f"{predictor.describe()} allows no attention rollout: {reason}"
+    return f"{predictor.describe()} is not explained by its attention: {reason}"
 
 
 def compute(
