@@ -109,7 +109,7 @@ def test_predictions_keep_no_image_in_memory() -> None:
 
 
 def test_a_poor_classifier_says_so() -> None:
-    assert "No better than chance" in classifier()._repr_html_()
+    assert "better than guessing" in classifier()._repr_html_()
 
 
 def test_a_run_shows_its_result_its_curve_and_what_is_wrong(tmp_path: Path) -> None:

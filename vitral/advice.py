@@ -68,6 +68,11 @@ def call(text: str) -> str:
     return _WORDS.get().call(text)
 
 
+def counted(number: int, noun: str, several: str = "") -> str:
+    """Return a number with the noun that agrees with it: "1 image", "1,200 images", "2 classes" (`several`)."""
+    return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
+
+
 def printable(text: str, *, lines: bool = False) -> str:
     r"""Return text with everything unsafe written as an escape, such as \x1b.
 

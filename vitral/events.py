@@ -36,11 +36,13 @@ class Message:
         text: The line.
         warning: Whether something may be wrong.
         verdict: Whether the line judges the job's result; a command prints such lines itself at the end.
+        detail: Whether the line is for those who want to know everything; it is written with `--verbose` alone.
     """
 
     text: str
     warning: bool = False
     verdict: bool = False
+    detail: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ class PlainLines:
     def __call__(self, event: Event) -> None:
         """Write what is due of an event."""
         if isinstance(event, Message):
+            if event.detail:
+                return
             self._write(f"Warning: {event.text}" if event.warning else event.text)
         elif isinstance(event, Scalars):
             self._validation |= {name: value for name, value in event.values.items() if name.startswith("validation/")}
@@ -171,6 +175,8 @@ class NotebookBar:
     def __call__(self, event: Event) -> None:
         """Write an event."""
         if isinstance(event, Message):
+            if event.detail:
+                return
             self._write(f"Warning: {printable(event.text)}" if event.warning else printable(event.text), end="\n")
         elif isinstance(event, Progress):
             self._advance(event)

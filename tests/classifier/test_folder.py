@@ -222,7 +222,7 @@ def test_the_card_says_all_that_the_folder_says(classifier: Classifier, tmp_path
     ("provenance", "said"),
     [
         (Provenance(), "> **The weights are random"),
-        (Provenance("x", scores=BEATEN), "> **Doubtful: 50.0%"),
+        (Provenance("x", scores=BEATEN), "> **Worse than a simple"),
         (Provenance("x", scores=BEATEN), "| test/images | 200 |"),
     ],
 )

@@ -26,13 +26,13 @@ def test_random_weights_mean_nothing_until_they_are_trained(source: str) -> None
 def test_scores_that_chance_reaches_too_are_doubted() -> None:
     at_chance = scores("test", 0.4, 0.31, 0.33)
     doubt = Provenance("x", training=TRAINED, scores=at_chance).doubt()
-    assert all(fact in doubt for fact in ("No better than chance", "40.0% of its 101 test images", "33.0%")), doubt
+    assert all(fact in doubt for fact in ("40 of 101 test ", " 33)")), doubt
     assert Provenance("x", training=TRAINED, scores=scores("test", 0.4, 0.331, 0.33)).doubt() == ""
 
 
 def test_every_split_is_looked_at_and_the_first_doubt_said() -> None:
     both = scores("test", 0.9, 0.8, 0.5) | scores("validation", 0.4, 0.3, 0.5)
-    assert "its 81 validation images" in Provenance("x", training=TRAINED, scores=both).doubt()
+    assert "of 81 validation " in Provenance("x", training=TRAINED, scores=both).doubt()
 
 
 @every_case("name", ["top1", "top1_low", "chance"])
@@ -53,9 +53,9 @@ def beside(top1: float, images: int, rivals: dict[str, float], others: int) -> P
 def test_the_best_of_the_simple_classifiers_that_beat_it_is_named() -> None:
     rivals = {"knn": 0.62, "linear_probe": 0.75, "pixel_linear": 0.6}
     said = beside(0.61, 1000, rivals, 1000).shortfall()
-    assert all(fact in said for fact in ("Doubtful", "61.0% of its test images", "linear probe got 75.0%")), said
+    assert all(fact in said for fact in ("61.0% of its test ", "linear probe", "75.0%")), said
     with_neighbour = beside(0.61, 1000, {**rivals, "pixel_neighbour": 0.8}, 1000)
-    assert "simple nearest neighbour on bare pixels got 80.0%" in with_neighbour.shortfall()
+    assert all(fact in with_neighbour.shortfall() for fact in ("nearest neighbour on bare pixels", "80.0%"))
 
 
 def test_a_difference_of_few_images_makes_nothing_doubtful() -> None:

@@ -104,7 +104,7 @@ def test_of_every_source_only_the_training_images_are_cut(tmp_path: Path, kind: 
     assert half.fingerprint != data.fingerprint
     assert whole(half.fingerprint) == data.fingerprint
     assert sum(count for count, _ in half.inventory["train"].values()) == len(half.splits["train"])
-    assert any("50 % of the training images" in note for note in half.notes)
+    assert any("50% of the training images" in note for note in half.notes)
 
 
 def test_the_folder_of_a_table_is_no_part_of_an_images_name(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_a_run_on_a_share_goes_on_with_that_share_alone(
     assert vitral.load("run").provenance.training["data_fingerprint"] == run["data_fingerprint"]
     capsys.readouterr()
     assert main(["finetune", "--out", "run", "--resume", "--data", "part:20%:digits"]) == 1
-    assert "1/5 of the training images is learned from, was 1/10" in capsys.readouterr().err
+    assert "1/5 of the training photos is used, was 1/10" in capsys.readouterr().err
     assert main(["finetune", "--out", "run", "--resume", "--data", "part:0.1:digits"]) == 0
-    with pytest.raises(TrainingError, match="of the training images is learned from, was 1/10"):
+    with pytest.raises(TrainingError, match="of the training photos is used, was 1/10"):
         vitral.finetune("digits", out="run", resume=True, listener=ignore)
     assert main(["evaluate", "--data", "digits", "--classifier", "run", "--json"]) == 0

@@ -311,8 +311,8 @@ def shared(
     return {split: [entry.store_index for entry in found] for split, found in splits.items()}, notes
 
 
-NO_TRAIN = "No train/ folder, so the images of each class were split: 80 % train, 10 % validation, 10 % test."
-NO_VALIDATION = "No val/ folder, so 10 % of the training images of each class became the validation split."
+NO_TRAIN = "No train/ folder, so the images of each class were split: 80% train, 10% validation, 10% test."
+NO_VALIDATION = "No val/ folder, so 10% of the training images of each class became the validation split."
 NO_TEST = "No test/ folder: scores are on the validation split."
 ALL_SCORED = (
     "The data have no train and test splits and are not just as the classifier learned them, so all of them are scored: "
@@ -365,7 +365,7 @@ def test_identical_images_count_as_one_of_the_first_ones_class() -> None:
     hashes = {place: f"content {place % 20}" for place in range(40)}
     splits, notes = shared({"all": given}, hashes)
     assert notes == [
-        "Identical images were kept in the same split: 20 groups.",
+        "Identical images are in the same split: 20 groups.",
         NO_TRAIN,
     ]
     for found in splits.values():
@@ -381,7 +381,7 @@ def test_a_class_that_is_only_in_other_parts_is_moved_to_the_first() -> None:
         splits, notes = shared({"all": entries(["cat"] * 20 + ["dog"] * 2)}, hashes)
         assert {first, 20, 21} <= set(splits["train"])
         assert sum(map(len, splits.values())) == 22
-        assert notes[0].startswith("Identical images were kept in the same split: 1 groups")
+        assert notes[0].startswith("Identical images are in the same split: 1 group.")
         assert splits["train"] == sorted(splits["train"])
 
 

@@ -93,7 +93,7 @@ def test_classes_of_too_few_images_to_be_scored_are_named(tmp_path: Path) -> Non
     small = {f"class {number}": 2 for number in range(12)}
     data = open_data(write(tmp_path / "photos", {"large": 30, **small}))
     split, few, _ = data.notes
-    assert all(fact in split for fact in ("No train/", "80 % train", "10 % validation", "10 % test")), split
+    assert all(fact in split for fact in ("No train/", "80% train", "10% validation", "10% test")), split
     assert all(fact in few for fact in ("12 classes", "class 0, class 1, class 2, class 3, class 4, … (12 in all)")), (
         few
     )
@@ -101,7 +101,7 @@ def test_classes_of_too_few_images_to_be_scored_are_named(tmp_path: Path) -> Non
     data = open_data(write(tmp_path / "more" / "train", {"cat": 1, "dog": 20}).parent)
     split, judged, few, unequal = data.notes
     assert all(fact in unequal for fact in ("18 training images of dog", "1 of cat")), unequal
-    assert all(fact in split for fact in ("No val/", "10 % of the training images")), split
+    assert all(fact in split for fact in ("No val/", "10% of the training images")), split
     assert all(fact in judged for fact in ("No test/", "validation split")), judged
     assert all(fact in few for fact in ("1 class ", ": cat.")), few
 
@@ -122,7 +122,7 @@ def test_classes_without_validation_images_are_scored_where_there_are_test_image
     write(tmp_path / "photos" / "train", {"cat": 1, "dog": 20})
     data = open_data(write(tmp_path / "photos" / "test", {"cat": 3, "dog": 3}).parent)
     note, unequal = data.notes
-    assert all(fact in note for fact in ("No val/", "10 % of the training images")), note
+    assert all(fact in note for fact in ("No val/", "10% of the training images")), note
     assert "unequal" in unequal
 
 

@@ -180,7 +180,7 @@ def test_nothing_is_written_unless_that_is_said(classifier: Classifier, photos: 
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     result = calibrate(folder, photos, accuracy=0.5, listener=ignore)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert "(95 % interval" in result.lines()[-1]
+    assert "(95% interval" in result.lines()[-1]
     assert calibrate(folder, photos, accuracy=0.5, write=True, listener=ignore).calibration == result.calibration
     kept = read(folder)
     assert kept.calibration == result.calibration

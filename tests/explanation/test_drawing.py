@@ -66,7 +66,7 @@ def test_any_right_label_can_be_drawn_in_any_width(label: str, width: int) -> No
 
 
 def test_a_warning_is_drawn_whole_in_lines() -> None:
-    said = "No better than chance: 10.6% of its validation images right, where always naming one class gets 10.0%."
+    said = "Not clearly better than guessing: 106 of 999 validation photos right (guessing gets 100)."
     for width in (60, 2000):
         with_it, without = explanation(200, width, warning=said).draw(), explanation(200, width).draw()
         assert holds(without, WARNING) == 0

@@ -166,7 +166,7 @@ def test_few_images_tell_nothing_unless_they_are_all_wrong() -> None:
     two = score(torch.eye(2)[torch.tensor([0, 1])], torch.tensor([0, 1]))
     assert not two.at_chance
     said = two.standing.sentence("test")
-    assert all(fact in said for fact in ("Too few images", "100.0% of 2 test images", " 50.0%", "4 would do")), said
+    assert all(fact in said for fact in ("2 of 2 test", " 1)", "4 would")), said
     assert "too few images" in two._repr_html_()
     four = score(torch.eye(2)[torch.tensor([0, 1, 0, 1])], torch.tensor([0, 1, 0, 1]))
     assert not four.at_chance
@@ -177,7 +177,7 @@ def test_few_images_tell_nothing_unless_they_are_all_wrong() -> None:
     assert wrong.at_chance
     single = score(torch.eye(2)[torch.tensor([0, 0])], torch.tensor([0, 0]))
     assert not single.at_chance
-    assert "all of its test images are of one class" in single.standing.sentence("test")
+    assert "one class" in single.standing.sentence("test")
 
 
 @pytest.mark.parametrize(("right", "images"), [(1, 1), (2, 2), (3, 4), (26, 200), (199, 200), (5000, 10_007)])

@@ -270,9 +270,9 @@ def test_a_share_stands_above_chance_at_it_or_cannot_be_told(
     standing = Standing(right / images, wilson_interval(right, images)[0], chance)
     assert (standing.at_chance, standing.untold) == (at_chance, untold)
     said = standing.sentence("test")
-    assert said.startswith("No better than chance: " if at_chance else "Too few images" if untold else "")
+    assert said.startswith("Not clearly better" if at_chance else "Too few" if untold else "")
     assert bool(said) == (at_chance or untold)
-    assert standing.sentence("") == said.replace("test images", "images")
+    assert standing.sentence("") == said.replace("test photos", "photos")
 
 
 def test_how_many_images_would_do() -> None:

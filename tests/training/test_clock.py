@@ -348,7 +348,7 @@ def test_training_that_ends_before_the_budget_is_scheduled_as_long_as_it_takes()
 
 def test_a_schedule_names_each_part_once_with_its_seconds() -> None:
     assert scheduled(180.0).sentence() == (
-        "Time: reading 10 s, first classifier at most 51 s, training 99 s, scoring 12 s, report 8 s."
+        "Of the time: reading 10 s, first classifier at most 51 s, training 99 s, scoring 12 s, report 8 s."
     )
     assert "first classifier" not in scheduled(180.0, first=False).sentence()
 

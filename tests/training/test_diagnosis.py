@@ -63,17 +63,13 @@ def test_at_chance_is_what_does_not_significantly_beat_the_commonest_class(right
     assert bool(found) == chance
     if found:
         assert found[0].failed
-        assert found[0].problem == (
-            f"No better than chance: {right / 200:.1%} of its 200 test images right, "
-            "where always naming one class gets 10.0%."
-        )
+        assert all(fact in found[0].problem for fact in (f"{right} of 200 test ", " 20)"))
 
 
 def test_a_perfect_result_on_two_images_is_no_failure_but_too_little_to_tell() -> None:
     (found,) = diagnose(scored(2, images=2, classes=2), None, RUN)
     assert not found.failed
-    assert found.problem.startswith("Too few images to tell it from chance: 100.0% of 2 test images right")
-    assert "4 would do" in found.problem
+    assert all(fact in found.problem for fact in ("2 of 2 test ", "; 4 "))
     assert not diagnose(scored(1, images=2, classes=2), None, RUN)[0].failed  # three quarters right may look like that
     assert diagnose(scored(0, images=2, classes=2), None, RUN)[0].failed
     assert diagnose(scored(4, images=4, classes=2), None, RUN) == ()
@@ -89,7 +85,7 @@ def test_the_commonest_class_is_what_chance_means_on_uneven_data() -> None:
 
 def test_below_its_own_probe_or_the_bare_pixels_is_a_failure() -> None:
     below_probe = diagnose(scored(100), baselines(0.8), RUN)
-    assert "its own frozen features: 50.0% of 200 test images right, against 80.0%" in below_probe[0].problem
+    assert all(fact in below_probe[0].problem for fact in ("frozen features", "100 of 200 test ", "80.0%"))
     remedy = below_probe[0].remedy
     assert remedy is not None
     assert remedy.overrides == ("adaptation.method=probe",)
@@ -104,7 +100,7 @@ def test_without_features_the_bare_pixels_alone_are_compared() -> None:
     only_pixels = Baselines(None, None, "test", 1000, 200, pixel_linear=0.7)
     assert diagnose(scored(139), only_pixels, RUN) == ()
     (found,) = diagnose(scored(100), only_pixels, RUN)
-    assert "the bare pixels: 50.0% of 200 test images right, against 70.0%" in found.problem
+    assert all(fact in found.problem for fact in ("bare pixels", "100 of 200 test ", "70.0%"))
 
 
 def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
@@ -118,24 +114,24 @@ def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
     [
         ({"last_loss": 9.0}, "learning rate of 0.001 is too high", "--set optimizer.lr=0.0001"),
         (FEW_FROM_SCRATCH, "400 images are few", "--from ViT-B_16.npz"),
-        ({"steps": 40, "request": SHORT}, "Only 40 updates", "--time 8m"),
-        ({"steps": 40, "request": SHORT, **FEW_FROM_SCRATCH}, "Only 40 updates", "--time 8m"),
+        ({"steps": 40, "request": SHORT}, "40 updates", "--time 8m"),
+        ({"steps": 40, "request": SHORT, **FEW_FROM_SCRATCH}, "40 updates", "--time 8m"),
         ({"steps": 40, **FEW_FROM_SCRATCH}, "400 images are few", "--from ViT-B_16.npz"),
         (
             {"steps": 0, "last_loss": None, **FEW_FROM_SCRATCH},
-            "Only a linear layer was trained",
+            "linear layer",
             "--set steps=1200",
         ),
         (
             {"steps": 0, "last_loss": None, "judged": False, **FEW_FROM_SCRATCH},
-            "no validation images to compare",
+            "no validation photos",
             "--recipe scratch",
         ),
-        ({"steps": 0, "last_loss": None, "judged": False}, "no validation images to compare", "--recipe finetune"),
-        ({"steps": 0, "last_loss": None, "request": SHORT, **FEW_FROM_SCRATCH}, "Only a linear layer", "--time 8m"),
+        ({"steps": 0, "last_loss": None, "judged": False}, "no validation photos", "--recipe finetune"),
+        ({"steps": 0, "last_loss": None, "request": SHORT, **FEW_FROM_SCRATCH}, "linear layer", "--time 8m"),
         ({"request": SHORT}, "let only the head learn", "--set adaptation.method=probe --time 2m"),
         ({"request": SHORT, "from_scratch": True, "pretrained": ""}, "random weights", "--time 8m"),
-        ({"steps": 40}, "Only 40 updates", "--set steps=1200"),
+        ({"steps": 40}, "40 updates", "--set steps=1200"),
         ({"from_scratch": True}, "random weights", "--from ViT-B_16.npz"),
         ({}, "let only the head learn", "--set adaptation.method=probe"),
     ],
@@ -158,8 +154,8 @@ def test_the_loss_at_the_end_is_of_training_rows() -> None:
 
 
 def test_a_late_command_is_called_late() -> None:
-    problem = too_late(190.0, 120.0).problem
-    assert all(fact in problem for fact in ("190 s", "120 s", "`time`"))
+    said = too_late(190.0, 120.0)
+    assert all(fact in said for fact in ("190 s", "120 s", "`time`"))
 
 
 def write_noise(root: Path) -> None:
@@ -180,8 +176,8 @@ def test_a_failed_run_says_so_first_everywhere(tmp_path: Path, capsys: pytest.Ca
     assert main(["finetune", "--data", data, "--out", str(out), *reading, *QUICK]) == 0
     shown, told = capsys.readouterr()
     printed = shown.splitlines()
-    assert printed[0].startswith("Failed: No better than chance: ")
-    assert "than chance" not in told  # once, and at the end
+    assert printed[0].startswith("Failed: ")
+    assert printed[0].removeprefix("Failed: ") not in told  # once, and at the end
     scores = json.loads((out / "evaluation.json").read_text())
     assert next(iter(scores)) == "diagnosis"
     said = scores["diagnosis"][0]["problem"]

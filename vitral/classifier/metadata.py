@@ -18,6 +18,7 @@ from vitral.errors import PluginError, VitralError, WeightsError
 from vitral.images.depth import read_bits
 from vitral.inference.exported.format import IMAGES, Graph
 from vitral.tasks.chance import Standing, significantly_below
+from vitral.tasks.shown import images_of
 
 RANDOM = "random weights"  # prefix of an untrained network's source
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
@@ -94,7 +95,8 @@ class Provenance:
         split, _, baseline = best.partition(BASELINE)
         own = self.scores[f"{split}/top1"]
         plain = BASELINES.get(baseline, baseline.replace("_", " "))
-        return f"Doubtful: {own:.1%} of its {split} images right, where a simple {plain} got {self.scores[best]:.1%}."
+        photos = images_of(split)
+        return f"Worse than a simple {plain}: {own:.1%} of its {photos} right, where that one gets {self.scores[best]:.1%}."
 
     def _is_below(self, rival: str) -> bool:
         """Tell whether the network is significantly below a simple classifier; False where figures are missing or damaged."""

@@ -61,11 +61,13 @@ class Novelty(Kept):
 
     def sentence(self) -> str:
         """Return what it says, in one sentence."""
-        learned = "; the network has learned these classes, and accepts more of others" if self.learned else ""
+        learned = (
+            "; the network was trained on these classes, and takes more of others for them" if self.learned else ""
+        )
         return (
-            f"Images of none of the classes: about {self.refused:.0%} of new images of the classes are taken for such "
-            f"(set on {self.images:,} images), and {self.accepted:.0%} of the images of a class that is left out are not "
-            f"({self.worst:.0%} of '{self.worst_class}'; AUROC {self.area:.2f}){learned}."
+            f"Photos of none of the classes are recognised as such; so are, by mistake, about {self.refused:.0%} of new photos "
+            f"of the classes (set on {self.images:,} photos), and {self.accepted:.0%} of the photos of a class that is left "
+            f"out are not ({self.worst:.0%} of '{self.worst_class}'; AUROC {self.area:.2f}){learned}."
         )
 
 

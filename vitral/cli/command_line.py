@@ -48,7 +48,7 @@ def commands_of(result: RunResult) -> str:
     run = result.run
     command = run.command
     request = dataclasses.replace(stored_request(run.folder) or command, quick=command.quick)
-    if result.choice is not None and not result.choice.trained:
+    if not result.trained:
         return command_of(request)
     start = None if run.kind == "pre-train" else run.plan.start
     again = dataclasses.replace(command, source=start, model=None, sweep=False)
@@ -93,9 +93,8 @@ def _more_images(result: RunResult) -> list[str]:
     run = result.run
     data, method = run.data, run.recipe.method
     outside, labelled = data.outside, len(data.splits["train"])
-    trained = result.choice is None or result.choice.trained
     plain = method.name == "supervised" and not data.multi_label
-    if not (run.kind == "fine-tune" and trained and plain and outside >= labelled):
+    if not (run.kind == "fine-tune" and result.trained and plain and outside >= labelled):
         return []
     again = dataclasses.replace(run.command, source=run.plan.start, model=None, sweep=False)
     changes = ("method.name=noisy-student", f"method.teacher={run.folder}", "method.unlabelled=unlabelled:OTHERS")

@@ -1,7 +1,7 @@
 """Output shared by the commands: progress bars on standard error, tables and JSON on standard output."""
 
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from json import dumps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,13 @@ class ConsoleListener:
     """Draws a job's events: messages as lines, progress as bars with the time left; use it as a context manager.
 
     Without a terminal, as in a log, progress is an occasional plain line.
+
+    Args:
+        verbose: Whether to write details, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, verbose: bool = False) -> None:
+        self.verbose = verbose
         self.console = Console(stderr=True, highlight=False)
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -55,8 +59,8 @@ class ConsoleListener:
         if not is_main():
             return
         if isinstance(event, Message):
-            if event.verdict:
-                return  # printed at the top of the summary
+            if event.verdict or (event.detail and not self.verbose):
+                return  # a verdict is printed with the result
             style = "yellow" if event.warning else None
             self.console.print(printable(event.text), style=style, markup=False, soft_wrap=True)
         elif not self.console.is_terminal:
@@ -96,7 +100,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
 
 
 def print_table(
-    columns: list[str], rows: list[list[str]], *, texts: Collection[str] = (), least_width: int = 0
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: Collection[str] = (), least_width: int = 0
 ) -> None:
     """Print a table; columns after the first are right-aligned.
 
@@ -123,6 +127,12 @@ def print_lines(*lines: str) -> None:
     if is_main():
         for line in lines:
             print(printable(line))
+
+
+def print_styled(line: str, style: str) -> None:
+    """Print a line to standard output, in a style of rich's where that is a terminal."""
+    if is_main():
+        Console(highlight=False).print(printable(line), style=style, markup=False, soft_wrap=True)
 
 
 def print_result(result: Presentable, *, json: bool, below: Iterable[str] = ()) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.cli.options import MORE, Former, Positive
+from vitral.cli.options import MORE, Former, Positive, Verbose
 from vitral.cli.process import importing
 from vitral.cli.training_options import FinetuneOptions, Json
 
@@ -17,6 +17,7 @@ def finetune(
     sweep: Annotated[bool, Former] = False,
     runs: Annotated[Positive | None, Parameter(group=MORE)] = None,
     plan: Annotated[bool, Former] = False,
+    verbose: Verbose = False,
     json: Json = False,
 ) -> None:
     """Fine-tune a model on labelled images: classifier, scores and report in one run folder.
@@ -27,6 +28,7 @@ def finetune(
         sweep: The former name of 'vitral sweep', for this release.
         runs: Repeat the training with so many seeds of one recipe, below --out: mean ± standard deviation.
         plan: The former name of 'vitral plan', for this release.
+        verbose: Say every decision with its reason, as 'vitral plan' does.
         json: Print JSON for programs.
     """
     with importing():
@@ -48,4 +50,4 @@ def finetune(
     else:
         if sweep:
             say_moved("--sweep", "sweep")
-        train_and_report(finetune_request, options.request(), json=json)
+        train_and_report(finetune_request, options.request(), json=json, verbose=verbose)

@@ -2,20 +2,25 @@
 
 from typing import Annotated
 
-from vitral.cli.options import Usual
+from vitral.cli.options import Usual, Verbose
 from vitral.cli.plan import print_plan
 from vitral.cli.process import importing
 from vitral.cli.training_options import Json, PretrainOptions
 
 
 def pretrain(
-    options: PretrainOptions | None = None, *, plan: Annotated[bool, Usual] = False, json: Json = False
+    options: PretrainOptions | None = None,
+    *,
+    plan: Annotated[bool, Usual] = False,
+    verbose: Verbose = False,
+    json: Json = False,
 ) -> None:
     """Pre-train a model from random weights, on generated images or a large labelled dataset.
 
     Args:
         options: The request.
         plan: say what would be done, with every reason and the cost, and stop; nothing is written.
+        verbose: say every decision with its reason.
         json: print JSON for programs.
     """
     with importing():
@@ -26,4 +31,4 @@ def pretrain(
     if plan:
         print_plan(request, json=json)
     else:
-        train_and_report(run_request, request, json=json)
+        train_and_report(run_request, request, json=json, verbose=verbose)

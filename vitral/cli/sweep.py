@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
+from vitral.cli.options import Verbose
 from vitral.cli.process import importing
 from vitral.cli.training_options import FinetuneOptions, Json
 
 
-def sweep(options: FinetuneOptions | None = None, *, json: Json = False) -> None:
+def sweep(options: FinetuneOptions | None = None, *, verbose: Verbose = False, json: Json = False) -> None:
     """Try the paper's learning rates on the validation split, and train with the best on all but the test split.
 
     Args:
         options: The request.
+        verbose: Say every decision with its reason.
         json: Print JSON for programs.
     """
     with importing():
@@ -18,4 +20,4 @@ def sweep(options: FinetuneOptions | None = None, *, json: Json = False) -> None
         from vitral.studies.finetune import finetune_request
 
     request = replace((options or FinetuneOptions()).request(), sweep=True)
-    train_and_report(finetune_request, request, json=json)
+    train_and_report(finetune_request, request, json=json, verbose=verbose)

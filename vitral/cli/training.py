@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral.cli.command_line import COMMANDS, command_of, next_commands
-from vitral.cli.console import ConsoleListener, print_json, print_lines
+from vitral.cli.console import ConsoleListener, print_json, print_lines, print_styled
 from vitral.cli.process import began
 from vitral.events import Listener, Message
 from vitral.torchrun import is_main
@@ -21,15 +21,16 @@ def say_moved(flag: str, command: str) -> None:
         sys.stderr.write(f"{flag} has become the command 'vitral {command}'; the flag works for this release.\n")
 
 
-def train_and_report(train: Callable[..., RunResult], request: Request, *, json: bool) -> None:
+def train_and_report(train: Callable[..., RunResult], request: Request, *, json: bool, verbose: bool = False) -> None:
     """Carry out a training command: train, write the report, and print the result.
 
     Args:
         train: `finetune_request` or `run_request`.
         request: What the command was given.
         json: Whether to print JSON for programs.
+        verbose: Whether to say every decision with its reason, too.
     """
-    with ConsoleListener() as listener:
+    with ConsoleListener(verbose=verbose) as listener:
         result = train(request, started=began(), listener=listener)
         if not is_main():
             return  # the main process of the job prints it for all
@@ -43,7 +44,7 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
     from vitral.studies.run_report import run_report
 
     target = result.run.folder / "report.html"
-    listener(Message("Drawing the report …"))
+    listener(Message("Drawing the report …", detail=True))
     write_report(run_report(result.at_its_end(), speech=COMMANDS), target)  # late already, if it is, and says so
     return target
 
@@ -69,11 +70,15 @@ def announce(result: RunResult, report: Path, *, json: bool) -> None:
         print_json(result_json(result, report))
         return
     for finding in merged(result.diagnosis):
-        print_lines(f"{'Failed' if finding.failed else 'Note'}: {finding.problem}", f"  {finding.reason}")
+        title, style = ("Failed", "bold red") if finding.failed else ("Note", "")
+        print_styled(f"{title}: {finding.problem}", style)
+        print_lines(f"  {finding.reason}")
+    if result.late:
+        print_lines(f"Note: {result.late}")
+    print_styled(result.evaluation.announcement(result.split), "bold")
     print_lines(
-        result.evaluation.announcement(result.split),
         *([rare] if (rare := result.evaluation.rare_sentence(result.split)) else []),
         f"Classifier  {result.classifier_folder}",
-        f"Report      {report}",
-        *next_commands(result),
     )
+    print_styled(f"Report      {report}", f"link {report.resolve().as_uri()}")
+    print_lines(*next_commands(result))

@@ -375,6 +375,20 @@ def _decode(store: Store, entries: list[Entry], how: Opening) -> _Decoded:
     )
 
 
+def _too_few(listing: Listing, only: str) -> str:
+    """Return what is wrong with data of one class, or of none, and what to do; the folder that was meant, if one is likely."""
+    title, below = listing.title, os.path.join(listing.title, only)
+    what = f"only one class ('{only}')" if only else "no classes"
+    if listing.class_names is not None or not os.path.isdir(title):
+        return f"'{title}' has {what}; a classifier needs at least two, each with photos to train on."
+    inside = (
+        sorted(entry.name for entry in os.scandir(below) if entry.is_dir()) if only and os.path.isdir(below) else []
+    )
+    if len(inside) > 1:
+        return f"'{title}' has {what}. Did you mean '{below}' ({len(inside)} classes: {some(inside)})?"
+    return f"'{title}' has {what}; put the photos of each class into a folder of its own, at least two (or those into train/)."
+
+
 def _class_names(
     listing: Listing,
     entries: Mapping[str, list[Entry]],
@@ -394,13 +408,7 @@ def _class_names(
     if "train" not in classes and ALL not in classes and classes:
         raise DataError(f"'{title}' has no training images, only {' and '.join(classes)}: it is for scoring.")
     if len(base) < listing.task.fewest_classes:
-        what = f"only one class ('{next(iter(base))}')" if base else "no classes"
-        needs = (
-            "it needs at least two sub-folders with images, one per class (or train/ with such sub-folders)."
-            if listing.class_names is None and os.path.isdir(title)
-            else "a classifier needs at least two, each with images to train on."
-        )
-        raise DataError(" ".join([f"'{title}' has {what}; {needs}", *listing.notes, *unread]))
+        raise DataError(" ".join([_too_few(listing, next(iter(base), "")), *unread]))
     declared = listing.class_names
     for split, names in classes.items():
         if declared is None and (unknown := sorted(names - base, key=natural_key)):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from vitral.advice import argument
+from vitral.advice import argument, counted
 from vitral.data.names import ALL, natural_key, one_spelling, some, split_named, split_within
 from vitral.errors import DataError, did_you_mean
 
@@ -250,6 +250,6 @@ def _notes(folders: set[Folder], used: Reading) -> tuple[str, ...]:
     )
     classes = counts[used]
     return (
-        f"The folders are nested: the {len(classes)} classes are the {DESCRIBED[used]} ({some(classes)}). "
-        f"{argument('classes')} leaf, top or path chooses another reading{': ' + others if others else ''}.",
+        f"The folders are nested: the {counted(len(classes), 'class', 'classes')} are the {DESCRIBED[used]} ({some(classes)}). "
+        f"{argument('classes')} leaf, top or path reads them otherwise{': ' + others if others else ''}.",
     )

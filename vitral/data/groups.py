@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Int64
 
+from vitral.advice import counted
 from vitral.data.names import some
-from vitral.data.source import Splits, mark
+from vitral.data.source import Routine, Splits, mark
 from vitral.data.stored import Entry
 from vitral.images.look_alikes import Links
 from vitral.seeds import generator
@@ -99,17 +100,17 @@ def split_kin(
             for label in set(labels) & monotonous
         }
         notes.append(
-            f"Nearly all images of {some(names)} look alike, so that they could not be kept in the same split: scores may be "
+            f"Nearly all images of {some(names)} look alike, so that they are in several splits: scores may be "
             "too good."
         )
     if together := len(set(alike.values())):
-        notes.append(f"Images that look alike were kept in the same split: {together:,} groups.")
+        notes.append(Routine(f"Images that look alike are in the same split: {counted(together, 'group')}."))
     if kin.column is not None:
         notes += _in_too_few(kin.column, entries, classes, _groups_of(classes, groups), parts)
         alone = sum(entry.store_index not in kin.values for entry in entries)
         there = {kin.values[entry.store_index] for entry in entries if entry.store_index in kin.values}
         notes.append(
-            f"Images of one {kin.column} were kept in the same split: {len(there):,} groups"
+            f"Images of one {kin.column} are in the same split: {counted(len(there), 'group')}"
             + (f"; {alone:,} images are in none." if alone else ".")
         )
     return [part.tolist() for part in split_groups(classes, groups, shares, seed=seed, purpose="folder")]

@@ -108,7 +108,7 @@ def chosen_part(images: Sequence[tuple[str, Iterable[Hashable]]], share: Fractio
     """Return the indices of a share's images, see `members`, and what the share is, a line each."""
     chosen, bare = members(images, share)
     notes = [
-        f"{float(100 * share):.4g} % of the training images are learned from, {len(chosen):,} of {len(images):,}, chosen by a "
+        f"{float(100 * share):.4g}% of the training photos are used, {len(chosen):,} of {len(images):,}, chosen by a "
         "hash of their names; validation and test images are those of the whole."
     ]
     if bare:

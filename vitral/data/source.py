@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from vitral import distributed
+from vitral.advice import counted
 from vitral.data.batch import evenly
 from vitral.data.stored import Entry, Store
 from vitral.errors import DataError, VitralError
@@ -37,6 +38,10 @@ DIGEST_BYTES = 16
 
 Inventory = Mapping[str, Mapping[str, tuple[int, str]]]  # by split and class: the number of images, and a hash of them
 Splits = Mapping[str, Sequence[Entry]]
+
+
+class Routine(str):
+    """A note on what is done with all data, such as how they are split: for those who want to know everything."""
 
 
 @runtime_checkable  # the tests check types at run time
@@ -178,7 +183,7 @@ class DataSet:
 
     def what(self) -> str:
         """Return what there is to tell apart, for people: "10 classes"."""
-        return f"{len(self.class_names)} classes" if self.task.scored else "no labels"
+        return counted(len(self.class_names), "class", "classes") if self.task.scored else "no labels"
 
     def counts(self) -> dict[str, str]:
         """Return how many images each split has, for people."""

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from vitral.advice import counted
 from vitral.data.batch import evenly
 from vitral.data.groups import Kin, split_kin
 from vitral.data.names import ALL, some
-from vitral.data.source import Source
+from vitral.data.source import Routine, Source
 from vitral.data.stored import Entry, located
 from vitral.images.decode import Pixels, Shrink
 from vitral.seeds import generator
@@ -25,8 +26,8 @@ Indices = Int64[np.ndarray, " examples"]
 SPLIT_SEED = 0  # fixed, so that a dataset is split in the same way whenever it is opened
 HELD_OUT = 0.1  # fraction of a class's images for validation, and for test
 DRAWN_ANEW = (
-    "The data have no validation split and are not just as the classifier learned them, so one was drawn anew from the "
-    "training images: it is scored too well, if the classifier learned some of these images."
+    "The data have no validation split and are not just as the classifier was trained on them, so one was drawn anew from the "
+    "training photos: the scores are too good if the classifier was trained on some of these."
 )
 
 
@@ -82,8 +83,8 @@ def make_splits(
     splits = dict(entries)
     if ALL in entries and whole:
         notes.append(
-            "The data have no train and test splits and are not just as the classifier learned them, so all of them are "
-            "scored: too well, if it learned some of these images."
+            "The data have no train and test splits and are not just as the classifier was trained on them, so all of them are "
+            "scored: the scores are too good if it was trained on some of these photos."
         )
         return {"test": entries[ALL]}
     if ALL in entries:
@@ -116,21 +117,23 @@ def _made(entries: Mapping[str, list[Entry]], splits: Mapping[str, list[Entry]],
     elif "train" in splits and "validation" not in entries and held_out:
         yield _no_validation(each if made in splits else "", held_out)
     if ALL not in entries and "test" not in entries:
-        yield f"No test/ folder: scores are on the {'training images' if scored == 'train' else 'validation split'}."
+        yield Routine(f"No test/ folder: scores are on the {'training' if scored == 'train' else 'validation'} photos.")
     if bare and made == scored != "train" and made not in entries:
-        yield f"{len(bare)} {'class has' if len(bare) == 1 else 'classes have'} too few images to be scored: {some(bare)}."
+        yield f"{counted(len(bare), 'class has', 'classes have')} too few photos to be scored: {some(bare)}."
 
 
 def _no_train(each: str) -> str:
     if not each:
         return "No train/ folder, and too few images of each class to split: all are trained on, and scored."
-    return f"No train/ folder, so the images of {each} were split: 80 % train, 10 % validation, 10 % test."
+    return Routine(f"No train/ folder, so the images of {each} were split: 80% train, 10% validation, 10% test.")
 
 
 def _no_validation(each: str, held_out: float) -> str:
     if not each:
         return "No val/ folder, and too few images of each class for a validation split."
-    return f"No val/ folder, so {_percent(held_out)} of the training images of {each} became the validation split."
+    return Routine(
+        f"No val/ folder, so {_percent(held_out)} of the training images of {each} became the validation split."
+    )
 
 
 def _classes(images: Iterable[Entry]) -> set[str]:
@@ -138,7 +141,7 @@ def _classes(images: Iterable[Entry]) -> set[str]:
 
 
 def _percent(share: float) -> str:
-    return f"{share * 100:.2g} %"
+    return f"{share * 100:.2g}%"
 
 
 def _stratify(
@@ -157,7 +160,7 @@ def _stratify(
         content = contents.get(entry.store_index)
         members[first.setdefault(content, index) if content else index].append(index)
     if several := sum(len(indices) > 1 for indices in members.values()):
-        notes.append(f"Identical images were kept in the same split: {several} groups.")
+        notes.append(Routine(f"Identical images are in the same split: {counted(several, 'group')}."))
     if kin is not None:
         classes = [[numbers[name] for name in entry.classes] or [-1] for entry in entries]
         split = split_kin(entries, classes, shares, contents, kin, notes, seed=SPLIT_SEED)

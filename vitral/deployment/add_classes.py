@@ -77,7 +77,7 @@ class Added(Presentable):
         rows = tuple(
             (f"{part.name}, {part.images:,} images", percent(part.before), _range(part)) for part in self.parts
         )
-        note = "Of images that were held out; in brackets the 95 % interval."
+        note = "Of images that were held out; in brackets the 95% interval."
         return (Table("Right answers", ("", "Before", "After"), rows, note=note),)
 
 

@@ -133,7 +133,7 @@ class Calibrated(Presentable):
 def _how_sure(answered: Answered) -> str:
     interval = wilson_interval(round((answered.accuracy or 0.0) * answered.images), answered.images)
     return (
-        f"The threshold is known from {answered.images:,} validation images: {answered.accuracy:.1%} of them are right (95 % "
+        f"The threshold is known from {answered.images:,} validation images: {answered.accuracy:.1%} of them are right (95% "
         f"interval {range_text(interval, 1)})."
     )
 

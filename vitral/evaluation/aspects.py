@@ -98,7 +98,7 @@ class Aspects(Presentable):
         columns: Sequence[tuple[str, Callable[[Resizing], str]]] = (
             ("Way", lambda way: f"{way.name} (its own)" if way.own else way.name),
             ("Accuracy", lambda way: f"{way.accuracy:.2%}"),
-            ("95 %", lambda way: range_text(way.interval)),
+            ("95%", lambda way: range_text(way.interval)),
             ("p", lambda way: "" if way.own else f"{way.p_value:.3f}"),
         )
         return (table_of("Ways to bring images to the network", self.ways, columns),)

@@ -38,6 +38,7 @@ from vitral.models.catalog import SHRUNK
 from vitral.models.model import Images
 from vitral.objectives.unequal import ClassWeights
 from vitral.seeds import generator
+from vitral.tasks.shown import images_of
 
 Labels = Int64[Tensor, " examples"]
 
@@ -266,7 +267,8 @@ class Baselines:
         groups = {"the network's frozen features": features, "bare pixels": pixels}
         figures = "; ".join(f"on {where}: {listed}" for where, listed in groups.items() if listed)
         beaten = "all of them" if features else "that"
-        return f"Before training, {figures}, of {self.num_test:,} {self.split} images. Training should beat {beaten}."
+        photos = f"{self.num_test:,} {images_of(self.split, self.num_test)}"
+        return f"Simple classifiers, of {photos}: {figures}. Training should beat {beaten}."
 
 
 def _listed(figures: Mapping[str, float | None]) -> str:

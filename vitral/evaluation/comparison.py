@@ -223,7 +223,7 @@ class Comparison(Presentable):
 
     def _apart(self) -> str:
         low, high = self.difference_interval
-        return f"{100 * self.difference:+.2f} points (95 % interval {100 * low:+.2f} to {100 * high:+.2f})"
+        return f"{100 * self.difference:+.2f} points (95% interval {100 * low:+.2f} to {100 * high:+.2f})"
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables, the verdict first."""
@@ -258,7 +258,7 @@ class Comparison(Presentable):
             ("", first.name, second.name, "Difference"),
             (
                 ("Accuracy", f"{first.top1:.2%}", f"{second.top1:.2%}", f"{100 * self.difference:+.2f}"),
-                ("95 % interval", *intervals, ""),
+                ("95% interval", *intervals, ""),
                 ("Right alone", f"{first.alone:,}", f"{second.alone:,}", f"{first.alone - second.alone:+,}"),
                 ("Calibration error", f"{first.ece:.4f}", f"{second.ece:.4f}", f"{first.ece - second.ece:+.4f}"),
                 ("Negative log-likelihood", f"{first.nll:.4f}", f"{second.nll:.4f}", f"{first.nll - second.nll:+.4f}"),

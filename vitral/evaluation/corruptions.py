@@ -104,7 +104,7 @@ class Robustness(Presentable):
         interval = range_text(wilson_interval(round(self.clean * self.images), self.images))
         worst = list(self.means())[:3]
         return (
-            f"Mean corruption accuracy {self.mean:.2%}, against {self.clean:.2%} (95 % interval {interval}) without, "
+            f"Mean corruption accuracy {self.mean:.2%}, against {self.clean:.2%} (95% interval {interval}) without, "
             f"of {self.images:,} {self.split} images.",
             f"mCE {self.mce:.1%}: errors over AlexNet's on ImageNet-C, by corruption, in the mean.",
             f"It suffers most by {', '.join(worst[:-1])} and {worst[-1]}.",

@@ -37,7 +37,7 @@ class Scored(Presentable):
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
-        scored = f"Scores on {self.result.num_examples} {images_of(self.split)}"
+        scored = f"Scores on {self.result.num_examples:,} {images_of(self.split, self.result.num_examples)}"
         return (scored, *self.result.lines(), *([self.difference.sentence()] if self.difference else []))
 
     def tables(self) -> tuple[Table, ...]:

@@ -1,7 +1,8 @@
 """Open what a classifier is scored on: the data, the split, and the classes, which are matched by name.
 
-How often the test split of a run's data was looked at is counted: each time is written into its run.json, and said. A test
-split is worth what it is because nothing was chosen by it. Whoever looks ten times and keeps the best has fitted to it.
+How often the test split of a run's data was looked at is counted: each time is written into its run.json, and said where
+somebody chooses by it. A test split is worth what it is because nothing was chosen by it. Whoever looks ten times and keeps the
+best has fitted to it.
 """
 
 import json
@@ -18,12 +19,13 @@ import numpy as np
 from jaxtyping import Int64
 
 from vitral import torchrun
+from vitral.advice import argument, counted
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.names import one_spelling, side_by_side
 from vitral.data.open import open_data
-from vitral.data.source import DataSet, Source, whole
+from vitral.data.source import DataSet, Routine, Source, whole
 from vitral.data.subset import DRAWN_ANEW, Renumbered
 from vitral.described import read_object
 from vitral.errors import DataError, StorageError, did_you_mean
@@ -34,6 +36,8 @@ from vitral.paths import CLASSIFIER, RUN_FILE
 LOOKS = "test_opened"  # in run.json: a list
 TEST = "test"
 SPLITS = ("train", "validation", "test")
+CHOOSING = ("compare",)  # functions that users choose by,
+FEW_LOOKS = 2  # after more looks than which they hear of it
 
 
 def note_look(folder: Path, data: DataSet, by: str) -> int:
@@ -68,7 +72,7 @@ def times_opened(folder: Path) -> int:
 
 
 def open_test(classifier: Classifier, data: DataSet, split: str, by: str, listener: Listener) -> None:
-    """Log that a classifier is scored on a test split, in the run that it comes from, and say how often that was done.
+    """Log that a classifier is scored on a test split, in the run that it comes from; where it is to be chosen by, say so.
 
     Nothing is done for another split, or a classifier of no run. Where the run's folder cannot be written, that is said.
     """
@@ -78,24 +82,30 @@ def open_test(classifier: Classifier, data: DataSet, split: str, by: str, listen
     try:
         times = note_look(folder, data, by)
     except StorageError as error:
-        listener(Message(f"That the test split was opened could not be logged: {error}", warning=True))
+        listener(Message(f"That the test photos were used could not be logged: {error}", warning=True))
         return
-    if whole(data.fingerprint) == _data(read_object(folder / RUN_FILE)):
+    if by in CHOOSING and times > FEW_LOOKS and whole(data.fingerprint) == _data(read_object(folder / RUN_FILE)):
         listener(Message(sentence(times)))
 
 
 def opened(classifier: Classifier) -> tuple[tuple[str, str], ...]:
-    """Return how often the test split of a classifier's run was opened, as name and value; nothing where it is not known."""
+    """Return how often the test photos of a classifier's run were used, as name and value; nothing where it is not known."""
     folder = _run_of(classifier)
-    times = 0 if folder is None else times_opened(folder)
-    return (("Test split opened", f"{times:,} \u00d7"),) if times else ()
+    return () if folder is None else opened_times(folder)
+
+
+def opened_times(folder: Path) -> tuple[tuple[str, str], ...]:
+    """Return how often the test photos of a run were used, as name and value; nothing where it is not known."""
+    times = times_opened(folder)
+    return (("Test photos used", counted(times, "time")),) if times else ()
 
 
 def sentence(times: int) -> str:
-    """Return how often a test split was opened, in one sentence."""
-    often = {1: "once", 2: "twice"}.get(times, f"{times} times")
-    advice = "" if times <= 2 else " What is chosen by it looks better than it is; choose by the validation split."
-    return f"The test split of this run has been opened {often}.{advice}"
+    """Return how often test photos were used, and what that means for a choice by them, in one sentence."""
+    return (
+        f"The test photos of this run have been used {times} times: what is chosen by them looks better than it is. Choose by "
+        f"the validation photos: {argument('split', 'validation')}."
+    )
 
 
 def _run_of(classifier: Classifier) -> Path | None:
@@ -209,7 +219,7 @@ def open_split(
         used = validation or (split or data.scored_split()) == "validation"
         for note in data.notes:
             if note != DRAWN_ANEW or used:
-                listener(Message(note))
+                listener(Message(note, detail=isinstance(note, Routine)))
     data = data.for_task(data.task.scoring(classifiers[0].task))
     if split is None:
         split = data.scored_split()

@@ -76,7 +76,7 @@ class LearningCurve:
             return "More images of this kind would hardly help: the error does not fall as they grow in number."
         low, high = (format(round(end), ",") if math.isfinite(end) else "any number" for end in self.interval)
         return (
-            f"One point more of accuracy would take about {round(self.more):,} more images (95 % interval {low} to {high}), by "
+            f"One point more of accuracy would take about {round(self.more):,} more images (95% interval {low} to {high}), by "
             f"chance and by the same network; with {self.images:,} a linear head has {1 - self.errors[self.images]:.1%} right."
         )
 

@@ -73,7 +73,7 @@ class Slices(Presentable):
         columns: Sequence[tuple[str, Callable[[Slice], str]]] = (
             (self.by, lambda part: part.value),
             ("Accuracy", lambda part: f"{part.accuracy:.1%}"),
-            ("95 %", lambda part: range_text(part.interval, 1)),
+            ("95%", lambda part: range_text(part.interval, 1)),
             ("Images", lambda part: f"{part.images:,}"),
             ("p", lambda part: f"{part.p_value:.3f}"),
             ("Than the others", lambda part: "worse" if part.worse else ""),

@@ -35,11 +35,15 @@ class CurveGroup:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a reader must know about a result before anything else: a problem, its likely reason, the command that helps."""
+    """What a reader must know about a result before anything else: a problem, its likely reason, the command that helps.
+
+    The result is of no use if it `failed`; else it is only weaker, or less sure, than expected.
+    """
 
     problem: str
     reason: str = ""
     command: str = ""
+    failed: bool = True
 
 
 @dataclass(frozen=True, eq=False)

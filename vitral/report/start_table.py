@@ -11,7 +11,7 @@ TABLE_FILE = "starts.md"
 KIND = "vitral-starts"
 TITLE = "# Starts compared on "
 MARKS = {JSON_FILE: f'"kind": "{KIND}"'.encode(), TABLE_FILE: TITLE.encode()}  # of our own files, which may be replaced
-COLUMNS = ("start", "accuracy", "95 %", "ms/image", "seconds", "parameters", "MB", "licence")
+COLUMNS = ("start", "accuracy", "95%", "ms/image", "seconds", "parameters", "MB", "licence")
 PIXELS = "pixels alone"  # the row that every start has to beat
 NOTHING = (
     "None of them is proposed: random features say little of what training reaches, and a start that has learned from the "

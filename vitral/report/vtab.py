@@ -150,7 +150,9 @@ class VtabTable(Presentable):
             if score.source:
                 sources.setdefault(score.source, []).append(score.name)
         fewest = min((score.images for score in self.scores if score.images), default=0)
-        unsure = f"An accuracy of {fewest:,} images is uncertain by up to {98 / math.sqrt(max(fewest, 1)):.1f} points (95 %)."
+        unsure = (
+            f"An accuracy of {fewest:,} images is uncertain by up to {98 / math.sqrt(max(fewest, 1)):.1f} points (95%)."
+        )
         bit = ", ".join(f"{name} {mean}" for name, mean in BIT.items())
         return [
             *(f"{score.name} has no accuracy: {score.problem}" for score in self.scores if score.problem),

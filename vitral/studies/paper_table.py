@@ -20,6 +20,8 @@ from vitral.paths import CLASSIFIER, DESCRIPTION, is_folder, look_at
 from vitral.report.score_table import Column, Score, ScoreTable
 from vitral.tasks.registry import described_task
 from vitral.tasks.task import Figure
+from vitral.training.candidates.result import PIXELS
+from vitral.training.plan import read_plan
 from vitral.training.records.run_folder import RECIPE_FILE, REQUEST, STUDY_FILE, holds_run, read_run
 from vitral.training.settings.recipe import Recipe, load_recipe, may_change
 
@@ -36,8 +38,9 @@ class FinishedRun:
     """A run that has its score: the value of the figure that compares networks of its task, on the images of a split.
 
     `start` is as the user gave it, empty for random weights, and `start_path` its path on disk, links followed; empty if it is
-    no path, or nothing is there any more. The fingerprint is the data's, empty if they have none. The recipe is as resolved,
-    and `remark` is a line that a reader must know.
+    no path, or nothing is there any more. The fingerprint is the data's, empty if they have none. The recipe is as resolved;
+    None for a linear layer, which was fitted in closed form by the `method` of that name. `remark` is a line that a reader must
+    know.
     """
 
     folder: Path
@@ -49,14 +52,17 @@ class FinishedRun:
     split: str
     images: int
     seed: int
-    recipe: Recipe
+    recipe: Recipe | None
     figure: Figure
     score: float
     remark: str = ""
     start_path: str = ""
+    method: str = ""
 
     def settings(self) -> dict[str, Any]:
         """Return the recipe's settings by dotted name, without the seed and what changes no result."""
+        if self.recipe is None:
+            return {"name": self.method}
         free = {"seed", *may_change()} - LENGTH
         return {key: value for key, value in self.recipe.leaves.items() if key not in free}
 
@@ -97,8 +103,9 @@ def read_finished(folder: Path) -> FinishedRun:
         StudyError: It is not finished, or its files are damaged.
     """
     scores, described = read_object(folder / SCORES_FILE), read_object(folder / CLASSIFIER / DESCRIPTION)
-    if not scores or not described or not (folder / RECIPE_FILE).is_file():
-        raise StudyError(f"The run in '{folder}' has no score yet, or trained nothing; resume it, or leave it out.")
+    if not scores or not described:
+        resume = argument("resume", True)
+        raise StudyError(f"The run in '{folder}' has no score yet; finish it by {resume}, or leave it out.")
     try:
         return _read(folder, read_run(folder), scores, described)
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration, VitralError) as error:
@@ -108,9 +115,11 @@ def read_finished(folder: Path) -> FinishedRun:
 def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: dict[str, Any]) -> FinishedRun:
     figure, known = described_task(described).headline, described["provenance"]["scores"]
     split = next(split for split in SPLITS if f"{split}/{figure.name}" in known)
-    recipe = load_recipe(folder / RECIPE_FILE)
-    source = described["provenance"]["source"]
-    start = "" if source.startswith(RANDOM) else str(run.get("from") or source)
+    training, source = described["provenance"]["training"], described["provenance"]["source"]
+    recipe = load_recipe(folder / RECIPE_FILE) if "steps" in training else None
+    method = "" if recipe else str(training["method"]).partition(",")[0]
+    start = "" if source.startswith(RANDOM) or method == PIXELS else str(run.get("from") or source)
+    plan = read_plan(folder)
     return FinishedRun(
         folder=folder,
         model=describe(config_from_json(described["architecture"])),
@@ -121,11 +130,12 @@ def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: 
         classes=len(described["class_names"]),
         split=split,
         images=int(scores["num_examples"]),
-        seed=recipe.seed,
+        seed=recipe.seed if recipe else plan.recipe.seed if plan else 0,
         recipe=recipe,
         figure=figure,
         score=float(known[f"{split}/{figure.name}"]),
         remark=str(scores.get("choice", {}).get("sentence", "")),
+        method=method,
     )
 
 
@@ -227,7 +237,8 @@ def _repeated(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
 def _columns(runs: Sequence[FinishedRun], start: str, names: dict[str, str]) -> list[Column]:
     """Return the columns of one model and start: one, or one for each recipe where a dataset has scores of several."""
     groups = _repeated(runs)
-    heading = f"from {start}" if start else FROM_SCRATCH
+    method = groups[0][0].method if len(groups) == 1 else ""
+    heading = ", ".join(filter(None, [f"from {start}" if start else "" if method else FROM_SCRATCH, method]))
     scores = []
     for group in groups:
         values = [run.score for run in group]
@@ -245,7 +256,8 @@ def _columns(runs: Sequence[FinishedRun], start: str, names: dict[str, str]) -> 
 def _headings(groups: Sequence[Sequence[FinishedRun]]) -> list[str]:
     """Return the settings in which the recipes of several groups differ."""
     settings = [group[0].settings() for group in groups]
-    apart = [key for key in settings[0] if any(each.get(key) != settings[0][key] for each in settings)]
+    shared = [key for key in settings[0] if all(key in each for each in settings)]
+    apart = [key for key in shared if any(each[key] != settings[0][key] for each in settings)]
     ranked = sorted((key for key in apart if key != "name"), key=lambda key: "." in key)  # such as "steps" first
     named = ranked[:MOST_DIFFERENCES] or apart
     return [", ".join(f"{key}={each.get(key)}" for key in named) for each in settings]

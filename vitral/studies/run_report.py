@@ -8,7 +8,7 @@ import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.evaluation.opening import times_opened
+from vitral.evaluation.opening import opened_times
 from vitral.explanation.explain import Explanation, explain
 from vitral.explanation.methods import method_for
 from vitral.explanation.network import attention_distance, patch_filters, position_similarity
@@ -19,10 +19,10 @@ from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGr
 from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Result, classes_of
 from vitral.training.candidates.result import RunResult
-from vitral.training.loop import TrainingResult
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.run_folder import environment
 from vitral.training.scoring.diagnosis import merged
+from vitral.training.settings.durations import rounded
 
 MISTAKES = 8
 EXAMPLES = 8
@@ -48,14 +48,14 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         facts=run_facts(result),
         summary=evaluation.sentence(split),
         verdict=tuple(
-            Verdict(found.problem, found.reason, speech.ask(found.remedy) if found.remedy else "")
+            Verdict(found.problem, found.reason, speech.ask(found.remedy) if found.remedy else "", failed=found.failed)
             for found in merged(result.diagnosis)
         ),
         command=speech.again(result),
         notes=(*data.notes, *run.plan.reasons, *redrawn(run.folder)),
         bad_images=data.bad_images,
         images=(training_images(run.folder, data.name),),
-        curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),) if result.training.steps else (),
+        curves=_curves(result),
         baselines=result.baselines,
         evaluation=evaluation,
         split=split,
@@ -71,8 +71,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
 
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     """Return the facts of a run as pairs of name and value."""
-    run, training = result.run, result.training
-    model, data = result.classifier.model, run.data
+    run, model, data = result.run, result.classifier.model, result.run.data
     counts = ", ".join(
         f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in data.splits.items()
     )
@@ -81,22 +80,33 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     return (
         ("Network", f"{describe(model.config)}, {count_parameters(model):,} parameters"),
         ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G an image of {height}x{width} pixels"),
-        ("Started from", run.classifier.provenance.source),
+        ("Started from", result.classifier.provenance.source),
         ("Data", f"{data.name}: {data.what()}; {counts}"),
-        ("Recipe", f"{run.recipe.name}: {run.recipe.summary()}, seed {run.recipe.seed}"),
-        *(("Kept", line) for line in result.choice_lines()),
+        *_making(result),
         *((("None of the classes", limit.sentence()),) if (limit := result.classifier.novelty) is not None else ()),
-        ("Length", _length(training)),
-        *((("Test split opened", f"{times:,} \u00d7"),) if (times := times_opened(run.folder)) else ()),
+        ("Time", result.late or f"{rounded(result.seconds)} in all"),
+        *opened_times(run.folder),
         ("Machine", f"{machine.get('accelerator', machine['processor'])}, {machine['cores']} cores"),
         ("Versions", f"Python {machine['python']}, torch {machine['torch']}, torchvision {machine['torchvision']}"),
     )
 
 
-def _length(training: TrainingResult) -> str:
-    if not training.steps:
-        return "nothing was trained: the classifier is in closed form"
-    return f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"
+def _making(result: RunResult) -> tuple[tuple[str, str], ...]:
+    """Return how the classifier was made, and what else was tried: of a linear layer in closed form no recipe and no steps."""
+    recipe, training = result.run.recipe, result.training
+    length = f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"
+    choice = tuple(("Choice", line) for line in result.choice_lines())
+    if result.trained:
+        return (("Recipe", f"{recipe.name}: {recipe.summary()}, seed {recipe.seed}"), *choice, ("Training", length))
+    method = str(result.classifier.provenance.training.get("method", ""))
+    rejected = (("Also trained", f"a network, which was not selected: {length}"),) if training.steps else ()
+    return (("Made by", method), *choice, *rejected)
+
+
+def _curves(result: RunResult) -> tuple[CurveGroup, ...]:
+    """Return the curves of the training, under a title that says whether it made the classifier; none where none was."""
+    title = "Training" if result.trained else "Training of the network that was not selected"
+    return (CurveGroup(title, (Curve(result.run.kind, result.training.history),)),) if result.training.steps else ()
 
 
 def training_images(folder: Path, data: str) -> CaptionedImage:

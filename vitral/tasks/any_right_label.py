@@ -63,7 +63,7 @@ class AnyRightLabelEvaluation(Result):
         low, high = self.top1_interval
         return (
             f"{self.num_examples} images with {self.labels} right labels, {len(self.class_names)} classes",
-            f"accuracy, any right label  {self.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})",
+            f"accuracy, any right label  {self.top1:.2%}  (95% interval {low:.2%} to {high:.2%})",
         )
 
     def tiles(self, split: str) -> tuple[Tile, ...]:
@@ -75,7 +75,7 @@ class AnyRightLabelEvaluation(Result):
 
     def lead(self, split: str) -> str:
         """Return of what the scores are, in one sentence."""
-        return f"On the {split} split, {self.num_examples:,} images, each with the labels that are right for it."
+        return f"{self.num_examples:,} {images_of(split)}, each with the labels that are right for it."
 
 
 @dataclass(frozen=True)

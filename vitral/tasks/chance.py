@@ -4,7 +4,7 @@ import math
 import sys
 from dataclasses import dataclass
 
-from vitral.tasks.shown import images_of
+from vitral.tasks.shown import COUNTED, images_of, right_of
 
 Z_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
@@ -60,17 +60,21 @@ class Standing:
         Args:
             split: The split that was scored: "test"; may be empty.
         """
-        images = images_of(split)
-        always = f"where always naming one class gets {self.chance:.1%}"
         if self.at_chance:
-            count = f"{self.images} " if self.images else ""
-            return f"No better than chance: {self.share:.1%} of its {count}{images} right, {always}."
+            return f"Not clearly better than guessing: {self._right(split)}."
         if not self.untold:
             return ""
         if self.chance == 1:
-            return f"Too few images to tell it from chance: all of its {images} are of one class."
-        enough = f"; {_needed(self.share, self.chance)} would do at this share" if self.share > self.chance else ""
-        return f"Too few images to tell it from chance: {self.share:.1%} of {self.images} {images} right, {always}{enough}."
+            return f"Too few photos to tell it from guessing: all of its {images_of(split)} are of one class."
+        enough = f"; {_needed(self.share, self.chance)} would be enough" if self.share > self.chance else ""
+        return f"Too few photos to tell it from guessing: {self._right(split)}{enough}."
+
+    def _right(self, split: str) -> str:
+        """Return how many photos are right, and how many guessing gets; shares where the number is large or not known."""
+        images = self.images
+        guessing = f"{round(self.chance * images)}" if 0 < images < COUNTED else f"{self.chance:.1%}"
+        right = right_of(self.share, images, split) if images else f"none of its {images_of(split)} right"
+        return f"{right} (guessing gets {guessing})"
 
 
 def _needed(share: float, chance: float) -> int:

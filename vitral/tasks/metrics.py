@@ -9,10 +9,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
+from vitral.advice import counted
 from vitral.notebook import table
 from vitral.tasks.chance import Z_95, Standing
 from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.shown import (
+    COUNTED,
     ConfusionMatrix,
     Drawing,
     Outcome,
@@ -23,6 +25,7 @@ from vitral.tasks.shown import (
     fitting_digits,
     images_of,
     percent,
+    right_of,
     worst_first,
 )
 from vitral.tasks.task import Mistake, Result, check_probabilities, surest_mistakes
@@ -102,8 +105,8 @@ class Evaluation(Result):
         """Return the figures that matter most in one line; `to_json` gives them all."""
         low, high = self.top1_interval
         return (
-            f"Evaluation: {self.top1:.1%} of {self.num_examples:,} images right (95 % interval {low:.1%} to {high:.1%}; chance "
-            f"{self.chance:.1%}), {len(self.class_names)} classes, calibration error {self.ece:.3f}"
+            f"Evaluation: {self.top1:.1%} of {counted(self.num_examples, 'photo')} right (95% interval {low:.1%} to "
+            f"{high:.1%}; guessing gets {self.chance:.1%}), {len(self.class_names)} classes, calibration error {self.ece:.3f}"
         )
 
     def scores(self) -> dict[str, float]:
@@ -137,10 +140,10 @@ class Evaluation(Result):
         if not rare:
             return ""
         others = [index for index in range(len(self.class_names)) if index not in rare]
-        listed = f"{len(rare)} rare class{'es' if len(rare) > 1 else ''}, {sizes.listed(self.class_names)}"
-        of = f"{'training images' if self.class_images else images_of(split)}"
+        listed = f"{counted(len(rare), 'rare class', 'rare classes')}, {sizes.listed(self.class_names)}"
+        of = images_of("train" if self.class_images else split)
         known, reached = self._recognised(rare)
-        found = f"{reached} of {known:,} {images_of(split)} right" if known else f"no {images_of(split)}"
+        found = f"{reached} of {known:,} {images_of(split, known)} right" if known else f"no {images_of(split)}"
         return f"{listed} by {of}: {found}; all others {self._recognised(others)[1]}."
 
     def _recognised(self, classes: Iterable[int]) -> tuple[int, str]:
@@ -159,8 +162,8 @@ class Evaluation(Result):
         worst = sorted(((recall, name) for recall, name in pairs if recall is not None), key=lambda pair: pair[0])
         confused = [f"{pair.truth} as {pair.predicted} ({pair.count})" for pair in self.confused[:WORST_SHOWN]]
         return [
-            ("Accuracy", f"{self.top1:.1%} of {self.num_examples:,} images"),
-            ("95 % interval", f"{low:.1%} to {high:.1%}" + _beside_chance(self.standing)),
+            ("Accuracy", f"{self.top1:.1%} of {counted(self.num_examples, 'photo')}"),
+            ("95% interval", f"{low:.1%} to {high:.1%}" + _beside_chance(self.standing)),
             ("Top 5", "" if self.top5 is None else f"{self.top5:.1%}"),
             ("Classes", f"{len(self.class_names):,} classes"),
             ("Calibration error", f"{self.ece:.3f}"),
@@ -180,24 +183,29 @@ class Evaluation(Result):
 
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
-        return f"{self.top1:.1%} of {self.num_examples} {images_of(split)} are classified right."
+        return f"{right_of(self.top1, self.num_examples, split)}."
 
     def announcement(self, split: str) -> str:
         """Return the accuracy and, but for images that were learned from, its interval, one line."""
-        accuracy, images = f"Accuracy {self.top1:.2%}", f"on {self.num_examples} {images_of(split)}"
+        right = right_of(self.top1, self.num_examples, split)
+        share = f"{self.top1:.{self._digits}%}, " if self.num_examples < COUNTED else ""
         if split == "train":
-            return f"{accuracy} {images}, which tells nothing of new ones"
-        low, high = self.top1_interval
-        unequal = f"; balanced accuracy {self.balanced_accuracy:.2%}" if self.sizes.unequal else ""
-        return f"{accuracy} (95 % interval {low:.2%} to {high:.2%}) {images}{unequal}"
+            return f"{right} ({share}which tells nothing of new ones)"
+        low, high = (f"{bound:.{self._digits}%}" for bound in self.top1_interval)
+        balanced = f"; balanced accuracy {self.balanced_accuracy:.{self._digits}%}" if self.sizes.unequal else ""
+        return f"{right} ({share}95% interval {low} to {high}{balanced})"
+
+    @property
+    def _digits(self) -> int:
+        return fitting_digits(self.num_examples)
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
         low, high = self.top1_interval
         rare, ratio = self.rare_sentence("scored"), f"classes are unequal, 1 : {self.sizes.ratio:.3g}"
         return (
-            f"{self.num_examples} images, {len(self.class_names)} classes",
-            f"top-1 accuracy  {self.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})",
+            f"{right_of(self.top1, self.num_examples, '')}, {len(self.class_names):,} classes",
+            f"accuracy  {self.top1:.2%}  (95% interval {low:.2%} to {high:.2%})",
             *([f"balanced accuracy  {self.balanced_accuracy:.2%}  ({ratio})"] if self.sizes.unequal else []),
             *([rare] if rare else []),
             *([] if self.top5 is None else [f"top-5 accuracy  {self.top5:.2%}"]),
@@ -213,7 +221,7 @@ class Evaluation(Result):
         """Return accuracy, top-5 accuracy, calibration error and negative log-likelihood."""
         digits = fitting_digits(self.num_examples)
         low, high = (percent(bound, digits) for bound in self.top1_interval)
-        images = f"accuracy on {self.num_examples:,} {images_of(split)}"
+        images = f"accuracy on {self.num_examples:,} {images_of(split, self.num_examples)}"
         top5 = () if self.top5 is None else (percent(self.top5, digits),)
         return (
             Tile(percent(self.top1, digits), (images, f"95% interval {low} to {high}")),
@@ -231,8 +239,8 @@ class Evaluation(Result):
 
     def lead(self, split: str) -> str:
         """Return of what the scores are, and how rare classes do, in one sentence each."""
-        images = f"{self.num_examples:,} images of {len(self.class_names):,} classes"
-        return f"On the {split} split, {images}, each counted once. {self.rare_sentence(split)}".rstrip()
+        photos = f"{self.num_examples:,} {images_of(split, self.num_examples)} of {len(self.class_names):,} classes"
+        return f"{photos}, each counted once. {self.rare_sentence(split)}".rstrip()
 
     def drawings(self) -> tuple[Drawing, ...]:
         """Return the confusion matrix and the reliability diagram."""
@@ -280,8 +288,8 @@ def left_out(count: int) -> str:
 
 def _beside_chance(standing: Standing) -> str:
     if standing.untold:
-        return ", too few images to tell it from chance"
-    return ", no better than chance" if standing.at_chance else ""
+        return ", too few photos to tell it from guessing"
+    return ", not clearly better than guessing" if standing.at_chance else ""
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from vitral.advice import counted
 from vitral.errors import DataError
 from vitral.notebook import table
 from vitral.objectives.classification import sigmoid_cross_entropy
@@ -80,14 +81,14 @@ class MultiLabelEvaluation(Result):
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
         return (
-            f"Mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%} on {self.num_examples} "
-            f"{images_of(split)} of {len(self.class_names)} labels."
+            f"Mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%} on {self.num_examples:,} "
+            f"{images_of(split, self.num_examples)} with {counted(len(self.class_names), 'label')}."
         )
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
         return (
-            f"{self.num_examples} images, {len(self.class_names)} labels",
+            f"{counted(self.num_examples, 'photo')}, {counted(len(self.class_names), 'label')}",
             f"mean average precision  {self.mean_average_precision:.2%}",
             f"F1  {self.f1_micro:.2%} over all decisions, {self.f1_macro:.2%} the labels' mean",
             f"exactly the right labels  {self.exact_match:.2%}",
@@ -105,7 +106,7 @@ class MultiLabelEvaluation(Result):
     def lead(self, split: str) -> str:
         """Return of what the scores are, in one sentence."""
         labels = f"each with any number of {len(self.class_names):,} labels"
-        return f"On the {split} split, {self.num_examples:,} images, {labels}."
+        return f"{self.num_examples:,} {images_of(split, self.num_examples)}, {labels}."
 
     def tables(self) -> tuple[Table, ...]:
         """Return every label, the worst first."""

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 NO_VALUE = "–"
+COUNTED = 1000  # photos, below which how many are right says more than a percentage
 SURE_OF_HUNDREDTHS = 2000  # images from which on the second decimal of a percentage is meaningful
 MOST_ROWS = 300  # of a table of classes: thousands would swell the page, and the worst come first
 Item = TypeVar("Item")
@@ -107,9 +108,15 @@ class ReliabilityDiagram:
 Drawing = ConfusionMatrix | ReliabilityDiagram
 
 
-def images_of(split: str) -> str:
-    """Return what the images of a split are called: "test images", "training images"; "images" where none is named."""
-    return f"{'training' if split == 'train' else split} images".lstrip()
+def images_of(split: str, count: int = 2) -> str:
+    """Return what so many images of a split are called: "test photos", "1 training photo" without the number."""
+    return f"{'training' if split == 'train' else split} {'photo' if count == 1 else 'photos'}".lstrip()
+
+
+def right_of(share: float, images: int, split: str) -> str:
+    """Return how many images of a split are right: "8 of 26 test photos right"; from 1,000 on the share, "91.2% of ..."."""
+    right = f"{round(share * images):,}" if images < COUNTED else f"{share:.{fitting_digits(images)}%}"
+    return f"{right} of {images:,} {images_of(split, images)} right"
 
 
 def percent(share: float | None, digits: int = 1) -> str:

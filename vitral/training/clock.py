@@ -187,11 +187,16 @@ class Schedule:
     scoring: float
     report: float
 
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.reading + self.first + self.training + self.scoring + self.report
+
     def sentence(self) -> str:
         """Return it as one line for people."""
         titles = {"first": "first classifier at most"}
         parts = (f"{titles.get(name, name)} {rounded(seconds)}" for name, seconds in vars(self).items() if seconds)
-        return f"Time: {', '.join(parts)}."
+        return f"Of the time: {', '.join(parts)}."
 
 
 def schedule(

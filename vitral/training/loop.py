@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral import distributed, torchrun
-from vitral.advice import argument
+from vitral.advice import argument, counted
 from vitral.data.batch import Batch
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.errors import TrainingInterrupted
@@ -158,7 +158,7 @@ class _Trainer:
             more = "" if further else f"more {argument('time')}, or "
             self.listener(
                 Message(
-                    f"This training is finished after {total} steps. It continues with {more}another length by "
+                    f"This training is finished after {counted(total, 'step')}. It continues with {more}another length by "
                     f"{argument('overrides', ['steps=N'])}."
                 )
             )

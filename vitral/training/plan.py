@@ -10,7 +10,6 @@ from vitral.advice import argument
 from vitral.errors import TrainingError, one_line
 from vitral.files import text_of, write_file
 from vitral.images.augment import Augmentation
-from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
 PLAN_FILE = "plan.json"
@@ -46,17 +45,11 @@ class Cost:
     bytes: int
     update_share: float = 0.0
 
-    def sentence(self, budget_seconds: float | None, reading_seconds: float = 0.0) -> str:
-        """Return the expectation as one line for the user; what a budget leaves after reading may cut the run short."""
-        length, cut = f"about {rounded(self.seconds)} of training", ""
-        if budget_seconds is not None and budget_seconds - reading_seconds < self.seconds:
-            length = f"as much training as the {rounded(budget_seconds)} of {argument('time')} have room for,"
-            cut = f" (all steps would take about {rounded(self.seconds)})"
-        own = f", {self.update_share:.0%} of it Muon's own products" if self.update_share else ""
-        return (
-            f"Expected: {length} at {self.images_per_second:.3g} images/s{own}{cut}; "
-            f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
-        )
+    def sentence(self) -> str:
+        """Return speed and memory as one line for people."""
+        own = f" ({self.update_share:.0%} of the time is Muon's own products)" if self.update_share else ""
+        memory = f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'"
+        return f"Speed: {self.images_per_second:.3g} images/s in training{own}; {memory}."
 
 
 @dataclass(frozen=True)

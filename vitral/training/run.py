@@ -58,8 +58,8 @@ from vitral.training.starting.prepare import prepare
 
 JUDGING = "evaluation"  # as further data are named in a run's record, beside those of its method
 UNSCORED = (
-    "There are no images to validate or score on, so the scores will be of the training images themselves: give a class at "
-    "least three images, or put some into a val/ folder."
+    "There are no photos to validate or score on, so the scores will be of the training photos themselves: give each class at "
+    "least three photos, or put some into a val/ folder."
 )
 
 
@@ -157,34 +157,34 @@ def _try_first(
     first = first_classifier(run, validating, before, seconds=seconds, after=after)
     if first is None and (alone or is_too_short(run, scoring)):
         given = argument("time", written(run.clock.seconds or 0.0))
-        late = "a linear model of what a few seconds allow is made all the same"
+        late = "a linear model is fitted all the same, on what a few seconds allow"
         listener(Message(f"{given} leaves no time for anything; {late}.", warning=True))
         first = first_classifier(run, validating, before, seconds=LATE_SECONDS, after=0, late=True)
     if first is None:
-        listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
+        listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s.", detail=True))
         return None, ""
     if continues:
         return first, ""  # what was trained may have taken its place
     why = _why_alone(run, scoring)
-    listener(Message(f"{first.sentence(run)}{'.' if why else '; going on.'}"))
+    listener(Message(f"{first.sentence(run)}{'' if why else ' Training goes on.'}"))
     return first, why
 
 
 def _why_alone(run: Run, scoring: Scoring) -> str:
     """Return why nothing is trained after the first classifier of a run that has trained nothing; empty if something is."""
     if run.request.quick:
-        return f"Nothing else was asked for; {argument('resume', True)} goes on with training."
+        return f"That is all with {argument('quick', True)}; {argument('resume', True)} goes on with training."
     if scoring.validating is None:
         recipe = ADAPTED if run.plan.origin == "weights" else SCRATCH
         return (
-            "Nothing is trained, for there are no validation images to tell whether that would be better; "
+            "Nothing is trained, because there are no validation photos to tell whether that would be better; "
             f"{argument('recipe', recipe)} trains all the same."
         )
     if run.plan.why_none:
         return f"Nothing is trained; give it more {argument('time')}."
     if is_too_short(run, scoring):
         enough = argument("time", written(worthwhile_seconds(run, scoring)))
-        return f"Nothing is trained: there is no time left for it; {enough} would have room for some training."
+        return f"Nothing is trained: no time is left for it; {enough} would be enough for some training."
     return ""
 
 
@@ -193,7 +193,7 @@ def _with_one_attempt(run: Run) -> Run:
     attempt = first_to_pay(run.plan.attempts)
     run.listener(
         Message(
-            f"Without a first classifier to compare with one way to learn is tried: {attempt.name} ({attempt.reason})."
+            f"Without a first classifier to compare with, one training is tried: {attempt.name} ({attempt.reason})."
         )
     )
     run = replace(run, plan=run.plan.only(attempt))
@@ -220,8 +220,10 @@ def _check_possible(run: Run, scoring: Scoring, *, continues: bool) -> None:
 
 
 def _announce(run: Run) -> None:
-    for line in (*run.lines(), f"Run folder: {run.folder}"):
+    for line in (*run.summary(), f"Folder  {run.folder}", *run.notes()):
         run.listener(Message(line))
+    for line in run.details():
+        run.listener(Message(line, detail=True))
     if run.data.scored_split() == "train":
         run.listener(Message(UNSCORED, warning=True))
     for bad in run.data.bad_images:

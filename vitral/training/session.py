@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.metadata import Provenance
-from vitral.data.source import DataSet, Source
+from vitral.classifier.metadata import RANDOM, Provenance
+from vitral.data.source import DataSet, Routine, Source
 from vitral.events import Listener
 from vitral.models.families import count_parameters, describe
 from vitral.models.model import Model
@@ -17,15 +17,15 @@ from vitral.training.clock import Clock, Schedule
 from vitral.training.facts import Facts
 from vitral.training.plan import Attempt, Cost, Plan, attempt_folder
 from vitral.training.request import Request
+from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
-FIRST_ALONE = (
-    "A linear layer in closed form is fitted, on pixels or the frozen features of trained weights; nothing else."
-)
+FIRST_ALONE = "A linear layer alone is fitted, in closed form: on pixels, or on the features of trained weights."
 FIRST_THEN = (
-    "First a linear layer in closed form, on pixels or the frozen features of trained weights, saved at once; after training "
-    "the better on the validation images is kept."
+    "First a linear layer is fitted, in closed form: on pixels, or on the features of trained weights. It is saved at once; "
+    "after training the better one on the validation photos is selected."
 )
+PURPOSES = {"train": "training", "validation": "validation", "test": "testing"}
 
 
 @dataclass(frozen=True)
@@ -142,23 +142,57 @@ class Run(Session):
             task=self.task,
         )
 
-    def lines(self) -> list[str]:
-        """Return what the data are, the network, and every setting with its reason, a line each."""
-        model, data = self.model, self.data
-        alone = self.request.quick or self.plan.why_none
-        planned = self.schedule  # by this command: a plan that was read is of the time that an earlier one had
-        expected = None if planned is None else self.cost.sentence(self.request.budget_seconds, planned.reading)
-        counts = ", ".join(f"{name} {count}" for name, count in data.counts().items())
+    def summary(self) -> tuple[str, ...]:
+        """Return what was found, the model and the time, a line each: what one must know before the run begins."""
+        data, model = self.data, self.model
+        counts = ", ".join(f"{count} for {PURPOSES.get(name, name)}" for name, count in data.counts().items())
+        height, width = model.image_size
+        size = f"{height}" if height == width else f"{height}x{width}"
+        network = f"{describe(model.config)}, {count_parameters(model) / 1e6:.2g} M parameters, photos at {size} pixels"
+        return (
+            f"Found   {data.name}: {data.what()}; photos: {counts}",
+            f"Model   {network}; {self._origin()}",
+            f"Time    {self._duration()}",
+        )
+
+    def _origin(self) -> str:
+        """Return where the weights come from, for people; of random ones why."""
+        chosen = self.plan.chosen
+        if chosen is not None and not chosen.name:
+            return chosen.lines[0]
+        return "training starts from zero" if self.source.startswith(RANDOM) else f"trained weights: {self.source}"
+
+    def _duration(self) -> str:
+        """Return how long the command is expected to take."""
+        budget, planned = self.request.budget_seconds, self.schedule
+        if planned is None:
+            alone = self.request.quick or self.plan.why_none
+            left = "a linear layer alone, without training" if alone else "as long as the rest of the training takes"
+            return left if budget is None else f"at most {rounded(budget)}: {left}"
+        whole = self.cost.seconds
+        if budget is None:
+            return f"about {rounded(planned.seconds)}"
+        full = f" (a full run takes {rounded(planned.seconds - planned.training + whole)})"
+        return f"stops after {rounded(budget)}{full if planned.training < whole else ''}"
+
+    def notes(self) -> list[str]:
+        """Return what one must know of the data, a line each, besides what is done with all data."""
+        return [note for note in self.data.notes if not isinstance(note, Routine)]
+
+    def details(self) -> list[str]:
+        """Return how the data were split and every setting with its reason, a line each."""
+        alone, planned, chosen = self.request.quick or self.plan.why_none, self.schedule, self.plan.chosen
+        said = () if chosen is None or chosen.name else chosen.lines  # with the model
         return [
-            f"Found {data.name}: {data.what()}; images: {counts}.",
-            *data.notes,
-            f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
-            f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.source}.",
-            *self.plan.reasons,
-            *(() if expected is None else (expected,)),
+            *(note for note in self.data.notes if isinstance(note, Routine)),
+            *(reason for reason in self.plan.reasons if reason not in said),
+            *(() if planned is None else (self.cost.sentence(), planned.sentence())),
             *(() if self.why_no_first else (FIRST_ALONE if alone else FIRST_THEN,)),
-            *(() if planned is None else (planned.sentence(),)),
         ]
+
+    def lines(self) -> list[str]:
+        """Return what was found, the model, the time, and every setting with its reason, a line each."""
+        return [*self.summary(), *self.notes(), *self.details()]
 
     def __repr__(self) -> str:
         """Return the lines; `to_json` gives the figures."""

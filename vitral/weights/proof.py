@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vitral.advice import function
 from vitral.errors import VitralError, WeightsError
 from vitral.models.families import FAMILIES, family
 from vitral.models.model import ModelConfig
@@ -92,10 +93,14 @@ def prove(config: ModelConfig, format_name: str) -> Proof:
         WeightsError: The format cannot hold it; the message says what of it, and which formats can.
     """
     known = formats_of(config)
-    if format_name not in known:
+    title = FAMILIES[family(config)].title
+    if not known:
         raise WeightsError(
-            f"{FAMILIES[family(config)].title} cannot be written as '{format_name}'; its formats are: {', '.join(known)}."
+            f"No other library has a {title}, so it cannot be written as '{format_name}'; take the format 'vitral', or "
+            f"{function('export')}."
         )
+    if format_name not in known:
+        raise WeightsError(f"{title} cannot be written as '{format_name}'; its formats are: {', '.join(known)}.")
     found = _first(config, format_name)
     if isinstance(found, Proof):
         return found

@@ -244,7 +244,7 @@ def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     scratch = load_recipe("scratch").optimizer
     assert result.run.recipe.optimizer == scratch
     assert load_recipe(tmp_path / "run" / "recipe.toml").optimizer == scratch
-    (line,) = [event.text for event in said if isinstance(event, Message) and "one way to learn is tried" in event.text]
+    (line,) = [event.text for event in said if isinstance(event, Message) and "one training is tried" in event.text]
     assert ANEW in line
     assert not (tmp_path / "run" / "attempts").exists()
     assert go_on(tmp_path / "run").run.recipe.optimizer == scratch  # which has nothing left to train

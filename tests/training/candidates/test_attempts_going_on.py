@@ -46,7 +46,7 @@ MOMENTS: dict[str, Callable[[], Callable[[Event], bool]]] = {
     "within the first": in_attempt(1, 3),
     "between the first and the second": lambda: at_message("LoRA:"),
     "within the last": in_attempt(3, 14),
-    "when the choice is made": lambda: at_message("By 30 validation images"),
+    "when the choice is made": lambda: at_message("Selected: "),
 }
 
 

@@ -2,12 +2,13 @@
 
 import pytest
 
+from tests.cases import every_case
 from vitral.tasks.chance import Z_95
 from vitral.tasks.metrics import wilson_reach
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
 from vitral.training.candidates.result import PROBE, Candidate, choose
-from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, SEVERAL, TRAINED
+from vitral.training.plan import SEVERAL, TRAINED
 
 ACCURACY = SINGLE_LABEL.headline
 
@@ -18,18 +19,20 @@ def candidates(probe: float, trained: float) -> tuple[Candidate, Candidate]:
 
 def test_the_better_one_is_kept_and_both_figures_are_said() -> None:
     choice = choose(candidates(0.912, 0.901), ACCURACY)
-    assert choice.sentence() == (
-        "By 340 validation images: linear probe 91.2% ± 3.0, trained network 90.1% ± 3.2. The linear probe is kept."
-    )
+    said = choice.sentence()
+    assert all(fact in said for fact in ("linear probe", "310 of 340 validation ", "trained network 306")), said
     assert choose(candidates(0.912, 0.92), ACCURACY).best == TRAINED
 
 
 def test_one_alone_is_said_to_be_alone() -> None:
     choice = choose([Candidate("linear probe", 0.75, 40, split="training")], ACCURACY)
     assert choice.best == "linear probe"
-    assert choice.sentence() == (
-        "Nothing but a linear probe 75.0% ± 13.0 of 40 training images, each left out of its fit."
-    )
+    assert all(fact in choice.sentence() for fact in ("linear probe", "30 of 40 training ", "left out"))
+
+
+def test_of_many_photos_the_share_is_said() -> None:
+    many = [Candidate("linear probe", 0.9123, 2000), Candidate(TRAINED, 0.9, 2000)]
+    assert all(fact in choose(many, ACCURACY).sentence() for fact in ("91.23% of 2,000 ", "90.0%"))
 
 
 def test_of_equals_the_cheaper_one_is_kept() -> None:
@@ -61,20 +64,9 @@ def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[f
     assert choose(tried, ACCURACY).best == names[figures.index(max(figures))]
 
 
-@pytest.mark.parametrize(
-    ("kept", "end"),
-    [
-        (LORA, "LoRA is kept."),
-        (LAST, "The network whose last blocks learned is kept."),
-        (ALL, "The network all of which learned is kept."),
-        (ANEW, "The network that learned as from scratch is kept."),
-        (FINER, "The network of larger images is kept."),
-        (PROBE, "The linear probe is kept."),
-    ],
-)
-def test_the_sentence_names_all_of_them(kept: str, end: str) -> None:
+@every_case("kept", (PROBE, *SEVERAL))
+def test_the_sentence_names_all_of_them_the_selected_one_first(kept: str) -> None:
     tried = [Candidate(name, 0.9 + 0.01 * (name == kept), 412) for name in (PROBE, *SEVERAL)]
     sentence = choose(tried, ACCURACY).sentence()
-    assert sentence.startswith("By 412 validation images: linear probe 9")
-    assert sentence.endswith(end)
-    assert all(name in sentence for name in SEVERAL)
+    assert all(each.title in sentence for each in tried)
+    assert min(tried, key=lambda each: sentence.index(f"{each.title}")).name == kept

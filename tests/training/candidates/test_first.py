@@ -58,12 +58,10 @@ def test_what_training_does_not_beat_is_delivered_and_said_everywhere(tmp_path: 
     assert result.choice.best == PIXELS
     sentence = result.choice_lines()[0]
     lines = [event.text for event in said if isinstance(event, Message)]
-    first = (
-        f"Linear model on pixels: 100.0% ± 24.5 of 4 validation images, saved in '{tmp_path / 'run' / 'classifier'}'"
-    )
-    assert lines.index(f"{first}; going on.") < lines.index(sentence)
-    assert sentence.endswith("The linear model on pixels is kept.")
-    assert "trained network" in sentence
+    facts = (PIXELS, "4 of 4 validation ", f"'{tmp_path / 'run' / 'classifier'}'")
+    (first,) = [line for line in lines if all(fact in line for fact in facts)]
+    assert lines.index(first) < lines.index(sentence)
+    assert sentence.index(PIXELS) < sentence.index("trained network")
     run = tmp_path / "run"
     kept = vitral.load(run)
     assert type(kept.model.config).__name__ == "PixelsConfig"
@@ -237,7 +235,7 @@ def test_from_random_weights_nothing_but_pixels_is_looked_at_before_training(
 def test_a_run_whose_random_features_an_older_version_scored_goes_on_with_those(tmp_path: Path) -> None:
     data, run = shades(tmp_path / "photos"), tmp_path / "run"
     with pytest.raises(Killed):
-        tune(data, run, listener=killed_when(at_message("going on")))
+        tune(data, run, listener=killed_when(at_message("goes on")))
     older = {"knn": 0.5, "linear_probe": 0.75, "split": "test", "num_train": 30, "num_test": 6}
     older |= {"pixel_neighbour": 1.0, "pixel_linear": 1.0}
     (run / "baselines.json").write_text(json.dumps(older))
@@ -338,7 +336,7 @@ def test_quick_goes_with_nothing_that_it_would_leave_out(asked: dict[str, Any], 
 
 KILLS: dict[str, Callable[[Event], bool]] = {
     "while its images are read": lambda event: isinstance(event, Progress) and event.task == "extract features",
-    "when it is saved": at_message("going on"),
+    "when it is saved": at_message("goes on"),
     "while the network trains": lambda event: isinstance(event, Progress) and event.task == "train" and event.done == 3,
     "when the choice is made": at_message("is kept"),
 }
@@ -372,8 +370,8 @@ def test_without_validation_images_it_is_judged_by_images_left_out(tmp_path: Pat
     result = tune(shades(tmp_path / "photos", 2), tmp_path / "run", listener=said.append)
     assert result.training.steps == 0
     assert result.choice is not None
-    assert result.choice.candidates[0].of() == "4 training images, each left out of its fit"
-    assert any(at_message("there are no validation images")(event) for event in said)
+    assert (result.choice.candidates[0].images, result.choice.candidates[0].split) == (4, "training")
+    assert any(at_message("there are no validation photos")(event) for event in said)
     assert any(at_message("`recipe='scratch'` trains all the same")(event) for event in said)
     tune(tmp_path / "photos", tmp_path / "other", source=a_start(tmp_path / "start"), listener=said.append)
     assert any(at_message("`recipe='finetune'` trains all the same")(event) for event in said)
@@ -385,10 +383,10 @@ def test_the_plan_expects_no_training_where_nothing_could_judge_it(start: bool, 
     for images, trains in ((2, False), (20, True)):
         photos = shades(tmp_path / f"photos-{images}", images)
         plan = vitral.plan(photos, source=source, listener=lambda event: None)
-        assert ("Expected:" in str(plan), "after training the better" in str(plan)) == (trains, trains)
-        assert ("no validation images" in str(plan)) != trains
+        assert ("Speed:" in str(plan), "after training the better" in str(plan)) == (trains, trains)
+        assert ("no validation photos" in str(plan)) != trains
         named = vitral.plan(photos, source=source, recipe="finetune", listener=lambda event: None)
-        assert "Expected:" in str(named)
+        assert "Speed:" in str(named)
 
 
 def test_a_score_of_few_training_images_leaves_all_of_them_to_learn_from(
@@ -402,7 +400,7 @@ def test_a_score_of_few_training_images_leaves_all_of_them_to_learn_from(
     said: list[Event] = []
     result = tune(data, tmp_path / "run", time="1m", listener=said.append)
     assert result.choice is not None
-    assert result.choice.candidates[0].of() == "124 training images, each left out of its fit"
+    assert (result.choice.candidates[0].images, result.choice.candidates[0].split) == (124, "training")
     scored = result.evaluation.num_examples
     assert 0 < scored < 124
     assert any(at_message(f"To keep `time`, the score is of {scored} of 124 train images")(event) for event in said)
@@ -457,7 +455,7 @@ def test_where_there_is_no_time_for_anything_a_linear_model_on_pixels_is_deliver
     assert any(at_message("leaves no time for anything")(event) for event in said)
     clock = replace(result.run.clock, started=result.run.clock.started - 60)  # as on a slower machine
     ended = replace(result, run=replace(result.run, clock=clock)).at_its_end()
-    assert "longer than the" in ended.diagnosis[0].problem
+    assert "0.1s" in ended.late or "60 s" in ended.late
     assert vitral.load(result.classifier_folder).class_names == ("dark", "light")
 
 
@@ -467,7 +465,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main([*command, "--json"]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["choice"]["kept"] == PIXELS
-    assert "Nothing else was asked for; --resume goes on with training." in told.err
+    assert "--resume" in told.err
     image = str(tmp_path / "photos" / "dark" / "0.png")
     assert main(["predict", image, "--classifier", run]) == 0
     assert "dark" in capsys.readouterr().out
@@ -478,4 +476,4 @@ def test_a_start_that_does_not_help_is_warned_of_before_training(tmp_path: Path)
     start = a_start(tmp_path / "start")
     tune(shades(tmp_path / "photos", 60), tmp_path / "run", source=start, listener=said.append)
     warned = [event.text for event in said if isinstance(event, Message) and event.warning]
-    assert any(line.startswith("These weights hardly help with such images") for line in warned)
+    assert any(line.startswith("These weights hardly help") for line in warned)

@@ -134,7 +134,7 @@ def test_the_only_way_as_from_scratch_has_the_batches_of_that_default_and_its_li
     assert "(muon, learning rate 0.02, " in said
     for replaced in ("adamw", "MixUp", "crops of", "steps of 64"):
         assert replaced not in said
-    (line,) = [line for line in plan.reasons if line.startswith("There is time for one way to learn")]
+    (line,) = [line for line in plan.reasons if line.startswith("There is time for one training")]
     assert f": {ANEW} (" in line
 
 
@@ -205,8 +205,8 @@ def test_a_gpu_has_no_room_for_everything() -> None:
 def test_a_long_training_without_a_budget_says_that_one_way_is_tried() -> None:
     plan = adapted(facts=replace(SERVER, measured=replace(MEASURED, images_per_second=1.0)))
     assert (names(plan.attempts), plan.why_none, plan.recipe.adaptation.method) == ([TRAINED], "", "full")
-    (line,) = [line for line in plan.reasons if line.startswith("One way to learn is tried")]
-    assert "more than 60 min; " in line
+    (line,) = [line for line in plan.reasons if line.startswith("One training, ")]
+    assert "60 min" in line
     assert ": all weights (" in line
 
 
@@ -244,11 +244,10 @@ def test_a_plan_says_what_is_tried_and_what_all_of_it_costs() -> None:
 def test_with_little_time_the_one_that_pays_most_and_with_none_the_probe() -> None:
     little = adapted(60.0)
     assert (names(little.attempts), little.recipe.adaptation.method) == ([TRAINED], "lora")
-    assert any(line.startswith("There is time for one way to learn: LoRA") for line in little.reasons)
+    assert any(line.startswith("There is time for one training: LoRA") for line in little.reasons)
     none = adapted(5.0)
     assert none.attempts == ()
     assert none.why_none in none.reasons
-    assert not any(line.startswith("Expected:") for line in none.reasons)
 
 
 @pytest.mark.parametrize(

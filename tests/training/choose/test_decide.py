@@ -49,13 +49,13 @@ def test_random_weights_fit_the_images(side: float, model: str) -> None:
     plan = planned(changed(FACTS, side=side))
     assert (plan.start, plan.origin) == (model, "model")
     assert model in plan.reasons[0]
-    assert f"Images at {plan.recipe.image_size} pixels" in plan.reasons[1]
+    assert f"at {plan.recipe.image_size} pixels" in plan.reasons[1]
 
 
 def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
     plan = planned(image_size=32)
     assert (plan.start, plan.recipe.image_size) == ("conv-vit-8", 32)
-    assert "Images at 32 pixels, as you said." in plan.reasons
+    assert "Photos at 32 pixels, as you said." in plan.reasons
 
 
 @pytest.mark.parametrize("side", [32.0, 400.0])
@@ -99,7 +99,7 @@ def test_a_size_that_is_said_is_taken_of_enlarged_images_too() -> None:
     assert (plan.start, plan.recipe.image_size) == ("conv-vit-16", 128)
     plan = planned(enlarged)
     assert (plan.start, plan.recipe.image_size) == ("conv-vit-8", 32)
-    assert "Images at 32 pixels: larger they show no more." in plan.reasons
+    assert any("at 32 pixels: larger they show no more" in line for line in plan.reasons)
 
 
 def test_the_length_fits_the_size_that_is_said() -> None:
@@ -152,7 +152,7 @@ def test_no_recipe_passes_by_its_validators() -> None:
     ] == []
 
 
-MEASURED = ("Expected: ", "Time: ")  # how lines begin that are anew in every command
+MEASURED = ("Time ", "Speed: ", "Of the time: ")  # how lines begin that are anew in every command
 LINE = ["--data", "digits", "--set", "steps=3", "--set", "batch_size=8", "--set", "workers=0", "--image-size", "16"]
 
 
@@ -165,18 +165,19 @@ def test_a_plan_is_what_the_run_then_does(
     assert main([*line, "--plan"]) == 0
     told = capsys.readouterr().out
     for part in (
-        "Found digits: 10 classes; images: train 1259",
-        "Network: vit-mu4",
-        "Images at 16",
+        "digits: 10 classes",
+        "1259 for training",
+        "vit-mu4",
+        "at 16 pixels",
         "Recipe: ",
-        "Expected: about",
-        "Time: reading ",
+        "Speed: ",
+        "reading ",
     ):
         assert part in told
     assert main([*line, "--plan", "--json"]) == 0
     written_plan = json.loads(capsys.readouterr().out)
     assert list(tmp_path.iterdir()) == []
-    assert main([*line, "--out", "run"]) == 0
+    assert main([*line, "--out", "run", "-v"]) == 0
     ran = capsys.readouterr().err.splitlines()
     assert [text for text in told.splitlines() if text not in ran and not text.startswith(MEASURED)] == []
     written = load_recipe(tmp_path / "run" / "recipe.toml")
@@ -216,7 +217,7 @@ def test_a_plan_says_what_goes_without_a_first_classifier_and_what_is_swept(caps
     for more, first, swept in (([], True, False), (["--no-baselines"], False, False), (["--sweep"], False, True)):
         assert main([*line, *more]) == 0
         told = capsys.readouterr().out
-        assert ("First a linear layer in closed form" in told) == first
+        assert ("First a linear layer" in told) == first
         assert ("This is one run: a sweep makes one for each learning rate" in told) == swept
 
 
@@ -231,14 +232,3 @@ def test_reading_the_data_takes_time_from_the_choice() -> None:
     late = chosen(120.0)
     assert late == chosen(0.0, "70s")
     assert late != chosen(0.0)
-
-
-def test_what_is_expected_is_held_against_the_time_that_is_left() -> None:
-    def expected(reading: float) -> str:
-        facts = changed(FACTS, reading_seconds=reading, measured=Measured(1000.0, 1, 1))
-        plan = planned(facts, time="60s", overrides=("epochs=none", "steps=300"))
-        assert plan.cost is not None
-        return plan.cost.sentence(60.0, facts.data.reading_seconds)
-
-    assert expected(1.0).startswith("Expected: about ")
-    assert expected(50.0).startswith("Expected: as much training as the 60 s of `time` have room for")

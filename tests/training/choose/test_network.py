@@ -121,16 +121,11 @@ def test_at_a_size_that_is_said_the_network_is_the_one_that_there_is_time_for(si
     assert (choice.model, choice.size) == (model, size)
 
 
-def test_the_reason_for_a_narrow_network_names_the_time_that_was_said_or_assumed() -> None:
-    assert "`time` has room for" in choose_network(situation_of(45_000, 32.0, 1.7e10, 600.0)).why_model
-    assert "20 min have room for" in choose_network(situation_of(100_000, 32.0, 1.7e10, None)).why_model
-
-
 def test_images_of_their_own_size_are_not_taken_for_the_largest() -> None:
     small, large = (choose_network(situation_of(500, side, 1e13, None)) for side in (100.0, 1000.0))
     assert small.size < large.size == SIZES[-1]
-    assert ("own size" in small.why_size, "largest" in small.why_size) == (True, False)
-    assert ("own size" in large.why_size, "largest" in large.why_size) == (False, True)
+    assert ("own size" in small.why_size, "from scratch" in small.why_size) == (True, False)
+    assert ("own size" in large.why_size, "from scratch" in large.why_size) == (False, True)
 
 
 def test_the_size_leaves_time_for_the_passes_that_it_promises() -> None:

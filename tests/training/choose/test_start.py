@@ -158,7 +158,7 @@ def test_where_it_comes_from_is_said_with_size_and_licence() -> None:
     assert where_from(SMALL, fetching=True) == "  It comes from host: 88 MB, licence MIT."
     assert "in the cache: 88 MB, licence MIT" in where_from(replace(SMALL, cached=True), fetching=False)
     planned = where_from(SMALL, fetching=False, other=LABELS)
-    assert "would be fetched from host: 88 MB" in planned
+    assert "from host: 88 MB" in planned
     assert "small@labels from host: 121 MB" in planned
 
 

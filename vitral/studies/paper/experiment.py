@@ -113,7 +113,7 @@ class TrialResult:
     def text(self) -> str:
         """Return mean and deviation in percent."""
         spread = "" if math.isnan(self.deviation) else f" ± {self.deviation * 100:.1f}"
-        return f"{self.mean * 100:.1f}{spread} %"
+        return f"{self.mean * 100:.1f}{spread}%"
 
 
 Results = Sequence[TrialResult]

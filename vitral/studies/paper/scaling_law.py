@@ -91,8 +91,8 @@ class ScalingLaw:
         listed = " and ".join(filter(None, (", ".join(unsettled[:-1]), *unsettled[-1:])))
         doubt = f"They hardly determine {listed}. " if unsettled else ""
         return (
-            f"The error follows a (C + d)^-b + c with C in {self.unit} and {numbers} (95 % intervals): the {len(self.points)} "
-            f"runs are off by {100 * math.expm1(self.residual):.2g} % of their error (root mean square). {doubt}"
+            f"The error follows a (C + d)^-b + c with C in {self.unit} and {numbers} (95% intervals): the {len(self.points)} "
+            f"runs are off by {100 * math.expm1(self.residual):.2g}% of their error (root mean square). {doubt}"
             f"The runs are from {_short(least)} to {_short(most)} {self.unit}; beyond, the law is a guess."
         )
 

@@ -42,7 +42,7 @@ class LogitAdjustment:
         """Return it in one sentence; empty where nothing was tried or asked for."""
         if self.changed is None:
             return f"Logits are adjusted for unequal classes, tau {self.tau:g}, as you said." if self.tau else ""
-        figures = self.changed.sentence("validation images")
+        figures = self.changed.sentence("validation photos")
         if not self.tau:
             return f"Logits are not adjusted for unequal classes, which would give {figures}."
         return f"Logits are adjusted for unequal classes: {figures}; {argument('overrides', [f'{KEY}=0'])} leaves that out."
@@ -70,7 +70,7 @@ def adjust(run: Run, classifier: Classifier, scoring: Scoring) -> tuple[LogitAdj
     difference = _offsets(images, made.tau, len(classifier.class_names)) - before
     shift(classifier.model, difference)
     if said := made.sentence():
-        run.listener(Message(said))
+        run.listener(Message(said, detail=True))
     return made, bool(difference.any())
 
 

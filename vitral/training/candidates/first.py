@@ -80,10 +80,10 @@ class FirstClassifier:
     fitted: Fitted | None = None
 
     def sentence(self, run: Run) -> str:
-        """Return what it is, how good, and where it can be used, without a full stop."""
+        """Return what it is, how good, and where it can be used, in one sentence."""
         candidate, task = self.candidate, run.data.task
         reached = candidate.reached(task.headline)
-        return f"{candidate.name.capitalize()}: {reached}, saved in '{run.folder / CLASSIFIER}'"
+        return f"First classifier: {candidate.title}, {reached}; saved in '{run.folder / CLASSIFIER}'."
 
     @property
     def fitted_on(self) -> tuple[Features, Labels] | None:
@@ -242,7 +242,7 @@ def _made(run: Run, train: Source, network: bool, validating: Source | None, *, 
             _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
     if best.rebalanced is not None:
         without = argument("overrides", ["objective.class_weights=none"])
-        listener(Message(f"{best.weighed(best.rebalanced)} {without} leaves that out."))
+        listener(Message(f"{best.weighed(best.rebalanced)} {without} leaves that out.", detail=True))
     _save(run, best, run.folder / FIRST, len(described.labels), seconds)
     if torchrun.is_main():
         write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
@@ -285,7 +285,7 @@ class LinearModel:
 
     def weighed(self, changed: Rebalanced) -> str:
         """Return what the same weight for every class changed, in one sentence."""
-        said = changed.sentence("training images, each left out of its fit")
+        said = changed.sentence("training photos, each left out of the fit that judges it")
         return f"Every class has the same weight in the {self.candidate.name}: {said}."
 
     def better_than(self, other: "LinearModel", headline: Figure) -> bool:
@@ -307,11 +307,10 @@ def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str
     avoided = int(ours.sum()) - int(others.sum())
     if len(ours) < TELLING or avoided > HELPFUL * int((~others).sum()):
         return None
-    of, figures = probe.candidate.of(), [each.candidate.text(headline) for each in (probe, pixels)]
     return (
-        f"These weights hardly help with such images: of {of} the {PROBE} on their features has {figures[0]} right, "
-        f"the {PIXELS} {figures[1]}. Without {argument('source')} a network learns "
-        f"from scratch, which may do better in the same time."
+        f"These weights hardly help with such photos: the {PROBE} on their features has "
+        f"{probe.candidate.reached(headline)}, the {PIXELS} {pixels.candidate.text(headline)}. Training from scratch, "
+        f"without {argument('source')}, may do better in the same time."
     )
 
 

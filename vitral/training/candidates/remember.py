@@ -37,12 +37,10 @@ def remembered_images(
         return None, None
     limit = set_limit(known, classifier.class_names, learned=fitted_on is None)
     if limit is None:
-        line = (
-            "Images of none of its classes will not be told: too few images, or its features do not tell classes apart "
-        )
-        run.listener(Message(f"{line}that are left out (AUROC below {LEAST_AREA:g})."))
+        line = "Photos of none of the classes will not be recognised: too few photos, or features that do not tell them"
+        run.listener(Message(f"{line} (AUROC below {LEAST_AREA:g}).", detail=True))
     else:
-        run.listener(Message(limit.sentence()))
+        run.listener(Message(limit.sentence(), detail=True))
     return known, limit
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.metadata import BASELINE, BASELINE_IMAGES, CLASS_IMAGES, SCORED_IMAGES, Provenance
 from vitral.data.loader import TrainingBatches
@@ -17,10 +18,10 @@ from vitral.evaluation.baselines import Baselines
 from vitral.files import write_file
 from vitral.images.drawing import contact_sheet
 from vitral.notebook import curve, table
-from vitral.tasks.metrics import wilson_reach
+from vitral.tasks.shown import COUNTED
 from vitral.tasks.task import Figure, Result, classes_of
 from vitral.training.loop import TrainingResult
-from vitral.training.plan import ALL, ANEW, FINER, FRESH, LAST, LORA, Plan
+from vitral.training.plan import ALL, ANEW, FINER, FRESH, LAST, Plan
 from vitral.training.records.data_record import Further, data_changes, keep_data
 from vitral.training.records.run_folder import environment, git_state, read_run, update_run
 from vitral.training.resume import RESUMED
@@ -30,14 +31,15 @@ from vitral.training.session import Run
 # The candidates in closed form:
 PROBE = "linear probe"
 PIXELS = "linear model on pixels"
-# How a sentence names the one that is delivered, where "the" and its name would not do.
-SUBJECTS = {
-    LORA: "LoRA is",
-    LAST: "The network whose last blocks learned is",
-    ALL: "The network all of which learned is",
-    ANEW: "The network that learned as from scratch is",
-    FRESH: "The network from scratch is",
-    FINER: "The network of larger images is",
+# How a sentence names them, where their names would not do:
+TITLES = {
+    PROBE: "last layer alone (linear probe)",
+    PIXELS: "linear model on pixels",
+    LAST: "last blocks trained",
+    ALL: "all weights trained",
+    ANEW: "trained as from scratch",
+    FRESH: "network from scratch",
+    FINER: "network of larger images",
 }
 DRAWN = 32  # images on the contact sheet
 
@@ -58,21 +60,20 @@ class Candidate:
     images: int
     split: str = "validation"
 
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        return TITLES.get(self.name, self.name)
+
     def text(self, headline: Figure) -> str:
-        """Return the figure with its uncertainty, for people: half the width of a share's 95 % interval."""
-        if not headline.is_share:
-            return headline.text(self.figure)
-        return f"{headline.text(self.figure)} ± {100 * wilson_reach(self.figure, self.images):.1f}"
+        """Return the figure for people, where it is known of how many photos it is: their number, or the figure itself."""
+        counts = headline.title == "accuracy" and self.images < COUNTED
+        return f"{round(self.figure * self.images):,}" if counts else headline.text(self.figure)
 
     def reached(self, headline: Figure) -> str:
-        """Return the figure and what it is of."""
-        return f"{self.text(headline)} of {self.of()}"
-
-    def of(self) -> str:
-        """Return what the figure is of."""
-        return f"{self.images:,} {self.split} images" + (
-            ", each left out of its fit" if self.split == "training" else ""
-        )
+        """Return the figure and what it is of: "24 of 27 validation photos right"."""
+        fair = ", each left out of the fit that judges it" if self.split == "training" else ""
+        return headline.reached(self.figure, self.images, self.split) + fair
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,11 @@ class Choice:
         return next(candidate for candidate in self.candidates if candidate.name == self.best)
 
     def sentence(self) -> str:
-        """Return the figures and the choice in one sentence."""
-        figures = ", ".join(f"{candidate.name} {candidate.text(self.headline)}" for candidate in self.candidates)
-        judged = self.candidates[0].of()
-        if len(self.candidates) == 1:
-            return f"Nothing but a {figures} of {judged}."
-        return f"By {judged}: {figures}. {SUBJECTS.get(self.best, f'The {self.best} is')} kept."
+        """Return what is selected, its figure, and what the others reached, in one sentence."""
+        others = [candidate for candidate in self.candidates if candidate.name != self.best]
+        beside = ", ".join(f"{candidate.title} {candidate.text(self.headline)}" for candidate in others)
+        selected = f"Selected: {self.kept.title}, {self.kept.reached(self.headline)}"
+        return f"{selected} ({beside})." if beside else f"{selected}."
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -229,6 +229,7 @@ class RunResult:
         seconds: the whole run's time.
         diagnosis: what is wrong with the result, the worst first; empty if nothing is.
         choice: what was tried and what of it the classifier is; None where only one thing was to be tried.
+        late: that the command took longer than its time budget, in one sentence; empty where it did not.
     """
 
     run: Run
@@ -240,6 +241,7 @@ class RunResult:
     seconds: float
     diagnosis: tuple[Diagnosis, ...] = ()
     choice: Choice | None = None
+    late: str = ""
 
     @property
     def plan(self) -> Plan:
@@ -259,11 +261,17 @@ class RunResult:
     def _facts(self) -> list[tuple[str, str]]:
         return [
             *(("Beware" if finding.failed else "Note", finding.sentence()) for finding in merged(self.diagnosis)),
-            *(("Kept", line) for line in self.choice_lines()),
+            *(("Choice", line) for line in self.choice_lines()),
+            *([("Note", self.late)] if self.late else []),
             ("Result", self.evaluation.sentence(self.split)),
-            ("Length", f"{self.training.steps:,} steps in {self.seconds:.0f} s"),
+            ("Length", f"{counted(self.training.steps, 'step')} in {self.seconds:.0f} s"),
             ("Classifier", str(self.classifier_folder)),
         ]
+
+    @property
+    def trained(self) -> bool:
+        """Whether the classifier was trained, and is not a linear layer in closed form."""
+        return self.choice is None or self.choice.trained
 
     def choice_lines(self) -> tuple[str, ...]:
         """Return what was tried and what of it was kept, in one sentence; nothing where there was no choice."""
@@ -271,15 +279,15 @@ class RunResult:
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""
-        clock, diagnosis = self.run.clock, self.diagnosis
+        clock, late = self.run.clock, ""
         if (seconds := clock.overrun()) is not None and clock.seconds is not None:
-            diagnosis = (*diagnosis, too_late(seconds, clock.seconds))
-        return replace(self, seconds=clock.spent(), diagnosis=diagnosis)
+            late = too_late(seconds, clock.seconds)
+        return replace(self, seconds=clock.spent(), late=late)
 
     def __repr__(self) -> str:
         """Return what came out in three lines; `to_json` gives the figures."""
         run, data = self.run, self.run.data
-        done = f"{run.kind} on {data.name}, {self.training.steps:,} steps, {self.seconds:.0f} s"
+        done = f"{run.kind} on {data.name}, {counted(self.training.steps, 'step')}, {self.seconds:.0f} s"
         return f"RunResult: {done}\n{self.evaluation.sentence(self.split)}\nclassifier in {self.classifier_folder}"
 
     @property
@@ -292,6 +300,7 @@ class RunResult:
         """Return the run as JSON values."""
         return {
             "diagnosis": [dataclasses.asdict(finding) for finding in self.diagnosis],
+            "late": self.late,
             "folder": str(self.run.folder),
             "classifier": str(self.classifier_folder),
             "steps": self.training.steps,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from vitral import distributed, torchrun
-from vitral.advice import argument
+from vitral.advice import argument, counted
 from vitral.classifier.folder import read, save
 from vitral.data.loader import TrainingBatches
 from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingInterrupted, VitralError
@@ -205,7 +205,8 @@ class _Attempts:
             more = "" if self.more_time else f"more {argument('time')}, or "
             steps = self.records[best.name].reached
             return [
-                f"This training is finished: it made its {steps} steps. It goes on with {more}another length by {length}."
+                f"This training is finished: it made its {counted(steps, 'step')}. It goes on with {more}another length by "
+                f"{length}."
             ]
         outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.attempts]
         lines = [
@@ -290,7 +291,7 @@ class _Attempts:
         model, preprocessing = run.classifier.model, run.classifier.preprocessing
         if self.several:
             model = copy.deepcopy(model)
-            self.listener(Message(f"{attempt.title}: {attempt.reason}."))
+            self.listener(Message(f"Training {attempt.name}: {attempt.reason}."))
         if recipe != self.plan.recipe and not attempt.network:
             if recipe.image_size is not None and model.image_size != (recipe.image_size, recipe.image_size):
                 model.resize(recipe.image_size)
@@ -354,15 +355,15 @@ class _Attempts:
         if kept is None:
             self.networks = {name: training.model}
         if self.several:
-            became = "saved" if kept is None else "no better than it was, and kept as it was"
-            line = f"{attempt.title} {_candidate(made).reached(headline)}, {became if best else 'not better'}"
-            self.listener(Message(f"{line}{'.' if last else '; going on.'}"))
+            became = "the best so far, saved" if kept is None else "no better than before, so the earlier one stays"
+            line = f"{attempt.title}: {_candidate(made).reached(headline)}, {became if best else 'not better'}"
+            self.listener(Message(f"{line}."))
         elif kept is not None:
             now, was = (headline.text(_candidate(each).figure) for each in (made, kept))
             self.listener(
                 Message(
-                    f"Trained further, to {made.steps:,} steps, the network has {now} on the validation images, and had "
-                    f"{was} after {kept.steps:,}: that one is kept."
+                    f"Trained further, to {made.steps:,} steps, it reaches {now} on the validation photos, and reached "
+                    f"{was} after {kept.steps:,}: the earlier one is selected."
                 )
             )
 

@@ -130,7 +130,7 @@ def choose_attempts(
             size, cost = learning_size(facts, recipe, share * TRAINING_SHARE * facts.budget_seconds * images_per_second)
             if cost < 1:
                 changes |= {"image_size": size}
-                reason += f", of images at {size} pixels, for which there is time"
+                reason += f", on photos at {size} pixels, for which there is time"
         options.append(Option(name, changes, share, reason, cost))
     return tuple(options)
 
@@ -264,7 +264,7 @@ def changes_of(name: str, weights: WeightsFacts, finer: int | None = None) -> tu
     if name == LORA:
         return (
             {"adaptation.method": "lora", "optimizer.lr": LORA_LR, "optimizer.layer_decay": 1.0},
-            "the head and low-rank changes of all blocks learn",
+            "the head and low-rank changes of all blocks are trained",
         )
     if name == ANEW:
         scratch = SCRATCH.model_dump(mode="json", exclude_unset=True)
@@ -282,16 +282,15 @@ def changes_of(name: str, weights: WeightsFacts, finer: int | None = None) -> tu
                 "mixing.cutmix": 0.0,
                 **settings,
             },
-            "everything learns by the recipe of training without weights, its optimizer and views in place of these, for a "
-            "network as small as this",
+            "all weights are trained by the recipe of training from scratch, which suits so small a network",
         )
     changes, blocks = {"adaptation.method": "full", **rates(weights)}, weights.blocks
     if name == LAST:
         frozen = frozen_blocks(blocks)
-        reason = f"the last {blocks - frozen} of {blocks} blocks and the head learn"
+        reason = f"the last {blocks - frozen} of {blocks} blocks and the head are trained"
         return changes | {"adaptation.frozen_blocks": frozen}, reason
     if name == FINER:
-        reason = f"everything learns, of images at {finer} pixels, as the paper fine-tunes"
+        reason = f"all weights are trained, on photos at {finer} pixels, as in the paper"
         return changes | {"image_size": finer}, reason
-    rated = "" if weights.convolutional else ", early features at lower rates"
-    return changes, f"everything learns{rated}"
+    rated = "" if weights.convolutional else ", early layers at lower learning rates"
+    return changes, f"all weights are trained{rated}"

@@ -17,8 +17,8 @@ from vitral.training.plan import FRESH, TRAINED, Attempt, Cost, Origin, Plan
 from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
-UNJUDGED = "Nothing is to be trained, for there are no validation images to tell whether that would be better."
-SEVERAL_TRIED = "Tried one after the other, the best by the validation images kept:"
+UNJUDGED = "Nothing is trained, because there are no validation photos to tell whether that would be better."
+SEVERAL_TRIED = "Trained one after the other; the best on the validation photos is selected:"
 
 
 def decide(draft: Draft, facts: Facts) -> Plan:
@@ -90,7 +90,9 @@ def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
     if network.passes_at(own, chosen.model, chosen.size) < network.FEWEST_PASSES:
         return None
     recipe = fit_length(_recipe(bare, own, chosen, {})[0], facts.data.an_epoch, facts.machine.processes)[0]
-    reason = f"a {chosen.model} learns from random weights, of images at {chosen.size} pixels; it is given up once it is behind"
+    reason = (
+        f"a {chosen.model} from random weights, on photos at {chosen.size} pixels; it is given up once it is behind"
+    )
     return Attempt(FRESH, recipe, reason, FRESH_SHARE, network=chosen.model)
 
 
@@ -110,7 +112,7 @@ def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
         attempts, whole = _beside(fresh, attempts, whole, facts)
     if len(attempts) == 1:
         alone = replace(attempts[0], name=TRAINED, share=1.0)
-        why = f"There is time for one way to learn: {attempts[0].name} ({alone.reason})."
+        why = f"There is time for one training: {attempts[0].name} ({alone.reason})."
         return replace(plan, attempts=(alone,), cost=whole, reasons=(*plan.reasons, why))
     lines = (attempt.line() for attempt in attempts)
     return replace(plan, attempts=tuple(attempts), cost=whole, reasons=(*plan.reasons, SEVERAL_TRIED, *lines))
@@ -130,8 +132,8 @@ def _without_training(plan: Plan, draft: Draft, cost: Cost) -> Plan:
     """Return the plan of a run that trains nothing, for there is no time for any attempt."""
     budget = draft.request.budget_seconds
     why = (
-        f"All weights would learn for about {rounded(cost.seconds)} here, which is longer than the "
-        f"{rounded(PATIENCE_SECONDS)} that a run takes unasked: {argument('time')} says how long it may take."
+        f"Training all weights would take about {rounded(cost.seconds)} here, longer than the {rounded(PATIENCE_SECONDS)} "
+        f"that a run takes by default; {argument('time')} sets how long it may take."
         if budget is None
         else f"{rounded(budget)} is too short to train these weights further."
     )
@@ -144,10 +146,10 @@ def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts) -> Plan:
     The size is the exception, which is the attempt's own: the first classifier sees images as large as there is time for.
     """
     why = (
-        f"One way to learn is tried, for several would train for more than {rounded(PATIENCE_SECONDS)}; with "
-        f"{argument('time')} more are tried where it has room for them"
+        f"One training, because several would take more than {rounded(PATIENCE_SECONDS)}; a longer {argument('time')} has "
+        f"room for more"
         if draft.request.budget_seconds is None
-        else "There is time for one way to learn"
+        else "There is time for one training"
     )
     changes = {key: value for key, value in option.changes.items() if key != "image_size"}
     single, cost = _laid_out(_before_measured(draft, facts, changes), facts)
@@ -166,10 +168,10 @@ def _start(draft: Draft, chosen: ChosenNetwork | None) -> tuple[str, Origin, lis
     """Return what the network begins from, and why; `chosen` is the network, where it was to be chosen."""
     source, model = draft.source, draft.recipe.model
     if draft.from_recipe and model is not None:
-        named = f"{model} learns from scratch, as you said." if draft.request.model else ""
-        return model, "recipe", [named or f"The recipe's {model} learns from scratch."]
+        named = f"{model} is trained from scratch, as you said." if draft.request.model else ""
+        return model, "recipe", [named or f"The recipe's {model} is trained from scratch."]
     if source is not None and draft.from_name:
-        return source, "model", ["No trained weights were given, so the network learns from scratch."]
+        return source, "model", ["No trained weights were given, so training starts from zero."]
     why = [] if draft.chosen is None else list(draft.chosen.lines)
     if source is not None:
         return source, "weights", why
@@ -222,10 +224,10 @@ def _from_scratch(draft: Draft, facts: Facts, chosen: ChosenNetwork | None) -> t
 
 def _why_size(draft: Draft) -> str:
     if draft.size_set:
-        return f"Images at {draft.recipe.image_size} pixels, as you said."
+        return f"Photos at {draft.recipe.image_size} pixels, as you said."
     if draft.recipe.image_size is not None:
-        return f"Images at {draft.recipe.image_size} pixels, the recipe's."
-    return "Images at the network's own size."
+        return f"Photos at {draft.recipe.image_size} pixels, the recipe's."
+    return "Photos at the network's own size."
 
 
 def _adapting(draft: Draft, facts: Facts, option: Mapping[str, object]) -> tuple[Recipe, list[str]]:
@@ -236,7 +238,7 @@ def _adapting(draft: Draft, facts: Facts, option: Mapping[str, object]) -> tuple
     if "steps" in option:
         passes = (recipe.steps or 0) * recipe.batch_size / facts.data.images
         reasons.append(
-            f"  {recipe.steps} steps of {recipe.batch_size} images, {passes:.0f} passes: as many as any other way."
+            f"  {recipe.steps} steps of {recipe.batch_size} images, {passes:.0f} passes: as many as in any other training."
         )
     if overridden:
         reasons.append(f"  as you said: {', '.join(f'{key} {value}' for key, value in overridden.items())}.")

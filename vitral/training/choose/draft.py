@@ -121,5 +121,5 @@ def why_no_first(request: Request, plan: Plan, task: Task) -> str:
     if not request.baselines:
         return f"no simple classifier is fitted with {argument('baselines', False)}"
     if not task.closed_form or not method.uses_labels:
-        return "there is one only where every image has one class, and the network learns those"
+        return "there is one only where every image has one class, and the network is trained on those"
     return ""

@@ -17,7 +17,6 @@ from vitral.training.choose.layout import fit_length
 from vitral.training.clock import SCRATCH_COMMAND_SECONDS, SCRATCH_PATIENCE_SECONDS, SCRATCH_ROOM, SCRATCH_SHARE
 from vitral.training.facts import SIZES, Facts
 from vitral.training.methods.views import mixes
-from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
 FINE = "conv-vit-8"
@@ -92,7 +91,7 @@ def choose_network(facts: Facts, size: int | None = None) -> ChosenNetwork:
     fitting = _sizes(detail(facts)) if size is None else [size]
     model, why_model = _model(facts, fitting[0])
     chosen, why_size = _size(facts, model, fitting)
-    return ChosenNetwork(model, chosen, why_model, f"Images at {chosen} pixels: {why_size}.")
+    return ChosenNetwork(model, chosen, why_model, why_size)
 
 
 def _sizes(side: float) -> list[int]:
@@ -107,14 +106,12 @@ def _model(facts: Facts, least: int) -> tuple[str, str]:
     data, wide = facts.data, suited(detail(facts))
     model, hurry = wide, ""
     if passes_at(facts, wide, least) < (WIDE_PASSES if data.an_epoch >= LARGE_SET else FEW_WIDE_PASSES):
-        model, hurry = NARROW[wide], f", and so few passes over them as {_time(facts)} room for,"
-    kind = "small" if wide == FINE else "of this size"
+        model, hurry = NARROW[wide], " and so short a training"
     enlarged = "" if data.detail is None else f", with the detail of {data.detail:.0f}"
     return model, (
-        f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} "
-        f"({data.known_side:.0f} pixels{enlarged}){hurry} the best that was measured; pre-trained weights do better on "
-        f"few images: published ones by name, such as {argument('source', 'vit-s14@dinov2')}, or a run of "
-        f"{function('pretrain')}."
+        f"Model: {model}, the best that was measured for photos of this size ({data.known_side:.0f} pixels{enlarged})"
+        f"{hurry}. Trained weights do better on few photos: published ones, such as "
+        f"{argument('source', 'vit-s14@dinov2')}, or those of {function('pretrain')}."
     )
 
 
@@ -123,22 +120,17 @@ def _size(facts: Facts, model: str, fitting: list[int]) -> tuple[int, str]:
     data, needed = facts.data, passes_needed(facts)
     in_time = [size for size in fitting if passes_at(facts, model, size) >= needed]
     size = in_time[-1] if in_time else fitting[0]
-    own = "about their own size" if data.detail is None else "larger they show no more"
+    seen = f"Photos are seen at {size} pixels"
     if data.known_side < LEAST:
-        return size, f"they are only {data.known_side:.0f} themselves"
-    if len(fitting) == 1:
-        return size, own
-    if not in_time:
-        seen, images = passes_at(facts, model, size), data.an_epoch
-        return size, f"the least, and even so {_time(facts)} room for only {seen:.2g} passes over {images:,} images"
+        return size, f"{seen}: they are only {data.known_side:.0f} themselves."
+    if size == SIZES[-1] and len(fitting) > 1:
+        return size, f"{seen}: larger ones do not help a training from scratch."
     if size == fitting[-1]:
-        return size, "the largest that pays from scratch" if size == SIZES[-1] else own
-    return size, f"of larger ones {_time(facts)} no room for the {needed:.0f} passes that so many images need"
-
-
-def _time(facts: Facts) -> str:
-    """Return the time that decides, with the verb for what it has room for or not."""
-    return f"{rounded(SCRATCH_PATIENCE_SECONDS)} have" if facts.budget_seconds is None else f"{argument('time')} has"
+        return size, f"{seen}: {'about their own size' if data.detail is None else 'larger they show no more'}."
+    if in_time:
+        return size, f"Photos are shrunk to {size} pixels (larger would take too long here)."
+    passes = f"{passes_at(facts, model, size):.2g} passes over {data.an_epoch:,} images"
+    return size, f"Photos are shrunk to {size} pixels, the least, and even so there is time for only {passes}."
 
 
 def fit_recipe(
@@ -184,7 +176,7 @@ def _mixed(recipe: Recipe, facts: Facts, passes: float, overridden: Collection[s
     if not mixes(recipe.mixing):
         return recipe, []
     how = f"CutMix {recipe.mixing.cutmix:g} or MixUp {recipe.mixing.mixup:g}"
-    return recipe, [f"Images are mixed in pairs, by {how}: each is to be seen {MIXED_PASSES:.0f} times and more."]
+    return recipe, [f"Photos are mixed in pairs ({how}), because each is seen {MIXED_PASSES:.0f} times and more."]
 
 
 def batch_of(images: int) -> int:
@@ -224,7 +216,7 @@ def tried_views(augmentation: Augmentation, facts: Facts) -> tuple[Augmentation,
     """Return how images vary by what was tried, and the reason for everything that is left out; noise decides nothing."""
     said = {
         CROPS: f"Crops keep at least {MILD_AREA:.0%} of an image: size or place tells classes apart here",
-        MIRRORING: "Images are not mirrored: left and right differ here",
+        MIRRORING: "Photos are not mirrored: left and right differ here",
     }
     reasons = []
     for name, changes in doubts(augmentation, ()).items():
@@ -234,6 +226,6 @@ def tried_views(augmentation: Augmentation, facts: Facts) -> tuple[Augmentation,
         augmentation = replace(augmentation, **changes)  # type: ignore[arg-type]
         without, usual = tried.left_out / tried.answers, tried.kept / tried.answers
         reasons.append(
-            f"{said[name]} (a small network had {without:.0%} of images that it had not seen right so, {usual:.0%} otherwise)."
+            f"{said[name]} (a small network gets {without:.0%} of new photos right so, {usual:.0%} otherwise)."
         )
     return augmentation, reasons

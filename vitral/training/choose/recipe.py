@@ -50,9 +50,9 @@ CONVOLUTIONS: dict[str, object] = {
 CONVOLUTIONS_BATCH = 32  # of which that was measured
 
 METHODS = {
-    "full": "all weights learn",
-    "probe": "the head alone learns (linear probe)",
-    "lora": "the head and low-rank changes learn (LoRA)",
+    "full": "all weights are trained",
+    "probe": "the last layer alone is trained (linear probe)",
+    "lora": "the head and low-rank changes are trained (LoRA)",
 }
 
 
@@ -77,7 +77,7 @@ def choose_recipe(
     batch, steps, why_length = length(images, on_gpu=facts.machine.has_gpu, batch=set_batch)
     method, why_method = ("full", "") if several else _method_set(wanted, overridden) or _method(facts)
     full, few = method == "full", images < SMALL_SET
-    area, why_area = (0.25, "few images must be seen in many ways") if few else (0.05, "many images vary by themselves")
+    area, why_area = (0.25, "few images must be varied much") if few else (0.05, "many images vary by themselves")
     augmentation, why_views = tried_views(replace(facts.data.augmentation, min_area=area), facts)
     changes: dict[str, object] = {
         "name": "automatic",
@@ -100,14 +100,14 @@ def choose_recipe(
         yield set(), _heading(facts)
         if not several:
             yield {"adaptation.method"}, f"  {METHODS[method]}: {why_method}."
-        yield {"image_size"}, f"  images at {size} pixels: {why_size}."
+        yield {"image_size"}, f"  photos at {size} pixels: {why_size}."
         passes = steps * batch / images
         yield {"steps", "epochs"}, f"  {steps} steps of {batch} images, {passes:.0f} passes: {why_length}."
         if full and not several and not facts.known_weights.convolutional:
             yield (
                 {"adaptation.method", "optimizer.lr", "optimizer.layer_decay"},
                 f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: "
-                "early features are kept longest.",
+                "early layers change least.",
             )
         if augmentation.min_area == area:
             yield (
@@ -162,7 +162,7 @@ def only_method(facts: Facts) -> tuple[str, str] | None:
     data, weights, gpu = facts.data, facts.known_weights, facts.machine.gpu_bytes
     a_class = data.images / data.classes
     if a_class < FEW_A_CLASS:
-        return "probe", f"{a_class:.1f} images a class would be learned by heart"
+        return "probe", f"{a_class:.1f} images a class are too few: the network would memorise them"
     few = "lora" if weights.low_rank else "probe"
     if gpu is not None and weights.parameters * STATE_BYTES > MEMORY_FRACTION * gpu:
         return few, f"all weights with their optimizer would not fit the GPU's {gpu / 2**30:.0f} GiB"
@@ -236,5 +236,5 @@ def length(images: int, *, on_gpu: bool, batch: int | None = None) -> tuple[int,
     if steps == LEAST_STEPS:
         return batch, steps, "fewer would not train a head"
     if steps * batch >= most - batch:
-        return batch, steps, "more would only be learned by heart"
+        return batch, steps, "more would only memorise them"
     return batch, steps, "BiT-HyperRule's number of images"

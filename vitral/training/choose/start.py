@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vitral.advice import counted
 from vitral.training.choose.network import FINE_BELOW, LARGE_SET, LEAST
 from vitral.training.choose.recipe import length
 from vitral.training.clock import (
@@ -85,16 +86,16 @@ def feature_seconds(facts: Facts, start: Start, images: int) -> float:
     return images * start.macs / (FORWARD_SPEED * facts.machine.own_speed)
 
 
-def from_scratch(reason: str) -> ChosenStart:
-    """Return the choice of random weights, and why in one line."""
-    return ChosenStart("", (f"Start: from scratch, for {reason}.",))
+def from_scratch(reason: str, advice: str = "") -> ChosenStart:
+    """Return the choice of random weights, and why in one line; `advice` is a sentence on what would help."""
+    return ChosenStart("", (f"{reason[0].upper()}{reason[1:]}, so training starts from zero. {advice}".rstrip(),))
 
 
 def why_none_pays(images: int, side: float) -> str:
     """Return why images are not for any published start, whatever that is; empty where one may pay."""
     if side < LEAST:
-        return f"published starts are for larger images than {side:.0f} pixels"
-    return "" if images else "there are no images to learn"
+        return f"published weights are for larger photos than {side:.0f} pixels"
+    return "" if images else "there are no training photos"
 
 
 def most_megabytes(seconds: float) -> float:
@@ -144,10 +145,10 @@ def images_to_probe(starts: Sequence[Start], facts: Facts) -> int:
 
 def _why_start(chosen: Start, facts: Facts) -> str:
     takes = rounded(feature_seconds(facts, chosen, facts.data.images))
-    among = "in the cache" if chosen.cached else "that are small enough to fetch"
+    among = "on this machine" if chosen.cached else "that are small enough to download"
     return (
-        f"Start: {chosen.name}, by its published score ({chosen.score:g} {chosen.metric}) and its cost the best of the free "
-        f"weights {among}; the features of {facts.data.images:,} images take about {takes} of {rounded(seconds_of(facts))}."
+        f"Weights: {chosen.name}, of the free ones {among} the best by published score ({chosen.score:g} {chosen.metric}) and "
+        f"cost; the features of {counted(facts.data.images, 'photo')} take about {takes}."
     )
 
 
@@ -155,8 +156,10 @@ def compared(figures: Sequence[tuple[Start, float]], images: int) -> tuple[Start
     """Return the best of starts by the share of images that each one's probe got right, of equals the cheaper, and why."""
     ranked = sorted(figures, key=lambda one: (-one[1], one[0].macs))
     best, said = ranked[0][0], ", ".join(f"{start.name} {figure:.1%}" for start, figure in ranked)
-    probes = f"by linear probes of two on {images:,} training images, each left out of its fit"
-    return best, f"Start: {best.name}, {probes}: {said}."
+    probes = (
+        f"the better of two by linear probes on {images:,} training photos, each left out of the fit that judges it"
+    )
+    return best, f"Weights: {best.name}, {probes}: {said}."
 
 
 def where_from(chosen: Start, *, fetching: bool, other: Start | None = None) -> str:
@@ -165,28 +168,26 @@ def where_from(chosen: Start, *, fetching: bool, other: Start | None = None) -> 
     Where nothing is fetched the line speaks of what would be, and of the other start that it would be compared with.
     """
     if chosen.cached:
-        return f"  It is in the cache: {chosen.described()}."
+        return f"  They are on this machine: {chosen.described()}."
     if fetching:
-        return f"  It comes from {chosen.host}: {chosen.described()}."
-    line = f"  It would be fetched from {chosen.host}: {chosen.described()}."
+        return f"  They come from {chosen.host}: {chosen.described()}."
+    line = f"  They would be downloaded from {chosen.host}: {chosen.described()}."
     if other is None:
         return line
-    return (
-        f"{line[:-1]}; and {other.name} from {other.host}: {other.described()}, for the better probe of both to decide."
-    )
+    return f"{line[:-1]}; and {other.name} from {other.host}: {other.described()}, of which the better probe decides."
 
 
 def _why_not(starts: Sequence[Start], facts: Facts) -> str:
     if not starts:
-        return "no published start takes images of that size"
+        return "no published weights take photos of that size"
     if not any(_fits(start, facts) for start in starts):
-        return "no published start fits the memory"
+        return "no published weights fit the memory"
     if all(_learned_better_anew(start, facts) for start in starts):
-        many = f"{facts.data.images:,} images of {facts.data.known_side:.0f} pixels"
-        return f"{many} are enough to learn from, and {rounded(seconds_of(facts))} too short to train a published start on them"
+        many = f"{facts.data.images:,} photos of {facts.data.known_side:.0f} pixels"
+        return f"{many} are enough without published weights, and {rounded(seconds_of(facts))} too short to train those on them"
     return (
-        f"the features of {_telling(facts):,} images would take even the smallest published start more than a third of "
-        f"{rounded(seconds_of(facts))}"
+        f"the features of {counted(_telling(facts), 'photo')} would take even the smallest published network more than a third "
+        f"of {rounded(seconds_of(facts))}"
     )
 
 

@@ -77,7 +77,7 @@ def _differences(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
     if same_data(was, data.fingerprint) and drawn(was) != drawn(data.fingerprint):
         return ["the images are split in another way, because their groups changed"]
     if same_data(was, data.fingerprint):
-        return [f"a share of {share_of(data.fingerprint)} of the training images is learned from, was {share_of(was)}"]
+        return [f"a share of {share_of(data.fingerprint)} of the training photos is used, was {share_of(was)}"]
     names = kept.get("class_names", list(data.class_names))
     renamed = _renamed(names, data.class_names)
     if renamed is None or (renamed and not changed):

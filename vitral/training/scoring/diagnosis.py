@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from vitral.advice import argument, call, function
+from vitral.advice import argument, call, counted, function
 from vitral.classifier.metadata import RANDOM
 from vitral.evaluation.baselines import Baselines
 from vitral.tasks.chance import significantly_below
+from vitral.tasks.shown import right_of
 from vitral.tasks.task import Result
 from vitral.training.choose.draft import ADAPTED, SCRATCH
 from vitral.training.loop import TrainingResult
@@ -100,14 +101,14 @@ def _findings(evaluation: Result, baselines: Baselines | None, run: Circumstance
     if standing.at_chance:
         yield Diagnosis(standing.sentence(run.split), *_likely(len(evaluation.class_names), run))
     elif standing.untold:
-        reason = f"That is neither success nor failure: score it on more labelled images with {function('evaluate')}."
+        reason = f"That is neither success nor failure: score it on more labelled photos with {function('evaluate')}."
         yield Diagnosis(standing.sentence(run.split), reason, failed=False)
     if baselines is not None and baselines.split == run.split:
         yield from islice(_below(evaluation, standing.share, baselines, run), 1)
 
 
 def _below(evaluation: Result, share: float, baselines: Baselines, run: Circumstances) -> Iterator[Diagnosis]:
-    reached = f"{share:.1%} of {evaluation.num_examples} {run.split} images right"
+    reached = right_of(share, evaluation.num_examples, run.split)
     probe = baselines.on_features
     for simple, figure in (("the bare pixels", baselines.on_pixels), ("its own frozen features", probe)):
         if figure is not None and significantly_below(share, evaluation.num_examples, figure, baselines.num_test):
@@ -118,7 +119,7 @@ def _below(evaluation: Result, share: float, baselines: Baselines, run: Circumst
     if probe is not None and share < probe:
         yield Diagnosis(
             f"Training did not beat a simple classifier on the network's frozen features: {reached}, against {probe:.1%}.",
-            f"{evaluation.num_examples} images cannot tell whether the difference is more than chance.",
+            f"{counted(evaluation.num_examples, 'photo')} cannot tell whether the difference is more than chance.",
             _with(run, "adaptation.method=probe"),
             failed=False,
         )
@@ -141,11 +142,11 @@ def _likely(classes: int, run: Circumstances) -> tuple[str, Request]:
         )
     if run.steps == 0 and not run.judged:
         recipe = SCRATCH if run.from_scratch else ADAPTED
-        why = "Only a linear layer was trained, because there are no validation images to compare it with a network."
+        why = "Only a linear layer was fitted, because there are no validation photos to compare it with a network."
         return why, replace(run.request, recipe=recipe)
     if run.steps == 0:
-        return "Only a linear layer was trained.", _longer(run, FEW_STEPS)
-    few_steps = f"Only {run.steps} updates were made.", _longer(run, FEW_STEPS)
+        return "Only a linear layer was fitted.", _longer(run, FEW_STEPS)
+    few_steps = f"Training was short: {counted(run.steps, 'update')}.", _longer(run, FEW_STEPS)
     if run.steps < FEW_STEPS and run.request.budget_seconds is not None:
         return few_steps
     if run.pretrained and run.from_scratch and run.train_images is not None and run.train_images < FEW_IMAGES:
@@ -177,12 +178,11 @@ def _with(run: Circumstances, change: str) -> Request:
     return replace(run.request, overrides=(change,))
 
 
-def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
-    """Return the problem of a command that missed its time budget."""
-    return Diagnosis(
-        f"The command took {seconds:.0f} s, longer than the {budget_seconds:.0f} s of {argument('time')}.",
-        "The machine became slower than it was while the run was planned, or the time was too short.",
-        failed=False,
+def too_late(seconds: float, budget_seconds: float) -> str:
+    """Return in one sentence that a command missed its time budget."""
+    return (
+        f"The command took {seconds:.0f} s, longer than the {budget_seconds:.0f} s of {argument('time')}: the machine became "
+        "slower than it was while the run was planned, or the time was too short."
     )
 
 

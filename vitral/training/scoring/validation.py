@@ -26,6 +26,7 @@ from vitral.files import write_file
 from vitral.models.model import Model
 from vitral.seeds import generator
 from vitral.tasks.class_sizes import ClassSizes
+from vitral.tasks.shown import images_of
 from vitral.training.clock import (
     BASELINES_SECONDS,
     BASELINES_SHARE,
@@ -102,7 +103,7 @@ def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
     if allowed.validation < there.validation or allowed.scored < there.scored:
         line = _cut(run, allowed, there)
         run = replace(run, plan=replace(run.plan, reasons=(*run.plan.reasons, line)))
-        run.listener(Message(line))
+        run.listener(Message(line, detail=True))
     scoring = _scoring(run, allowed, has_head=has_head, completes=there.completing > 0)
     return (run if run.data.scored_split() == "train" else to_score(run, scoring)), scoring
 
@@ -170,12 +171,9 @@ def to_score(run: Run, scoring: Scoring) -> Run:
 
 
 def _cut(run: Run, allowed: Allowance, there: Allowance) -> str:
-    split, images = run.data.scored_split(), f"{allowed.validation:,} of {there.validation:,} images"
-    validated = f"each validation is of {images}, and " if there.validation else ""
-    return (
-        f"To keep {argument('time')}, {validated}the score is of {allowed.scored:,} of {there.scored:,} {split} images; "
-        f"{function('evaluate')} scores all."
-    )
+    scored = f"{allowed.scored:,} of {there.scored:,} {images_of(run.data.scored_split())}"
+    validated = f"{allowed.validation:,} of {there.validation:,} photos validate, and " if there.validation else ""
+    return f"To keep {argument('time')}, {validated}{scored} are scored; {function('evaluate')} scores all."
 
 
 def is_too_short(run: Run, scoring: Scoring) -> bool:
@@ -227,7 +225,7 @@ def too_short(budget: float, spent: float, ending: float, step: float, *, runs: 
     training = f"; for {WORTHWHILE_STEPS} more steps of {pace:g} s{each} give it {better}" if step else ""
     return (
         f"{given} is too short: {before} s went by before training could begin, and {doing} about {more} s more"
-        f"{f', all {runs} runs together' if runs > 1 else ''}. With a fifth to spare that makes {enough}{training}."
+        f"{f', all {runs} runs together' if runs > 1 else ''}. With a fifth to spare, take {enough}{training}."
     )
 
 
@@ -294,11 +292,12 @@ def run_baselines(run: Run, fitted: Fitted | None) -> Baselines | None:
         listener(
             Message(
                 f"No baselines: simple classifiers would take longer than {seconds:.1f} s, "
-                f"{BASELINES_SHARE:.0%} of the run's time."
+                f"{BASELINES_SHARE:.0%} of the run's time.",
+                detail=True,
             )
         )
         return None
     if torchrun.is_main():
         write_file(path, json.dumps(dataclasses.asdict(baselines)))
-    listener(Message(baselines.sentence()))
+    listener(Message(baselines.sentence(), detail=True))
     return baselines

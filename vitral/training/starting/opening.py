@@ -84,7 +84,7 @@ class _Checked:
         data = method_of(recipe).labelled(recipe, data, self.listener)
         if recipe.method.uses_labels and not data.task.scored:
             raise DataError(
-                f"The images of {data.name} {data.task.labelled}, which '{recipe.method.name}' learns from; name data with "
+                f"The images of {data.name} {data.task.labelled}, which '{recipe.method.name}' needs; name data with "
                 "labels, or a method that does without, such as lejepa."
             )
         return data if recipe.task is None else data.for_task(task_named(recipe.task))

@@ -78,7 +78,7 @@ def _check_unnamed(recipe: Recipe) -> None:
             raise
         named = argument("overrides", [f"model={DEFAULT_MODEL}"])
         raise ModelError(
-            f"{error} This is said of {COARSE}, which learns where no network is named; name one, such as {named}."
+            f"{error} This is said of {COARSE}, which is trained where no network is named; name one, such as {named}."
         ) from error
 
 
@@ -177,8 +177,8 @@ def may_have_learned(data: DataSet, start: Classifier | None) -> str:
     ):
         return ""
     return (
-        "The start was trained on other data, or on these before they or their splits changed, with the same classes. Images "
-        f"that it learned then may now be {' or '.join(made)} images, and the scores too good; "
+        "The start was trained on other data, or on these before they or their splits changed, with the same classes. Photos "
+        f"that it was trained on may now be {' or '.join(made)} photos, and the scores too good; "
         f"{' and '.join(f'{split}/' for split in made)} of your own, with images that it has never seen, tell."
     )
 

@@ -31,6 +31,7 @@ from vitral.weights.named.here import kept
 from vitral.weights.named.table import PublishedWeights as Row
 from vitral.weights.named.table import answering, find, host, may_fetch, rows, without_network
 
+BETTER = "Expect much better results with downloaded weights, online."
 # A start, with the weights as they were loaded for it; None where they are yet to be loaded, or are random.
 Found = tuple[ChosenStart, Classifier | None]
 
@@ -82,7 +83,7 @@ def _everywhere(chosen: ChosenStart, loaded: Classifier | None, listener: Listen
     failures = [one for one in distributed.gather(failed) if one]
     if not failures:
         return chosen, loaded
-    listener(Message(f"{failures[0]} So the network learns from scratch.", warning=True))
+    listener(Message(f"{failures[0]} So training starts from zero.", warning=True))
     return starts.from_scratch(f"{chosen.name} is not on every machine of the job"), None
 
 
@@ -102,8 +103,8 @@ def _choose(search: _Search) -> Found:
         offered = [start for start in offered if start.name != chosen.name]  # a damaged one must not hide the others
         chosen, why = starts.choose_start(offered, facts)
     if not may_fetch():
-        none = "none in the cache pays" if here else "none is in the cache"
-        return starts.from_scratch(f"published starts may not be fetched, and {none}"), None
+        none = "none of the downloaded weights suit these photos" if here else "no weights are on this machine"
+        return starts.from_scratch(f"downloads are off, and {none}", "" if here else BETTER), None
     return _fetched(search, [row for row in free if row not in here])
 
 
@@ -113,15 +114,15 @@ def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     seconds = starts.seconds_of(facts)
     small = [row for row in free if row.megabytes <= starts.most_megabytes(seconds)]
     if not small:
-        return starts.from_scratch(f"there is no time to fetch a published start in {rounded(seconds)}"), None
+        return starts.from_scratch(f"{rounded(seconds)} are too short to download weights"), None
     reached = answering(small)
     if not reached:
-        return starts.from_scratch("no network answers, and no published start that pays is in the cache"), None
+        return starts.from_scratch("no internet and no downloaded weights", BETTER), None
     offered = starts_of([row for row in small if host(row) in reached], search.draft, facts, cached=False)
     chosen, why = starts.choose_start(offered, facts)
     if chosen is None:
         return starts.from_scratch(why), None
-    return _had(search, chosen, why, offered) or (starts.from_scratch(f"{chosen.name} could not be had"), None)
+    return _had(search, chosen, why, offered) or (starts.from_scratch(f"{chosen.name} could not be downloaded"), None)
 
 
 def is_free(row: Row) -> bool:
@@ -182,7 +183,7 @@ def _had(search: _Search, chosen: Start, why: str, offered: Sequence[Start]) -> 
     try:
         loaded = {chosen.name: _loaded(chosen, listener, ends)}
     except (VitralError, OSError) as error:
-        listener(Message(f"{error} So the run does not begin with {chosen.name}.", warning=True))
+        listener(Message(f"{error} So the run does not start from {chosen.name}.", warning=True))
         return None
     if other is not None:
         try:
@@ -211,7 +212,7 @@ def _within(listener: Listener, seconds: float) -> Listener:
             spent = monotonic() - began
             if spent > PACE_SECONDS and spent * event.total > seconds * max(event.done, 1):
                 raise WeightsError(
-                    f"The download is too slow: {event.done:,} of {event.total:,} MB came in {spent:.0f} s, which are kept."
+                    f"The download is too slow: {event.done:,} of {event.total:,} MB came in {spent:.0f} s, and stay here."
                 )
 
     return hear
