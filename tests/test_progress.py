@@ -59,6 +59,7 @@ def test_a_short_job_prints_nothing_and_a_message_is_printed_at_once() -> None:
         clock.now = float(done)
         lines(Progress("predict", done, 8))
     lines(Message("Found photos."))
+    lines(Message("Batch: 8 images.", detail=True))  # for those who want to know everything
     lines(Message("Left out: a.jpg", warning=True))
     assert stream.getvalue().splitlines() == ["Found photos.", "Warning: Left out: a.jpg"]
 

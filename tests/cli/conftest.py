@@ -35,7 +35,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = type_command(folder, "finetune", "--data", "photos", "--recipe", "scratch", *QUICK)
     assert done.returncode == 0, done.stderr
     assert "vitral predict photos/" in done.stdout
-    assert all(fact in done.stderr for fact in ("3 classes", "30 for training", "runs/photos")), done.stderr
+    assert all(fact in done.stderr for fact in ("3 classes", "30 photos for training", "runs/photos")), done.stderr
     return folder
 
 

@@ -195,3 +195,12 @@ def test_names_may_be_anything(root: Path, make: Make) -> None:
 def test_natural_order() -> None:
     names = ["x10", "x9", "x", "a2b10", "a2b9", "10", "9"]
     assert sorted(names, key=natural_key) == ["9", "10", "a2b9", "a2b10", "x", "x9", "x10"]
+
+
+def test_where_the_only_class_folder_has_folders_of_its_own_that_one_is_proposed(root: Path, make: Make) -> None:
+    for name, count in {"photos/hat": 2, "photos/dress": 2, "photos": 3}.items():
+        make(name, count)
+    with pytest.raises(DataError, match="only one class") as refused:
+        open_data(root)
+    assert all(fact in str(refused.value) for fact in (f"'{root / 'photos'}'", "2 classes: dress, hat"))
+    assert open_data(root / "photos").class_names == ("dress", "hat")

@@ -167,7 +167,7 @@ def test_few_images_tell_nothing_unless_they_are_all_wrong() -> None:
     assert not two.at_chance
     said = two.standing.sentence("test")
     assert all(fact in said for fact in ("2 of 2 test", " 1)", "4 would")), said
-    assert "too few images" in two._repr_html_()
+    assert "too few photos" in two._repr_html_()
     four = score(torch.eye(2)[torch.tensor([0, 1, 0, 1])], torch.tensor([0, 1, 0, 1]))
     assert not four.at_chance
     assert four.standing.sentence("test") == ""
@@ -262,7 +262,7 @@ def test_unequal_classes_by_hand() -> None:
     assert [row[0] for row in known.tables()[-1].rows] == ["class 3", "class 1", "class 2", "class 0"]
     said = known.rare_sentence("test")
     assert all(fact in said for fact in ("2 rare classes", "class 3 (1), class 1 (2)", "25% of 4 test", "89%"))
-    assert "balanced accuracy 41.67%" in known.announcement("test")
+    assert "balanced accuracy 41.7%" in known.announcement("test")
     assert said in known.lead("test")
     assert Evaluation.from_json(json.loads(json.dumps(known.to_json()))) == known
     older = {name: value for name, value in known.to_json().items() if name != "class_images"}

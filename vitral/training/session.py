@@ -145,12 +145,13 @@ class Run(Session):
     def summary(self) -> tuple[str, ...]:
         """Return what was found, the model and the time, a line each: what one must know before the run begins."""
         data, model = self.data, self.model
-        counts = ", ".join(f"{count} for {PURPOSES.get(name, name)}" for name, count in data.counts().items())
+        counts = [f"{count} for {PURPOSES.get(name, name)}" for name, count in data.counts().items()]
+        counts[0] = counts[0].replace(" for", " photos for")
         height, width = model.image_size
         size = f"{height}" if height == width else f"{height}x{width}"
         network = f"{describe(model.config)}, {count_parameters(model) / 1e6:.2g} M parameters, photos at {size} pixels"
         return (
-            f"Found   {data.name}: {data.what()}; photos: {counts}",
+            f"Found   {data.what()} in {data.name}: {', '.join(counts)}",
             f"Model   {network}; {self._origin()}",
             f"Time    {self._duration()}",
         )

@@ -19,7 +19,7 @@ from vitral.errors import RecipeError, TrainingError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
-from vitral.studies.run_report import run_report
+from vitral.studies.run_report import run_facts, run_report
 from vitral.training import facts, measuring
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates import trained
@@ -68,6 +68,11 @@ def test_what_training_does_not_beat_is_delivered_and_said_everywhere(tmp_path: 
     for place in (json.loads((run / name).read_text()) for name in ("run.json", "evaluation.json")):
         assert place["choice"]["sentence"] == sentence
     assert result.to_json()["choice"]["kept"] == PIXELS
+    facts = dict(run_facts(result))  # of what is delivered, and not of the network that was trained in vain
+    assert "Recipe" not in facts
+    assert facts["Made by"].startswith(PIXELS)
+    assert PIXELS in facts["Started from"]
+    assert f"{result.training.steps} steps" in facts["Also trained"]
     assert result.to_json()["split"] == json.loads((run / "evaluation.json").read_text())["split"] == "test"
     assert not any(BASELINE in name for name in kept.provenance.scores)  # it would be compared with itself
     assert kept.provenance.training["choice"]["sentence"] == sentence

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import vitral
+from tests.cases import every_case
 from tests.training.choose.situations import FACTS, LAPTOP, changed, planned
 from vitral.cli.main import main
 from vitral.errors import RecipeError
@@ -50,6 +51,13 @@ def test_random_weights_fit_the_images(side: float, model: str) -> None:
     assert (plan.start, plan.origin) == (model, "model")
     assert model in plan.reasons[0]
     assert f"at {plan.recipe.image_size} pixels" in plan.reasons[1]
+
+
+@every_case("speed", [20.0, 100.0, 500.0])  # images a second, as a busy machine measures them, and a quiet one
+def test_without_a_budget_a_run_from_scratch_takes_no_longer_than_it_promises(speed: float) -> None:
+    plan = planned(changed(FACTS, side=224.0, images=5000, measured=Measured(speed, 1, 1)))
+    assert plan.cost is not None
+    assert 0 < plan.cost.seconds <= 25 * 60 + 128 / speed  # an update more, by rounding
 
 
 def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
@@ -165,8 +173,8 @@ def test_a_plan_is_what_the_run_then_does(
     assert main([*line, "--plan"]) == 0
     told = capsys.readouterr().out
     for part in (
-        "digits: 10 classes",
-        "1259 for training",
+        "10 classes in digits",
+        "1259 photos for training",
         "vit-mu4",
         "at 16 pixels",
         "Recipe: ",

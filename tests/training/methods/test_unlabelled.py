@@ -43,7 +43,7 @@ def test_any_images_teach_without_labels_and_the_network_is_fine_tuned(
 ) -> None:
     assert main(pretrain(album, tmp_path / "run", method)) == 0
     said = capsys.readouterr()
-    assert all(fact in said.err for fact in ("album: no labels", "22 for training", "2 for validation"))
+    assert all(fact in said.err for fact in ("no labels in album", "22 photos for training", "2 for validation"))
     assert "learned without labels, so that nothing is scored" in said.out
     assert f"vitral finetune LABELLED --from {tmp_path / 'run'}" in said.out
     assert "vitral predict" not in said.out

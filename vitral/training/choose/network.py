@@ -149,9 +149,7 @@ def fit_recipe(
     }
     changes["augmentation"], why_views = tried_views(views(facts.data.augmentation, network.model), facts)
     if not {"steps", "epochs"} & set(overridden):
-        # A schedule that nearly fits the time from its first step is bent to it before it has got far.
-        room = 1 / SCRATCH_SHARE if facts.budget_seconds is None else SCRATCH_ROOM
-        in_time = room * passes_at(facts, network.model, network.size) * images / batch
+        in_time = _steps_in_time(facts, network, batch)
         enough = max(max(PASSES_FACTOR * passes_needed(facts), ENOUGH_PASSES) * images / batch, LEAST_STEPS)
         changes |= {"steps": max(1, round(min(enough, in_time))), "epochs": None}
     recipe = recipe.with_changes(changes)
@@ -164,6 +162,17 @@ def fit_recipe(
         passes = min(passes, passes_at(facts, network.model, network.size))
     recipe, why_mixed = _mixed(recipe, facts, passes, overridden)
     return recipe, [*why_views, *why_mixed]
+
+
+def _steps_in_time(facts: Facts, network: ChosenNetwork, batch: int) -> float:
+    """Return for how many updates there is time; without a budget by what the network was measured to take, once it was."""
+    # A schedule that nearly fits the time from its first step is bent to it before it has got far.
+    room = 1 / SCRATCH_SHARE if facts.budget_seconds is None else SCRATCH_ROOM
+    updates = room * passes_at(facts, network.model, network.size) * facts.data.an_epoch / batch
+    measured = facts.measured
+    if facts.budget_seconds is not None or measured is None:
+        return updates
+    return min(updates, room * training_seconds(facts) / (batch / measured.images_per_second + measured.update_seconds))
 
 
 def _mixed(recipe: Recipe, facts: Facts, passes: float, overridden: Collection[str]) -> tuple[Recipe, list[str]]:

@@ -26,12 +26,12 @@ from vitral.training.clock import DOWNLOAD_SHARE, PACE_SECONDS, Clock
 from vitral.training.facts import Facts
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.plan import ChosenStart
-from vitral.training.settings.durations import rounded
 from vitral.weights.named.here import kept
 from vitral.weights.named.table import PublishedWeights as Row
 from vitral.weights.named.table import answering, find, host, may_fetch, rows, without_network
 
-BETTER = "Expect much better results with downloaded weights, online."
+BETTER = "Expect much better results online."
+MORE = "Expect much better results with more time."
 # A start, with the weights as they were loaded for it; None where they are yet to be loaded, or are random.
 Found = tuple[ChosenStart, Classifier | None]
 
@@ -114,7 +114,7 @@ def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     seconds = starts.seconds_of(facts)
     small = [row for row in free if row.megabytes <= starts.most_megabytes(seconds)]
     if not small:
-        return starts.from_scratch(f"{rounded(seconds)} are too short to download weights"), None
+        return starts.from_scratch("there is too little time to download weights", MORE), None
     reached = answering(small)
     if not reached:
         return starts.from_scratch("no internet and no downloaded weights", BETTER), None
