@@ -25,7 +25,7 @@ Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Count = Annotated[int, Parameter(validator=Number(gte=0))]
 Settings = Annotated[tuple[str, ...], Parameter("--set")]
 Start = Annotated[str | None, Parameter(("--from", "--source"))]
-Verbose = Annotated[bool, Parameter(("--verbose", "-v"))]
+Verbose = Annotated[bool, Parameter(("--verbose", "-v"), group=MORE)]
 WHOLE = re.compile(r"[+-]?[0-9]+")
 WEIGHTS = (".npz", ".safetensors", ".pth", ".pt", ".bin", ".onnx")  # endings of files that are no data
 
