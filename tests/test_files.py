@@ -123,7 +123,7 @@ def test_a_place_that_is_tried_is_left_as_it_was(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-@every_case("call", ["ftruncate", "pwrite", "fsync"])
+@every_case("call", ["ftruncate", "write", "fsync"])
 def test_a_lock_that_a_full_disk_does_not_take_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:

@@ -64,9 +64,19 @@ def test_all_memory_is_the_least_of_what_machine_and_container_have(
 ) -> None:
     monkeypatch.setattr(machine, "MEMORY_FILE", tmp_path / "meminfo")
     monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
-    assert machine.memory_bytes() is None
+    assert machine.memory_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # as on macOS
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\n")
     (tmp_path / "memory.max").write_text("max\n")
     assert machine.memory_bytes() == 900 * 1024
     (tmp_path / "memory.max").write_text("5000\n")
     assert machine.memory_bytes() == 5000
+
+
+def test_a_system_that_says_nothing_of_its_memory_is_planned_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "CONTROL_GROUP", tmp_path)
+    monkeypatch.delattr(os, "sysconf")
+    assert machine.memory_bytes() is None
+    assert machine.free_bytes() > 1 << 30

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import importlib
 import os
 import secrets
 import shutil
@@ -18,9 +19,11 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vitral.errors import StorageError
 
+POSIX = hasattr(os, "fork")  # otherwise it is Windows
 ENDED = -1  # a zombie holds nothing
 OUR_PREFIX = ".vitral-"  # of the names of everything that exists only while a process works
 TEMPORARY_PREFIX = f"{OUR_PREFIX}partial-"
@@ -63,12 +66,8 @@ class Owner:
             return None
         if self.boot != _boot():
             return True
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
+        if not _is_running(self.pid):
             return True
-        except OSError:
-            pass  # it is alive and belongs to another user
         now = _started(self.pid)
         return now == ENDED or (0 not in (now, self.started) and now != self.started)
 
@@ -76,6 +75,33 @@ class Owner:
 def this_process() -> Owner:
     """Return the calling process."""
     return Owner(_machine(), _boot(), os.getpid(), _my_start(os.getpid()))
+
+
+def _is_running(pid: int) -> bool:
+    if not POSIX:
+        return _is_running_on_windows(pid)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it is alive and belongs to another user
+    return True
+
+
+def _is_running_on_windows(pid: int) -> bool:
+    # os.kill would send Ctrl-C there. This module is the one through which Python's multiprocessing waits for processes.
+    windows: Any = importlib.import_module("_winapi")
+    try:
+        handle = windows.OpenProcess(windows.SYNCHRONIZE, False, pid)
+    except PermissionError:  # it belongs to another user
+        return True
+    except OSError:
+        return False
+    try:
+        return bool(windows.WaitForSingleObject(handle, 0) == windows.WAIT_TIMEOUT)
+    finally:
+        windows.CloseHandle(handle)
 
 
 @functools.cache
@@ -90,7 +116,7 @@ def _machine() -> str:
 @functools.cache
 def _boot() -> str:
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             return _short(file.read())
     except OSError:
         return _short("")
@@ -103,7 +129,7 @@ def _my_start(pid: int) -> int:
 
 def _started(pid: int) -> int:
     try:
-        with open(f"/proc/{pid}/stat") as file:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return 0
@@ -130,8 +156,9 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's own entries to disk."""
-    sync_file(folder)  # for the system it is one
+    """Flush a folder's own entries to disk; Windows does so by itself, and opens no folder."""
+    if POSIX:
+        sync_file(folder)  # for the system it is one
 
 
 def _make_folders(folder: Path) -> None:
@@ -177,7 +204,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 def sync_file(path: Path) -> None:
     """Flush to disk a file that another library wrote."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY if POSIX else os.O_RDWR)  # Windows flushes only what is open for writing
     try:
         os.fsync(descriptor)
     finally:

@@ -25,6 +25,7 @@ STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
 MEMORY_FILE = Path("/proc/meminfo")
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container, where Linux says it
+UNKNOWN_BYTES = 8 << 30  # of a machine that does not say how much memory it has
 FORGET_PEAK = "5"  # written to CLEAR, it resets the peak (proc(5))
 PRODUCT_SIZE = 4096  # rows and columns of the products that measure a machine
 PROBED = 64  # rows and columns of a product that only shows whether the machine is able to
@@ -43,7 +44,7 @@ WORTHWHILE_SECONDS = 3e-4
 def processor_name() -> str:
     """Return the processor's name for people; the kind of machine if the system does not report it."""
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
     except OSError:
         names = []
@@ -153,6 +154,8 @@ def memory_bytes() -> int | None:
     limits = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
         limits.append(1024 * _entry(MEMORY_FILE, "MemTotal:"))
+    if not limits and (physical := _physical_bytes()):
+        limits.append(physical)
     with contextlib.suppress(OSError, ValueError):  # "max" without a limit
         limits.append(int((CONTROL_GROUP / "memory.max").read_text()))
     return min(limits) if limits else None
@@ -166,7 +169,18 @@ def free_bytes() -> int:
     with contextlib.suppress(OSError, ValueError):  # "max" without a limit
         most, used = (int((CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         free.append(max(most - used + _given_back(), 0))
-    return min(free) if free else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return min(free) if free else (_physical_bytes() or UNKNOWN_BYTES) // 2
+
+
+def _physical_bytes() -> int | None:
+    """Return the memory that is built in, where there is no /proc: macOS and Windows."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    kilobytes = ctypes.c_ulonglong()
+    windows = getattr(ctypes, "windll", None)
+    if windows is None or not windows.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(kilobytes)):
+        return None  # some virtual machines do not say
+    return kilobytes.value << 10
 
 
 def _given_back() -> int:
@@ -178,7 +192,7 @@ def _given_back() -> int:
 
 def _entry(path: Path, name: str) -> int:
     """Return the number behind a name in a file of the system's."""
-    lines = (line.split() for line in path.read_text().splitlines())
+    lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return next(int(line[1]) for line in lines if line[0] == name)
 
 

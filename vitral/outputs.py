@@ -7,12 +7,12 @@ A lock is held by one process on one machine, and released when that process die
 everywhere. The system's lock on the file `.vitral-lock` is released whenever its process ends, however it ends; local disks and
 NFS support it. Where a disk is shared without such locks, the file names its owner, and its time is renewed every few seconds:
 an owner on another machine that has not renewed it for a minute counts as dead. filelock is not used: it does not say which
-process holds a lock, and its flock and the POSIX locks of earlier versions of Vitral do not see each other.
+process holds a lock, its flock outlives a killed process in the workers that it forked, and does not see the POSIX locks of
+other versions of Vitral.
 """
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import secrets
@@ -29,6 +29,7 @@ from vitral.advice import argument
 from vitral.errors import StorageError, TrainingError
 from vitral.files import (
     LONGEST_NAME,
+    POSIX,
     Owner,
     foreign_files,
     kind_of,
@@ -39,11 +40,17 @@ from vitral.files import (
 )
 from vitral.paths import look_at
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    import msvcrt
+
 LOCK_FILE = ".vitral-lock"
 RENEWED_SECONDS = 10.0  # between two signs of life
 DEAD_SECONDS = 60.0  # without a sign of life, after which another machine's process counts as dead
 # In which two processes that take the lock at once see each other, where the system has no locks
 SETTLING_SECONDS = 0.5
+PLACE = 1 << 20  # of the byte that is locked on Windows, where nobody else may read it: behind the text
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 _held: set[str] = set()  # folders of this process: the system's lock does not keep out its own threads
@@ -81,7 +88,7 @@ class _Lock:
 
     def __enter__(self) -> "_Lock":
         while True:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 self._take()
                 if self._is_there():
@@ -112,6 +119,8 @@ class _Lock:
         self._remove()
 
     def _remove(self) -> None:
+        if not POSIX:  # there, no open file can be removed; nor one that another process has taken meanwhile
+            os.close(self._descriptor)
         try:
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -120,11 +129,12 @@ class _Lock:
                 self.path.unlink()
             raise
         finally:
-            os.close(self._descriptor)
+            if POSIX:  # first removed, so that nobody takes a file that is about to go
+                os.close(self._descriptor)
 
     def _take(self) -> None:
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._descriptor)
             has_locks = True
         except OSError as error:
             if error.errno not in NO_LOCKS:
@@ -161,7 +171,8 @@ class _Lock:
 
     def _read(self) -> dict[str, Any]:
         try:
-            read = json.loads(os.pread(self._descriptor, 4096, 0))
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            read = json.loads(os.read(self._descriptor, 4096))
         except (OSError, ValueError, RecursionError):
             return {}
         return read if isinstance(read, dict) else {}
@@ -169,7 +180,8 @@ class _Lock:
     def _write(self) -> None:
         record = {"token": self.token, "host": socket.gethostname(), "owner": asdict(this_process())}
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps(record).encode(), 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.write(self._descriptor, json.dumps(record).encode())
         os.fsync(self._descriptor)
 
     def _holder(self, written: dict[str, Any]) -> str:
@@ -180,7 +192,16 @@ class _Lock:
     def _renew(self) -> None:
         while not self._ended.wait(RENEWED_SECONDS):
             with contextlib.suppress(OSError):  # a disk that is unavailable for a while
-                os.utime(self._descriptor)
+                os.utime(self._descriptor if os.utime in os.supports_fd else self.path)
+
+
+def _lock(descriptor: int) -> None:
+    """Take the system's lock on an open file, or raise its `OSError` where another process holds it."""
+    if POSIX:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        os.lseek(descriptor, PLACE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
 
 
 def _in_use(folder: Path, holder: str) -> str:

@@ -148,7 +148,10 @@ def _killed(folder: Path, data: str, source: str | None, moment: float) -> bool:
         process.communicate(timeout=moment)
         return False  # it was done before
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with its workers
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)  # with its workers
+        else:  # on Windows, where workers end when they find nobody at the other end
+            process.kill()
         process.communicate()
         return True
 

@@ -24,7 +24,10 @@ from typing import Any
 _IMPORTED = time.monotonic()
 _OLDEST = 600.0  # seconds; a process that is older did other things first
 # What stops a command, and what it says then.
-STOPS = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Terminated.", signal.SIGHUP: "Its terminal is gone."}
+STOPS = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Terminated."}
+HANGUP = getattr(signal, "SIGHUP", None)  # which Windows does not have
+if HANGUP is not None:
+    STOPS[HANGUP] = "Its terminal is gone."
 _BEGAN: ContextVar[float] = ContextVar("began")
 
 
@@ -119,7 +122,7 @@ def _exchange(old: Handler, new: Handler) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise as Python's own handler does; a handler of ours marks the process as the command's."""
-    if number == signal.SIGHUP:
+    if number == HANGUP:
         signal.signal(number, signal.SIG_IGN)  # a terminal that closes sends several, and what ends must not be stopped
     engines = sys.modules.get("vitral.inference.engines")
     if engines is not None:

@@ -313,7 +313,7 @@ def _keeping_child_signals() -> Iterator[None]:
 
     The loss is also noticed at the next wait for a batch, some seconds later.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGCHLD"):  # as on Windows
         yield
         return
     before = signal.getsignal(signal.SIGCHLD)
@@ -354,7 +354,8 @@ def _outlive_termination(number: int, frame: FrameType | None) -> None:
 def _start_worker(worker: int) -> None:
     # Ctrl-C and the terminal's end go to each of its processes; the main one stops its workers after it has saved.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _outlive_termination)
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

@@ -157,8 +157,10 @@ class Handles:
         return opened[name]
 
     def bytes_at(self, path: Path, offset: int, size: int) -> bytes | None:
-        """Return bytes of a local file, without moving its position; None where it ends before them."""
-        data = os.pread(self.get(str(path)).fileno(), size, offset)
+        """Return bytes of a local file; None where it ends before them."""
+        file = self.get(str(path))
+        file.seek(offset)
+        data = file.read(size)
         return data if len(data) == size else None
 
     def __reduce__(self) -> tuple[Any, ...]:

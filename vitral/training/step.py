@@ -28,7 +28,8 @@ from vitral.training.optimization.sharpness import Figures, Statistics, radius, 
 from vitral.training.optimization.state import OptimizerState, Stateful, Weights
 from vitral.training.settings.recipe import Recipe
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last where a terminal closes or a connection is lost
+HANGUP = getattr(signal, "SIGHUP", None)  # where a terminal closes or a connection is lost; Windows has none
+SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if number is not None)
 
 
 @dataclass(frozen=True)
@@ -208,13 +209,14 @@ def stop_on_signals() -> Iterator[StopRequest]:
         yield request
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    if before[signal.SIGHUP] is signal.SIG_IGN:
-        del before[signal.SIGHUP]
+    if HANGUP in before and before[HANGUP] is signal.SIG_IGN:
+        del before[HANGUP]
 
     def note(number: int, frame: FrameType | None) -> None:
         request.signal = request.signal or number
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for handled in (signal.SIGINT, signal.SIGTERM) if number != signal.SIGHUP else ():
+        if HANGUP is not None:
+            signal.signal(HANGUP, signal.SIG_IGN)
+        for handled in (signal.SIGINT, signal.SIGTERM) if number != HANGUP else ():
             signal.signal(handled, signal.SIG_DFL)
 
     for number in before:
