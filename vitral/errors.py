@@ -6,8 +6,10 @@ a traceback, and exits with status 1. Our own bugs are plain assertions.
 
 import difflib
 import errno
+import importlib
 import re
 from collections.abc import Iterable
+from typing import Any
 
 # What the libraries below us say where memory is short: allocators of torch, NumPy, ONNX Runtime and C++, loaders, threads,
 # and oneDNN, which says no more than that of any lack.
@@ -56,6 +58,10 @@ class DataError(VitralError):
 
 class WeightsError(VitralError):
     """A weights file or classifier folder that cannot be loaded; the message names file and tensor."""
+
+
+class PackageError(VitralError):
+    """A package that only some uses need, and that is not installed; the message says what installs it."""
 
 
 class PluginError(VitralError):
@@ -115,6 +121,24 @@ def refuse_shortage(error: BaseException, task: str) -> None:
     """Raise `OutOfMemory` where an error is a lack of memory; `task` says what for, such as "to read 'x.npz'"."""
     if is_out_of_memory(error):
         raise OutOfMemory(f"There is not enough memory {task}; {LESS_MEMORY}.") from error
+
+
+def extra_module(name: str, extra: str, purpose: str) -> Any:  # noqa: ANN401  # a module
+    """Return a module of a package that an extra installs.
+
+    Args:
+        name: The module, such as "pyarrow.parquet".
+        extra: The name of the extra.
+        purpose: What needs it, to begin the message.
+
+    Raises:
+        PackageError: It is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise PackageError(f"{purpose} needs {package}: pip install 'vitral[{extra}]'.") from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

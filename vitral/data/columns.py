@@ -19,13 +19,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from vitral.data.chosen import PREFIX, choose
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import UNREAD
 from vitral.data.table_cells import Cells, class_names, image_by_cells, is_given, label_columns, marked
-from vitral.errors import DataError, did_you_mean
+from vitral.errors import DataError, did_you_mean, extra_module
 
 IMAGES = (
     *("image", "img", "picture", "path", "file", "filename", "file_name", "filepath"),  # codespell:ignore picture
@@ -39,13 +37,15 @@ CLASSES = (
 PLURAL = ("labels", "tags", "classes", "categories")  # the last word of the name of a column of several labels
 IDS = ("id", "id_code", "image_number", "name")  # columns that name images where no other does
 SPLIT = ("split", "subset")
+EXTRA = "tables"  # which installs what reads tables other than of text
 ANNOTATOR = {"region_attributes", "region_shape_attributes"}  # columns of VIA
-# Arrow's types of columns whose cells are lists.
-LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 # The names that are meant where several columns could be.
 IMAGE = ("image",)
 LABELS = ("label", "labels")
 Item = TypeVar("Item")
+# Of pyarrow, which only tables other than of text need.
+Schema = Any
+DataType = Any
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def find_columns(
     names: Sequence[str],
     *,
     labelled: bool = True,
-    schema: pa.Schema | None = None,
+    schema: Schema | None = None,
     cells: Cells | None = None,
     may_lack: bool = False,
 ) -> Columns:
@@ -138,7 +138,7 @@ def find_columns(
 
 
 def find_image(
-    title: str, names: Sequence[str], *, schema: pa.Schema | None = None, cells: Cells | None = None
+    title: str, names: Sequence[str], *, schema: Schema | None = None, cells: Cells | None = None
 ) -> str | None:
     """Return the column of images, see `find_columns`; None where there is none.
 
@@ -189,19 +189,38 @@ def classes_of_rows(
     return [class_names(cell, declared, title) if is_given(cell) else nothing for cell in cells(columns.classes)]
 
 
-def is_text(kind: pa.DataType) -> bool:
+def arrow(name: str = "pyarrow") -> Any:  # noqa: ANN401  # a module
+    """Return a module of pyarrow.
+
+    Raises:
+        PackageError: It is not installed.
+    """
+    return extra_module(name, EXTRA, "A table in Parquet or JSON lines")
+
+
+def holds_lists(kind: DataType) -> bool:
+    """Tell whether the cells of a column are lists."""
+    pa = arrow()
+    lists = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
+    return isinstance(kind, lists)
+
+
+def is_text(kind: DataType) -> bool:
     """Tell whether the cells of a column are text."""
+    pa = arrow()
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def is_encoded(kind: pa.DataType) -> bool:
+def is_encoded(kind: DataType) -> bool:
     """Tell whether the cells of a column are bytes, or bytes and a path."""
+    pa = arrow()
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_struct(kind))
 
 
-def simple_cells(schema: pa.Schema, cells: Cells) -> Cells:
+def simple_cells(schema: Schema, cells: Cells) -> Cells:
     """Return what gives the cells of a column of numbers or text, and none of any other, which may be large."""
+    pa = arrow()
 
     def simple(column: str) -> Sequence[Any]:
         kind = schema.field(column).type
@@ -211,7 +230,7 @@ def simple_cells(schema: pa.Schema, cells: Cells) -> Cells:
     return simple
 
 
-def _may_be_classes(name: str, schema: pa.Schema | None) -> bool:
+def _may_be_classes(name: str, schema: Schema | None) -> bool:
     if schema is None:
         return plain(name) in CLASSES
     return (plain(name) in CLASSES or declared_names(schema, name) is not None) and _holds_classes(
@@ -219,31 +238,33 @@ def _may_be_classes(name: str, schema: pa.Schema | None) -> bool:
     )
 
 
-def _image_columns(schema: pa.Schema | None) -> list[str]:
+def _image_columns(schema: Schema | None) -> list[str]:
     """Return the columns of encoded images: those that say so, else those of bytes where no other column has a known name."""
     if schema is None:
         return []
+    pa = arrow()
     said = [item.name for item in schema if _feature(schema, item.name).get("_type") == "Image" or _is_image(item.type)]
     raw = [item.name for item in schema if pa.types.is_binary(item.type) or pa.types.is_large_binary(item.type)]
     known = any(plain(name) in IMAGES for name in raw) or known_column(schema.names, IMAGES) is None
     return said or (raw if known else [])
 
 
-def _is_image(kind: pa.DataType) -> bool:
+def _is_image(kind: DataType) -> bool:
     """Tell whether a type is that of an image in the Hub's form: bytes, a path, or both."""
-    return pa.types.is_struct(kind) and {kind.field(index).name for index in range(kind.num_fields)} == {
+    return arrow().types.is_struct(kind) and {kind.field(index).name for index in range(kind.num_fields)} == {
         "bytes",
         "path",
     }
 
 
-def _holds_classes(kind: pa.DataType) -> bool:
+def _holds_classes(kind: DataType) -> bool:
     """Tell whether cells of a type can be classes: names, numbers or lists of them, not boxes and their like."""
+    pa = arrow()
     inner = kind.value_type if hasattr(kind, "value_type") and not pa.types.is_dictionary(kind) else kind
     return not pa.types.is_nested(inner) and not (inner is not kind and pa.types.is_floating(inner))
 
 
-def _feature(schema: pa.Schema, column: str | None) -> dict[str, Any]:
+def _feature(schema: Schema, column: str | None) -> dict[str, Any]:
     """Return what Hugging Face's datasets wrote of a column into a schema; nothing where they did not."""
     try:
         feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][column]
@@ -252,7 +273,7 @@ def _feature(schema: pa.Schema, column: str | None) -> dict[str, Any]:
     return feature if isinstance(feature, dict) else {}
 
 
-def declared_names(schema: pa.Schema, column: str | None) -> tuple[str, ...] | None:
+def declared_names(schema: Schema, column: str | None) -> tuple[str, ...] | None:
     """Return the class names that Hugging Face's datasets wrote into a schema, or None."""
     feature = _feature(schema, column)
     inner = feature.get("feature")

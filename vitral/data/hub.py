@@ -10,11 +10,11 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from vitral.data.columns import (
-    LISTS,
     check_column,
     classes_of_rows,
     declared_names,
     find_columns,
+    holds_lists,
     is_text,
     may_lack,
     simple_cells,
@@ -24,7 +24,7 @@ from vitral.data.names import ALL, find, split_named, split_of_file
 from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.data.table_cells import cell_text, note_labels
 from vitral.data.tables import content_of, list_tables
-from vitral.errors import DataError, one_line
+from vitral.errors import DataError, extra_module, one_line
 from vitral.tasks.registry import task_of
 from vitral.transfers import bound_requests
 
@@ -59,6 +59,10 @@ class HubImages:
         return [cell_text(cell) for cell in self._rows[column]]
 
 
+def _library(spec: str) -> Any:  # noqa: ANN401  # a module
+    return extra_module("datasets", "hub", f"'{spec}'")
+
+
 def is_saved(folder: Path) -> bool:
     """Tell whether a folder was written by `save_to_disk`."""
     return any((folder / name).is_file() for name in SAVED)
@@ -70,11 +74,10 @@ def list_hub(spec: str, how: Opening) -> Listing:
     Raises:
         DataError: there is no such dataset, or it has no images, or none with classes where it is `labelled`.
     """
-    import datasets
-
+    datasets = _library(spec)
     name, _, config = spec.removeprefix(HUB).partition(":")
     try:
-        with _offline_if_out_of_reach(name):
+        with _offline_if_out_of_reach(name, datasets):
             loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises many types, some of its own
         raise DataError(f"'{spec}' cannot be fetched from the Hub ({one_line(error)}).") from error
@@ -82,10 +85,8 @@ def list_hub(spec: str, how: Opening) -> Listing:
 
 
 @contextmanager
-def _offline_if_out_of_reach(name: str) -> Iterator[None]:
+def _offline_if_out_of_reach(name: str, datasets: Any) -> Iterator[None]:  # noqa: ANN401  # the library
     """Ask the Hub once, without retries; if it does not answer, let `datasets` use its cache."""
-    import datasets
-
     before = datasets.config.HF_HUB_OFFLINE
     bound_requests()
     try:
@@ -106,8 +107,7 @@ def list_saved(folder: Path, *, labelled: bool = True) -> Listing:
     Raises:
         DataError: it is damaged, or has no images, or none with classes where it is `labelled`.
     """
-    import datasets
-
+    datasets = _library(str(folder))
     try:
         loaded = datasets.load_from_disk(str(folder))
     except Exception as error:  # the library raises many types, some of its own
@@ -146,8 +146,7 @@ def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True
 
 
 def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # noqa: ANN401  # `datasets` is imported late
-    import datasets
-
+    datasets = _library(title)
     splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
     stores: list[tuple[Store, int]] = []
     entries: dict[str, list[Entry]] = {}
@@ -169,7 +168,7 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         column, classes = columns.image, columns.classes
         notes += note_labels(f"{title} {split}", columns.labels, columns.others(schema.names))
         kind = None if classes is None else schema.field(classes).type
-        several = several or isinstance(kind, LISTS)
+        several = several or holds_lists(kind)
         declared = declared_names(schema, classes) or columns.label_names() or declared
         text = kind is not None and is_text(kind)
         text_column = classes if text else text_column

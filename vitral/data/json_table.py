@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from vitral.data.columns import CLASSES, find_columns, find_image, known_column
+from vitral.data.columns import CLASSES, DataType, arrow, find_columns, find_image, known_column
 from vitral.data.find_images import ImageFinder
 from vitral.data.names import ALL
 from vitral.data.path_table import PathTable
@@ -28,7 +26,7 @@ def json_table(path: Path, split: str = ALL) -> PathTable:
     cells = {
         name: [row.get(name) for _, row in lines] for name in dict.fromkeys(key for _, row in lines for key in row)
     }
-    schema = pa.schema([(name, _type(column)) for name, column in cells.items()])
+    schema = arrow().schema([(name, _type(column)) for name, column in cells.items()])
     places = [f"line {number}" for number, _ in lines]
     return PathTable(path, split, schema.names, cells.__getitem__, places, schema, ImageFinder(path, split))
 
@@ -46,8 +44,9 @@ def holds_classes(table: PathTable) -> bool:
     return columns.classes is not None or bool(columns.labels)
 
 
-def _type(cells: Sequence[Any]) -> pa.DataType:
+def _type(cells: Sequence[Any]) -> DataType:
     """Return the type of a column; text where its cells are of several."""
+    pa = arrow()
     try:
         return pa.array(cells).type
     except (pa.ArrowException, OverflowError):

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from vitral.data.columns import (
-    LISTS,
     Columns,
+    Schema,
     classes_of_rows,
     declared_names,
     find_columns,
+    holds_lists,
     in_order,
     is_plural,
     is_text,
@@ -55,7 +54,7 @@ class PathTable:
     names: Sequence[str]
     cells: Cells
     places: Sequence[str]
-    schema: pa.Schema | None
+    schema: Schema | None
     finder: ImageFinder
 
     def declared(self, column: str | None) -> tuple[str, ...] | None:
@@ -68,7 +67,7 @@ class PathTable:
 
     def is_list(self, column: str | None) -> bool:
         """Tell whether the cells of a column of classes are lists."""
-        return self.schema is not None and column is not None and isinstance(self.schema.field(column).type, LISTS)
+        return self.schema is not None and column is not None and holds_lists(self.schema.field(column).type)
 
 
 class _Row(NamedTuple):

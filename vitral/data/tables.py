@@ -10,18 +10,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from vitral.data.classes import outermost
 from vitral.data.columns import (
-    LISTS,
     Columns,
+    arrow,
     check_column,
     classes_of_rows,
     declared_names,
     find_columns,
     find_image,
+    holds_lists,
     in_order,
     is_encoded,
     is_text,
@@ -46,7 +45,7 @@ from vitral.data.path_table import PathTable, list_paths, path_column
 from vitral.data.stored import Entry, Strings
 from vitral.data.table_cells import cell_text, note_labels
 from vitral.data.text_table import LIST_SUFFIX, is_list, names_images, read_sheet
-from vitral.errors import DataError, ImageError, one_line
+from vitral.errors import DataError, ImageError, PackageError, one_line
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk
 from vitral.tasks.registry import task_of
@@ -180,11 +179,12 @@ class ParquetImages:
         self.__dict__.update(state)
         self._group = functools.lru_cache(maxsize=self._most_groups)(self._read_group)
 
-    def _read_group(self, number: int) -> pa.ChunkedArray:
+    def _read_group(self, number: int) -> Any:  # noqa: ANN401  # pyarrow's column
         file, group, _ = self._groups[number]
         try:
             with open_anywhere(self._files[file]) as opened:
-                return pq.ParquetFile(opened).read_row_group(group, columns=[self._column]).column(0).combine_chunks()
+                table = arrow("pyarrow.parquet").ParquetFile(opened)
+                return table.read_row_group(group, columns=[self._column]).column(0).combine_chunks()
         except Exception as error:  # file systems and damaged files raise many types
             raise ImageError(
                 f"'{self._files[file]}', row group {group}, cannot be read ({one_line(error)})."
@@ -226,7 +226,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
                 declared = declared or declared_here
                 if columns.classes is not None:
                     kind = schema.field(columns.classes).type
-                    several = several or isinstance(kind, LISTS)
+                    several = several or holds_lists(kind)
                     column = columns.classes if is_text(kind) else column
                 first = len(names)
                 for group in range(table.num_row_groups):
@@ -291,11 +291,11 @@ def _row_name(own: str | None, path: str, row: int) -> str:
 
 
 @contextlib.contextmanager
-def _parquet(path: str) -> Iterator[pq.ParquetFile]:
+def _parquet(path: str) -> Iterator[Any]:  # pyarrow's file
     with contextlib.ExitStack() as stack:
         try:
-            table = pq.ParquetFile(stack.enter_context(open_anywhere(path)))
-        except DataError:
+            table = arrow("pyarrow.parquet").ParquetFile(stack.enter_context(open_anywhere(path)))
+        except (DataError, PackageError):
             raise
         except Exception as error:  # file systems and damaged files raise many types
             raise DataError(f"'{path}' cannot be read as a Parquet file ({one_line(error)}).") from error
@@ -306,14 +306,18 @@ def _parquet(path: str) -> Iterator[pq.ParquetFile]:
 
 
 def _group_rows(
-    table: pq.ParquetFile, group: int, columns: Columns, path: str, declared: tuple[str, ...] | None
+    table: Any,  # noqa: ANN401  # pyarrow's file
+    group: int,
+    columns: Columns,
+    path: str,
+    declared: tuple[str, ...] | None,
 ) -> list[tuple[str | None, tuple[str, ...], str | None]]:
     """Return each row's own image name, classes and split, "" for a split not filled in, without reading the images' bytes."""
     kind = table.schema_arrow.field(columns.image).type
     own = None
     if is_text(kind):
         own = columns.image
-    elif pa.types.is_struct(kind) and kind.get_field_index("path") >= 0:
+    elif arrow().types.is_struct(kind) and kind.get_field_index("path") >= 0:
         own = f"{columns.image}.path"
     wanted = [column for column in (columns.classes, columns.split, own, *columns.labels) if column is not None]
     try:

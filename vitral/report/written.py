@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral.advice import printable, printable_json
+from vitral.errors import extra_module
 from vitral.files import new_file, write_file
 
 Cell = str | float | int | None
@@ -47,19 +48,16 @@ def write_rows_parquet(rows: Sequence[Mapping[str, Cell]], path: Path) -> None:
 
     Raises:
         StorageError: It cannot be written.
+        PackageError: pyarrow is not installed.
     """
-    import pyarrow as pa  # a quarter of a second of start-up for all who write none
-    import pyarrow.parquet as pq
-
+    pa, pq = (extra_module(name, "tables", f"'{path}'") for name in ("pyarrow", "pyarrow.parquet"))
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = [_column([row.get(name) for row in rows]) for name in names]
+    columns = [_column(pa, [row.get(name) for row in rows]) for name in names]
     with new_file(path) as partial:
         pq.write_table(pa.table(columns, names=names), partial)
 
 
-def _column(cells: Sequence[Cell]) -> Any:  # noqa: ANN401  # pyarrow's array
-    import pyarrow as pa
-
+def _column(pa: Any, cells: Sequence[Cell]) -> Any:  # noqa: ANN401  # pyarrow and its array
     known = [cell for cell in cells if cell is not None]
     if any(isinstance(cell, str) for cell in known):
         return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())

@@ -31,6 +31,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitral.errors import WeightsError, one_line, refuse_shortage
+from vitral.files import POSIX
 from vitral.weights.unpickled import named_tensors, unpickled, what_it_is
 
 Shape = tuple[int, ...]
@@ -341,7 +342,9 @@ class _Safetensors(Container):
 
     def read(self, name: str) -> Tensor:
         with weights_errors(self.path):
-            return _floating(self._file.get_tensor(name), name, self.path)
+            tensor = self._file.get_tensor(name)
+            # Without a copy the file stays mapped, and Windows replaces no such file, nor a folder that it lies in.
+            return _floating(tensor if POSIX else tensor.clone(), name, self.path)
 
 
 class _Torch(Container):

@@ -13,21 +13,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from vitral.advice import argument, printable, printable_json
 from vitral.classifier.prediction import Prediction
-from vitral.errors import StorageError, TrainingError, did_you_mean
+from vitral.errors import StorageError, TrainingError, did_you_mean, extra_module
 from vitral.files import OUR_PREFIX, sha256, storage_errors, sweep, text_of, write_file
 from vitral.outputs import LOCK_FILE, locked
 from vitral.paths import is_regular
 
-SUFFIXES = (".parquet", ".csv", ".jsonl")
+PARQUET = ".parquet"
+SUFFIXES = (PARQUET, ".csv", ".jsonl")
 ROWS_AT_ONCE = 10_000  # in memory while a file is written
 
 Row = dict[str, Any]
-Columns = dict[str, Any]  # pyarrow's types by name
+Columns = dict[str, str]  # pyarrow's names of types by column
 IMAGES = 1024  # in a part: what is lost at most
 JOB = "job.json"
 WRITTEN = "written"  # its entry about the whole file
@@ -42,10 +40,17 @@ def check_suffix(path: Path) -> None:
 
     Raises:
         StorageError: the name ends in none of `SUFFIXES`.
+        PackageError: what writes it is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
         near = did_you_mean(path.suffix.lower(), SUFFIXES)
         raise StorageError(f"Predictions are written to a file that ends in {', '.join(SUFFIXES)}, not '{path}'.{near}")
+    if path.suffix.lower() == PARQUET:
+        _arrow()
+
+
+def _arrow(name: str = "pyarrow") -> Any:  # noqa: ANN401  # a module
+    return extra_module(name, "tables", "A file of predictions in Parquet")
 
 
 def row_of(prediction: Prediction) -> Row:
@@ -82,11 +87,11 @@ def columns(top: int, *, sure: bool, known: bool = False) -> Columns:
         sure: whether the classifier tells what it is not sure of.
         known: whether it tells what is of none of its classes.
     """
-    named = {"source": pa.string()}
+    named = {"source": "string"}
     for number in range(1, top + 1):
-        named |= {_column("label", number): pa.string(), _column("probability", number): pa.float32()}
-    novelty = {"known": pa.bool_(), "novelty": pa.float32()} if known else {}
-    return {**named, **({"sure": pa.bool_()} if sure else {}), **novelty, "error": pa.string()}
+        named |= {_column("label", number): "string", _column("probability", number): "float"}
+    novelty = {"known": "bool", "novelty": "float"} if known else {}
+    return {**named, **({"sure": "bool"} if sure else {}), **novelty, "error": "string"}
 
 
 def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, facts: dict[str, Any]) -> int:
@@ -99,9 +104,11 @@ def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, fa
         schema: the columns.
         facts: what computed them, which a Parquet file keeps among its metadata.
     """
-    if suffix == ".parquet":
-        described, waiting = pa.schema(list(schema.items()), metadata={"vitral": json.dumps(facts)}), iter(rows)
-        with pq.ParquetWriter(path, described) as table:
+    if suffix == PARQUET:
+        pa, waiting = _arrow(), iter(rows)
+        kinds = [(name, pa.type_for_alias(kind)) for name, kind in schema.items()]
+        described = pa.schema(kinds, metadata={"vitral": json.dumps(facts)})
+        with _arrow("pyarrow.parquet").ParquetWriter(path, described) as table:
             while some := list(islice(waiting, ROWS_AT_ONCE)):
                 table.write_table(pa.Table.from_pylist(some, schema=described))
         return 0

@@ -5,23 +5,22 @@ A TFRecord file is a row of records, each a length of 8 bytes, a checksum of it,
 The message is described in tensorflow/core/example/example.proto.
 """
 
+import functools
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
 from jaxtyping import Int64
 
 from vitral.data.stored import Handles, open_binary
-from vitral.errors import DataError, ImageError, one_line
+from vitral.errors import DataError, ImageError, extra_module, one_line
 
 Example = Mapping[str, Sequence[Any]]  # bytes, floats or integers by the feature's name
 PACKAGE = "vitral.examples"
-Field = descriptor_pb2.FieldDescriptorProto
-LISTS = {"bytes_list": Field.TYPE_BYTES, "float_list": Field.TYPE_FLOAT, "int64_list": Field.TYPE_INT64}
+EXTRA = "tfds"  # which installs what reads them
+LISTS = {"bytes_list": "TYPE_BYTES", "float_list": "TYPE_FLOAT", "int64_list": "TYPE_INT64"}
 LENGTH = 8  # bytes of a record's length
 CHECKSUM = 4  # bytes
 
@@ -100,47 +99,45 @@ def _index(path: Path) -> tuple[Int64[np.ndarray, " records"], Int64[np.ndarray,
 
 
 def _open_array(path: str) -> Any:  # noqa: ANN401
-    try:
-        from array_record.python.array_record_module import ArrayRecordReader  # only for files of this kind
-    except ImportError as error:
-        raise DataError(
-            f"'{path}' is an ArrayRecord file, which takes a package more: pip install 'vitral[tfds]'. TFDS also prepares "
-            "datasets as TFRecord files (file_format='tfrecord')."
-        ) from error
-    return ArrayRecordReader(path)
+    return extra_module("array_record.python.array_record_module", EXTRA, f"'{path}'").ArrayRecordReader(path)
 
 
+def _protobuf(name: str) -> Any:  # noqa: ANN401  # a module
+    return extra_module(f"google.protobuf.{name}", EXTRA, "A dataset that TFDS prepared")
+
+
+@functools.cache
 def _message() -> Any:  # noqa: ANN401  # a class that is made at run time
     """Return the message's class, from a description of the parts that are read."""
+    descriptor_pb2 = _protobuf("descriptor_pb2")
+    field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=f"{PACKAGE}.proto", package=PACKAGE, syntax="proto3")
     feature = descriptor_pb2.DescriptorProto(name="Feature")
     for number, (name, kind) in enumerate(LISTS.items(), 1):
         values = file.message_type.add(name=name)
-        values.field.add(name="value", number=1, type=kind, label=Field.LABEL_REPEATED)
-        _add(feature, name, number, name, Field.LABEL_OPTIONAL)
+        values.field.add(name="value", number=1, type=getattr(field, kind), label=field.LABEL_REPEATED)
+        _add(feature, name, number, name, field.LABEL_OPTIONAL)
     file.message_type.append(feature)
     entry = file.message_type.add(name="Entry")  # on the wire a map is a list of these
-    entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
-    _add(entry, "value", 2, "Feature", Field.LABEL_OPTIONAL)
-    _add(file.message_type.add(name="Features"), "feature", 1, "Entry", Field.LABEL_REPEATED)
-    _add(file.message_type.add(name="Example"), "features", 1, "Features", Field.LABEL_OPTIONAL)
-    pool = descriptor_pool.DescriptorPool()
+    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    _add(entry, "value", 2, "Feature", field.LABEL_OPTIONAL)
+    _add(file.message_type.add(name="Features"), "feature", 1, "Entry", field.LABEL_REPEATED)
+    _add(file.message_type.add(name="Example"), "features", 1, "Features", field.LABEL_OPTIONAL)
+    pool = _protobuf("descriptor_pool").DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.Example"))
+    return _protobuf("message_factory").GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.Example"))
 
 
-def _add(message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str, label: int) -> None:
-    message.field.add(name=name, number=number, type=Field.TYPE_MESSAGE, label=label, type_name=f".{PACKAGE}.{kind}")
-
-
-MESSAGE = _message()
+def _add(message: Any, name: str, number: int, kind: str, label: int) -> None:  # noqa: ANN401  # a DescriptorProto
+    what = _protobuf("descriptor_pb2").FieldDescriptorProto.TYPE_MESSAGE
+    message.field.add(name=name, number=number, type=what, label=label, type_name=f".{PACKAGE}.{kind}")
 
 
 def parse(data: bytes) -> Example:
     """Return the features of an example by name, or raise DataError if the bytes are not of one."""
     try:
-        entries = MESSAGE.FromString(data).features.feature
-    except DecodeError as error:
+        entries = _message().FromString(data).features.feature
+    except _protobuf("message").DecodeError as error:
         raise DataError("a record is not a tf.train.Example, or damaged") from error
     return {entry.key: _values(entry.value) for entry in entries}
 

@@ -3,6 +3,7 @@
 Those are about a batch without finite numbers, and about a run that cannot continue.
 """
 
+import importlib.util
 import json
 import os
 import warnings
@@ -45,12 +46,8 @@ class MetricsLog:
             sync_folder(folder)  # a checkpoint counts on the log's name being there, too
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tensorboard's own imports warn of their future
-            from torch.utils.tensorboard import SummaryWriter
-
         try:
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+            self._board = _board(folder / "tensorboard", first_step)
         except OSError as error:
             reason = error.strerror or str(error)
             listener(
@@ -94,6 +91,17 @@ class MetricsLog:
             self._file.close()
             if self._board is not None:
                 self._board.close()
+
+
+def _board(folder: Path, first_step: int) -> Any:  # noqa: ANN401  # torch's SummaryWriter
+    """Return what writes TensorBoard's files; None where TensorBoard, an extra, is not installed."""
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tensorboard's own imports warn of their future
+        from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=first_step)  # type: ignore[no-untyped-call]
 
 
 def _repair(path: Path, length: int, step: int, listener: Listener) -> int:
