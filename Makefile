@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VTAB := packages/vitral-vtab
 
-.PHONY: demo test proofs check docs reliability fuzz peers mutants speed clean
+.PHONY: demo test proofs check docs package reliability fuzz peers mutants speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vitral demo
@@ -28,6 +28,18 @@ check: $(VENV)/.developed
 docs: $(VENV)/.developed
 	$(BIN)/python docs/build.py
 	$(BIN)/python docs/house.py
+
+# The wheel and the sdist, in dist/, and the first commands of a user with that wheel alone. With TORCH_INDEX, torch is from there.
+TORCH_INDEX ?=
+package: | $(VENV)/bin/python
+	rm -rf dist build/try
+	$(BIN)/python -m pip install -q build
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/try
+	$(if $(TORCH_INDEX),build/try/bin/python -m pip install -q torch torchvision --index-url $(TORCH_INDEX))
+	build/try/bin/python -m pip install -q dist/*.whl
+	mkdir build/try/work
+	build/try/bin/python tests/portable/first_commands.py build/try/work
 
 # The full counts of the acceptance tests, an hour or two; figures go to reliability/*.json, and are printed.
 reliability: $(VENV)/.developed

@@ -18,7 +18,12 @@ vitral.convert("runs/photos", "for-transformers/", format="transformers")
 """
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "darwin":  # before torch is imported: what a Mac's GPU does not compute, the CPU does
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 
 if TYPE_CHECKING:
     from vitral.checks.check_data import check_data

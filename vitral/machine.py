@@ -55,7 +55,14 @@ def has_native_bf16(device: torch.device) -> bool:
     """Tell whether the hardware multiplies bfloat16 faster than float32: a GPU since Ampere, a CPU with AVX512-BF16 or AMX."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cpu":  # on a Mac's GPU it is no faster
+        return False
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def precise(device: torch.device) -> torch.dtype:
+    """Return the type of numbers for sums on a device: float64, which a Mac's GPU does not have."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 @functools.cache

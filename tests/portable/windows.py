@@ -42,7 +42,7 @@ def pretend() -> None:
     for owner, names in ((os, CALLS), (signal, SIGNALS)):
         for name in names:
             vars(owner).pop(name, None)
-    signal_handling._set_SIGCHLD_handler = lambda: None  # type: ignore[attr-defined]  # as torch does there
+    signal_handling._set_SIGCHLD_handler = lambda: None  # as torch does there
     shutil._use_fd_functions = False  # type: ignore[attr-defined]
     multiprocessing.set_start_method("spawn", force=True)
     _limit_files()
@@ -60,7 +60,7 @@ def _limit_files() -> None:
     }
     for name, call in changed.items():
         setattr(os, name, call)
-    os.supports_fd.clear()  # type: ignore[attr-defined]
+    os.supports_fd.clear()
     builtins.open = io.open = _without_proc(io.open)
 
 
@@ -156,7 +156,7 @@ def _msvcrt() -> types.ModuleType:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, count, 0, os.SEEK_CUR)
 
     module.locking = locking
-    return module  # type: ignore[no-any-return]
+    return module
 
 
 def _winapi() -> types.ModuleType:
@@ -175,7 +175,7 @@ def _winapi() -> types.ModuleType:
     module.OpenProcess = open_process
     module.WaitForSingleObject = lambda handle, milliseconds: WAIT_TIMEOUT
     module.CloseHandle = lambda handle: None
-    return module  # type: ignore[no-any-return]
+    return module
 
 
 def as_on_windows(folder: Path) -> dict[str, str]:

@@ -38,6 +38,8 @@ def keep_speeds(of: Sequence[object], device: torch.device, speeds: dict[str, fl
 
 def _place(of: Sequence[object], device: torch.device) -> str:
     """Return a name that stands for what was measured and for this machine."""
-    where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    where = processor_name() if device.type == "cpu" else f"{processor_name()}, {device.type}"
+    if device.type == "cuda":
+        where = torch.cuda.get_device_name(device)
     text = json.dumps([*of, where, torch.get_num_threads()])
     return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"

@@ -147,7 +147,7 @@ def resize_position_embedding(
     """
     if old == new:
         return grid
-    square = grid.detach().reshape(1, *old, -1).permute(0, 3, 1, 2).double()
+    square = grid.detach().reshape(1, *old, -1).permute(0, 3, 1, 2).cpu().double()  # a Mac's GPU has no float64
     if method == "bilinear":
         resized = nn.functional.interpolate(square, size=new, mode="bilinear", align_corners=True)
     elif method == "bicubic-dinov2":
@@ -155,7 +155,7 @@ def resize_position_embedding(
         resized = nn.functional.interpolate(square, scale_factor=factors, mode="bicubic")
     else:
         resized = nn.functional.interpolate(square, size=new, mode="bicubic", antialias=method == "bicubic-antialias")
-    return resized.permute(0, 2, 3, 1).reshape(1, new[0] * new[1], -1).to(grid.dtype)
+    return resized.permute(0, 2, 3, 1).reshape(1, new[0] * new[1], -1).to(grid)
 
 
 def sincos_table(grid: tuple[int, int], dim: int) -> Float[Tensor, "1 tokens dim"]:

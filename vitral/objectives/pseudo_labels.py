@@ -9,6 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
+from vitral.machine import precise
 from vitral.seeds import generator
 
 Logits = Float[Tensor, "batch classes"]
@@ -68,7 +69,7 @@ def draw_labels(logits: Logits, chances: Float[Tensor, " batch"]) -> Int64[Tenso
         logits: The teacher's.
         chances: A number for each image, evenly drawn, at least 0 and below 1.
     """
-    upto = logits.detach().double().softmax(dim=1).cumsum(dim=1)
+    upto = logits.detach().to(precise(logits.device)).softmax(dim=1).cumsum(dim=1)
     return (upto <= chances.to(upto)[:, None]).sum(dim=1).clamp(max=logits.shape[1] - 1)
 
 

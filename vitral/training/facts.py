@@ -252,7 +252,7 @@ def look_at_machine(*, timed: bool = False) -> MachineFacts:
     device = training_device()
     speed = distributed.broadcast(training_speed(device)) if timed else None
     return MachineFacts(
-        gpu_bytes=torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None,
+        gpu_bytes=gpu_bytes(device),
         usable_bytes=usable_bytes(device),
         processes=distributed.world(),
         macs_per_second=None if speed is None else speed * distributed.world(),
@@ -275,10 +275,17 @@ def median_sides(train: Source, *, detailed: bool) -> tuple[float, float | None]
 
 def usable_bytes(device: torch.device) -> int | None:
     """Return the bytes that a run may plan with on a device; None where the system does not say."""
-    if device.type == "cuda":
-        return int(DEVICE_FRACTION * torch.cuda.get_device_properties(device).total_memory)
+    if (own := gpu_bytes(device)) is not None:
+        return int(DEVICE_FRACTION * own)
     most = memory_bytes()
     return None if most is None else int(HOST_FRACTION * most)
+
+
+def gpu_bytes(device: torch.device) -> int | None:
+    """Return the bytes of memory of a GPU, of a Mac's those that it may take; None for a CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.mps.recommended_max_memory()) if device.type == "mps" else None
 
 
 def training_speed(device: torch.device) -> float:
@@ -320,4 +327,6 @@ def timed(step: Callable[[], None], device: torch.device) -> float:
     step()
     if device.type == "cuda":
         torch.cuda.synchronize()
+    elif device.type == "mps":
+        torch.mps.synchronize()
     return time.perf_counter() - start

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vitral import distributed
 from vitral.data.batch import Batch
+from vitral.machine import precise
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.model import Model
 from vitral.seeds import derive
@@ -177,7 +178,7 @@ class Step:
 
 def over_all_processes(figures: Figures, norm: Tensor) -> StepResult:
     """Add up the processes' figures; only whether they are finite is fetched from the device."""
-    sums = distributed.total(torch.stack([value.double() for value in figures.values()]))
+    sums = distributed.total(torch.stack([value.to(precise(value.device)) for value in figures.values()]))
     return StepResult(bool(torch.isfinite(sums[0] + norm)), tuple(figures), sums, norm)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
-from vitral import plugins
+from vitral import plugins, torchrun
 from vitral.errors import PluginError
 from vitral.machine import has_native_bf16
 from vitral.models.model import HEADS, Model
@@ -179,8 +179,11 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
 
 
 def training_device() -> torch.device:
-    """Return the device on which runs train: torch's current GPU, or the CPU."""
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    """Return the device on which runs train: torch's current GPU, a Mac's, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    alone = torchrun.world() < 2  # processes of a job exchange tensors of a CPU or of CUDA
+    return torch.device("mps" if torch.backends.mps.is_available() and alone else "cpu")
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

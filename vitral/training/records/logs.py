@@ -101,7 +101,7 @@ def _board(folder: Path, first_step: int) -> Any:  # noqa: ANN401  # torch's Sum
         warnings.simplefilter("ignore")  # tensorboard's own imports warn of their future
         from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder), purge_step=first_step)  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder), purge_step=first_step)
 
 
 def _repair(path: Path, length: int, step: int, listener: Listener) -> int:
