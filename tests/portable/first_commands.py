@@ -14,13 +14,18 @@ from vitral.cli.main import main
 
 CLASSES = 3
 SIDE = 24  # pixels
+TRAINED = (
+    *("finetune", "--data", "photos", "--from", "vit-mu4", "--image-size", "24", "--out", "runs/photos"),
+    *("--set", "workers=1", "--set", "batch_size=6", "--set", "checkpoint.every_steps=5"),
+)
 COMMANDS = (
     ("check", "photos"),
-    ("finetune", "--data", "photos", "--quick", "--out", "runs/photos", "--set", "workers=1"),
+    ("finetune", "--data", "photos", "--quick", "--out", "runs/quick"),
+    (*TRAINED, "--set", "steps=10"),
+    (*TRAINED, "--set", "steps=15", "--resume"),
     ("evaluate", "--classifier", "runs/photos", "--data", "photos", "--report", "scores.html"),
     ("predict", "photos/val", "--classifier", "runs/photos", "--out", "answers.csv"),
     ("explain", "photos/val", "--classifier", "runs/photos", "--out", "maps.html"),
-    ("finetune", "--data", "photos", "--quick", "--out", "runs/photos", "--resume"),
 )
 WRITTEN = (
     "runs/photos/report.html",

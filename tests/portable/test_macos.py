@@ -14,7 +14,8 @@ def test_a_macs_gpu_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert training_device().type == "cpu"
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert training_device() == MPS
-    monkeypatch.setenv("WORLD_SIZE", "2")  # its processes could not exchange what they have computed
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)  # of a job, whose processes could not exchange what they have computed
     assert training_device().type == "cpu"
 
 

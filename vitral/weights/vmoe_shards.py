@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitral.errors import WeightsError
+from vitral.errors import WeightsError, extra_module
 from vitral.weights.containers import Container, Shape, check_total, weights_errors
 
 EXTRA = "vmoe"
@@ -108,12 +108,7 @@ def is_shard_index(path: Path) -> bool:
 
 
 def _unpacked(path: Path) -> Any:  # noqa: ANN401  # what a file holds
-    try:
-        import msgpack
-    except ImportError as error:
-        raise WeightsError(
-            f"'{path}' is a checkpoint of V-MoE's library, which takes a package more: pip install 'vitral[{EXTRA}]'."
-        ) from error
+    msgpack = extra_module("msgpack", EXTRA, f"'{path}', a checkpoint of V-MoE's library,")
     with weights_errors(path):
         try:
             return msgpack.unpackb(path.read_bytes(), ext_hook=_typed, raw=False)
