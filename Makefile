@@ -79,15 +79,15 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.developed: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev]' -e $(VTAB)
-	touch $@ $(VENV)/.installed
+	touch $@
 
 $(VENV)/.peers: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev,peers]' -e $(VTAB)
-	touch $@ $(VENV)/.developed $(VENV)/.installed
+	touch $@ $(VENV)/.developed
 
 $(VENV)/.mutants: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev,mutants]' -e $(VTAB)
-	touch $@ $(VENV)/.developed $(VENV)/.installed
+	touch $@ $(VENV)/.developed
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info $(VTAB)/build $(VTAB)/*.egg-info docs/api
