@@ -68,7 +68,7 @@ def with_metadata(exported: Path, target: Path, **changes: str) -> Path:
 
 
 def alone(file: Path, images: Path) -> list[Prediction]:
-    found, listed = exported_file(str(file)), all_plain([str(images)])
+    found, listed = exported_file(str(file)), (all_plain([str(images)]) or {}).get(str(images))
     assert found is not None
     assert listed is not None
     return found.predict(listed, top=3, skip_bad_images=False, listener=ignore)
@@ -146,7 +146,11 @@ def test_an_image_that_cannot_be_read(exported: Path, photos: Path, tmp_path: Pa
     (tmp_path / "b.jpg").write_bytes((photos / "china.jpg").read_bytes())
     with pytest.raises(ImageError, match=r"a\.jpg.*not a readable image"):
         alone(exported, tmp_path)
-    file, listed, events = exported_file(str(exported)), all_plain([str(tmp_path)]), list[Event]()
+    file, listed, events = (
+        exported_file(str(exported)),
+        (all_plain([str(tmp_path)]) or {}).get(str(tmp_path)),
+        list[Event](),
+    )
     assert file is not None
     assert listed is not None
     found = file.predict(listed, top=1, skip_bad_images=True, listener=events.append)

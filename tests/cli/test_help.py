@@ -19,40 +19,40 @@ FLAGS = {
     "check": "--classes --classifier --data --from --group --json --report --source --strict --overwrite",
     "pretrain": (
         "--classes --data --data-changed --group --image-size --json --model --out --plan --recipe --resume --seed --set"
-        " --skip-bad-images --time --overwrite"
+        " --skip-bad-images --strict --time --overwrite"
     ),
     "finetune": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --plan --quick"
-        " --recipe --resume --runs --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
+        " --recipe --resume --runs --seed --set --skip-bad-images --strict --source --starts --sweep --time --overwrite"
     ),
     "plan": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
-        " --resume --seed --set --skip-bad-images --source --time --overwrite"
+        " --resume --seed --set --skip-bad-images --strict --source --time --overwrite"
     ),
     "starts": (
-        "--classes --data --from --group --image-size --json --offline --out --seed --skip-bad-images --source --time"
+        "--classes --data --from --group --image-size --json --offline --out --seed --skip-bad-images --strict --source --time"
         " --overwrite"
     ),
     "sweep": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
-        " --resume --seed --set --skip-bad-images --source --time --overwrite"
+        " --resume --seed --set --skip-bad-images --strict --source --time --overwrite"
     ),
     "evaluate": (
-        "--by --classes --classifier --data --engine --frozen --json --merge --precision --report --skip-bad-images --split"
-        " --overwrite"
+        "--by --classes --classifier --data --engine --frozen --json --merge --precision --report --skip-bad-images --strict"
+        " --split --overwrite"
     ),
-    "compare": "--classes --data --json --skip-bad-images --split",
-    "add": "--classes --classifier --data --json --out --skip-bad-images --to --overwrite",
-    "select": "--classifier --count --json --out --skip-bad-images --overwrite",
-    "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --write",
-    "quantize": "--classes --classifier --data --json --loss --skip-bad-images --write",
-    "tune": "--classes --classifier --data --json --latency --no-write --overwrite --plot --skip-bad-images --write",
-    "aspects": "--classes --classifier --data --json --skip-bad-images",
-    "robustness": "--classes --classifier --data --images --json --skip-bad-images --split",
+    "compare": "--classes --data --json --skip-bad-images --strict --split",
+    "add": "--classes --classifier --data --json --out --skip-bad-images --strict --to --overwrite",
+    "select": "--classifier --count --json --out --skip-bad-images --strict --overwrite",
+    "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --strict --write",
+    "quantize": "--classes --classifier --data --json --loss --skip-bad-images --strict --write",
+    "tune": "--classes --classifier --data --json --latency --no-write --overwrite --plot --skip-bad-images --strict --write",
+    "aspects": "--classes --classifier --data --json --skip-bad-images --strict",
+    "robustness": "--classes --classifier --data --images --json --skip-bad-images --strict --split",
     "table": "--format --json",
     "vtab": "--classifier --data --json --out --protocol --runs --tasks --test-images --time",
     "study": "--budget --data --json --out --plan --runs --time --transfer",
-    "predict": "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --top --overwrite",
+    "predict": "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --strict --top --overwrite",
     "bench": "--batch-sizes --classifier --compile --image-size --json --merge --overwrite --plot --rounds",
     "explain": (
         "--classifier --data --faithful --head --json --label --layer --method --network --out --report --style --worst-first"
@@ -60,7 +60,7 @@ FLAGS = {
     ),
     "distill": (
         "--classes --data --data-changed --group --image-size --json --out --recipe --resume --seed --set --skip-bad-images"
-        " --student --time --overwrite"
+        " --strict --student --time --overwrite"
     ),
     "convert": "--format --image-size --set --json --overwrite",
     "export": "--classifier --data --format --image-size --json --layers --merge --out --precision --verbose --overwrite",

@@ -34,11 +34,25 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_predict_names_a_damaged_image_or_goes_on(
     refused: Refused, damaged: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert f"'{damaged}'" in refused("predict", "photos/red/0.jpg", str(damaged))
-    assert main(["predict", str(damaged), "photos/red/0.jpg", "--skip-bad-images", "--json"]) == 0
+    assert f"'{damaged}'" in refused("predict", "photos/red/0.jpg", str(damaged), "--strict")
+    assert f"'{damaged}'" in refused("predict", str(damaged))
+    for flags, status in (((), 1), (("--skip-bad-images",), 0)):
+        capsys.readouterr()
+        assert main(["predict", str(damaged), "photos/red/0.jpg", "nowhere.jpg", "--json", *flags]) == status
+        out, err = capsys.readouterr()
+        assert [row["source"] for row in json.loads(out)] == ["photos/red/0.jpg"]
+        assert f"Skipped: '{damaged}'" in err.replace("\n", " ")
+        assert ("2 of 3 inputs" in err) == (status == 1)
+
+
+def test_a_damaged_image_in_a_folder_does_not_fail_the_others(
+    there: Path, damaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (damaged.parent / "whole.jpg").write_bytes((there / "photos" / "red" / "0.jpg").read_bytes())
+    assert main(["predict", str(damaged.parent), "--json"]) == 0
     out, err = capsys.readouterr()
-    assert [row["source"] for row in json.loads(out)] == ["photos/red/0.jpg"]
-    assert f"Skipped: '{damaged}'" in err.replace("\n", " ")
+    assert [Path(row["source"]).name for row in json.loads(out)] == ["whole.jpg"]
+    assert damaged.name in err
 
 
 def test_explain_names_a_damaged_image(refused: Refused, damaged: Path, tmp_path: Path) -> None:
@@ -52,12 +66,14 @@ def test_evaluate_names_a_damaged_image_or_goes_on(
 ) -> None:
     write_images(tmp_path / "more", {"red": 2, "green": 2})
     bad = damaged.rename(tmp_path / "more" / "red" / "bad.jpg")
-    line = refused("evaluate", "--data", str(tmp_path / "more"))
+    line = refused("evaluate", "--data", str(tmp_path / "more"), "--strict")
     assert f"'{bad}'" in line
     assert "1 of 5" in line
     assert "--skip-bad-images" in line
-    assert main(["evaluate", "--data", str(tmp_path / "more"), "--skip-bad-images", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["num_examples"] == 4
+    assert main(["evaluate", "--data", str(tmp_path / "more"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["num_examples"] == 4
+    assert str(bad) in err.replace("\n", "")
 
 
 @pytest.mark.parametrize("command", ["finetune", "evaluate"])
@@ -167,7 +183,7 @@ def test_a_slip_is_said_before_an_image_is_read(
     commands = ("finetune",) if "--from" in arguments else ("finetune", "pretrain")
     for command in commands:
         assert said in refused(command, "--data", "photos", *arguments)
-    assert "broken.jpg" in refused("finetune", "--data", "photos")
+    assert "broken.jpg" in refused("finetune", "--data", "photos", "--strict")
 
 
 def test_python_is_told_of_a_slip_just_as_early(tmp_path: Path) -> None:

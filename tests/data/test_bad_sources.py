@@ -196,7 +196,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
 def test_bad_sources_are_refused_in_one_line(tmp_path: Path, place: int, memory: fsspec.AbstractFileSystem) -> None:
     write, message = BAD[place]
     with pytest.raises(VitralError) as refused:
-        open_data(write(tmp_path))
+        open_data(write(tmp_path), skip_bad_images=False)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -260,7 +260,7 @@ def test_bad_images_in_an_archive_are_named_or_skipped(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("photos/train/1/bad.png", b"broken")
     with pytest.raises(ImageError, match=r"1 of 37 .*photos.zip:photos/train/1/bad.png'"):
-        open_data(path)
-    data = open_data(path, skip_bad_images=True)
+        open_data(path, skip_bad_images=False)
+    data = open_data(path)
     assert len(data.bad_images) == 1
     assert contents(data) == EXPECTED

@@ -1,5 +1,6 @@
 """Folders of images: classes by name, correct splits, nothing skipped silently."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,10 +8,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import every_case
+from vitral.checks.check_data import check_data
+from vitral.data.bad_images import check_few
+from vitral.data.listing import Opening
 from vitral.data.loader import TrainingBatches
 from vitral.data.names import natural_key
-from vitral.data.open import open_data
-from vitral.errors import DataError, ImageError
+from vitral.data.open import list_data, open_data
+from vitral.data.source import BadImage
+from vitral.errors import DataError, ImageError, UnreadableImagesError
+from vitral.images import decode
 
 Make = Callable[[str, int], None]
 
@@ -126,8 +133,11 @@ def test_bad_images_stop_or_are_listed(root: Path, make: Make) -> None:
     for path, content in zip(bad, (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a"), strict=True):
         path.write_bytes(content)
     with pytest.raises(ImageError, match=r"3 of 43 .*x0.jpg.*`skip_bad_images=True`"):
-        open_data(root)
-    data = open_data(root, skip_bad_images=True)
+        open_data(root, skip_bad_images=False)
+    data = open_data(root)
+    (note,) = [note for note in data.notes if "x0.jpg" in note]
+    assert note.startswith("3 images")
+    assert all(path.name in note for path in bad)
     assert sorted(image.path for image in data.bad_images) == sorted(map(str, bad))
     # Training continues as if the bad ones had never been there, bit for bit (R9).
     one, other = (
@@ -149,11 +159,61 @@ def test_so_many_images_are_decoded_beforehand_as_the_time_has_room_for(root: Pa
     assert note.startswith("Only 1 of the 41 images were decoded beforehand, for which `time` has room;")
     assert sum(len(split) for split in data.splits.values()) == 41
     with pytest.raises(ImageError, match="1 of 41 images cannot be read"):
-        open_data(root, checking_seconds=60.0)
+        open_data(root, checking_seconds=60.0, skip_bad_images=False)
     # Who wants unreadable images left out has all of them looked at.
     left = open_data(root, checking_seconds=0.0, skip_bad_images=True)
     assert [Path(image.path).name for image in left.bad_images] == ["x.png"]
     assert not any("decoded beforehand" in note for note in left.notes)
+
+
+def test_what_is_left_out_does_not_depend_on_how_far_a_check_came(root: Path, make: Make) -> None:
+    for name in ("a", "b"):
+        make(name, 20)
+    (root / "b" / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    first = np.random.default_rng(0).permutation(41)[0]  # the only image that a check without time looks at
+    listing = list_data(str(root), Opening())
+    Path(listing.store.name(listing.entries["all"][first].store_index)).write_bytes(b"\x89PNG\r\n\x1a\n")
+    late, whole = open_data(root, checking_seconds=0.0), open_data(root)
+    assert late.fingerprint == whole.fingerprint
+    assert len(late.bad_images) == len(whole.bad_images) == 2
+
+
+@every_case(
+    ("damaged", "good", "is_refused"),
+    [(3, 2, False), (4, 30, True), (4, 36, False), (6, 54, False), (6, 53, True)],
+)
+def test_up_to_a_tenth_or_three_images_are_left_out(tmp_path: Path, damaged: int, good: int, is_refused: bool) -> None:
+    bad = [BadImage(f"{number}.jpg", "it is damaged") for number in range(damaged)]
+    refusing = pytest.raises(UnreadableImagesError, match=f"{damaged} of {damaged + good} ")
+    with refusing if is_refused else contextlib.nullcontext():
+        check_few(bad, damaged + good, (), skip=None)
+    check_few(bad, damaged + good, ("dog",), skip=True)
+    with pytest.raises(UnreadableImagesError, match="class dog"):
+        check_few(bad[:1], 1000, ("dog",), skip=None)
+
+
+def test_a_class_is_never_left_out_as_a_whole(root: Path, make: Make) -> None:
+    for name in ("a", "b"):
+        make(name, 20)
+    (root / "c").mkdir()
+    (root / "c" / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(UnreadableImagesError, match="class c"):
+        open_data(root)
+    assert open_data(root, skip_bad_images=True).class_names == ("a", "b")
+
+
+def test_photos_that_lack_their_reader_are_no_damage(root: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "formats", lambda: decode.FORMATS)
+    for name in ("a", "b"):
+        make(name, 20)
+    for number in range(9):
+        (root / "a" / f"{number}.HEIC").write_bytes((Path(__file__).parents[1] / "images" / "turned.heic").read_bytes())
+    data = open_data(root)
+    assert len(data.bad_images) == 9
+    (note,) = [note for note in data.notes if "HEIC" in note]
+    assert note.startswith("9 HEIC photos")
+    assert "pip install pi-heif" in note
+    assert any("9 HEIC photos" in problem and "pip install" in problem for problem in check_data(root).problems())
 
 
 def test_other_files_are_reported_and_hidden_ones_ignored(root: Path, make: Make) -> None:

@@ -110,8 +110,8 @@ def test_paths_that_do_not_exist_are_refused(root: Path) -> None:
 def test_a_few_paths_that_do_not_exist_are_bad_images(root: Path) -> None:
     (root / "all.csv").write_text(lines(lambda path, name: f"pool/{path},{name}") + "pool/cat/gone.png,cat\n")
     with pytest.raises(ImageError, match=r"1 of 21 .*gone.png' \(.*line 21\) does not exist"):
-        open_data(root / "all.csv")
-    assert count(open_data(root / "all.csv", skip_bad_images=True)) == 20
+        open_data(root / "all.csv", skip_bad_images=False)
+    assert count(open_data(root / "all.csv")) == 20
 
 
 def test_a_row_that_is_too_short_is_named(root: Path) -> None:

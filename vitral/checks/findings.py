@@ -20,7 +20,7 @@ from PIL import Image
 from vitral.data.names import ALL
 from vitral.data.source import BadImage, DataSet
 from vitral.errors import ImageError
-from vitral.images.decode import FORMATS, Pixels
+from vitral.images.decode import FORMATS, HEIC_INSTALL, Pixels, formats, lacks_reader
 from vitral.images.look_alikes import Look, look_at_image, small
 from vitral.machine import in_threads
 from vitral.tasks.class_sizes import ClassSizes
@@ -222,11 +222,13 @@ class DataCheck:
 
     def problems(self) -> list[str]:
         """Return what should be fixed, one line each, the gravest first."""
+        heic = sum(lacks_reader(image.path) for image in self.bad)
         found = (
             *self._grouped("stands", "stand", lambda group: group.leaks and not self._ours(group), SPLITS),
             *self._grouped("stands", "stand", lambda group: group.leaks and self._ours(group), SIDES),
             *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
-            (len(self.bad), "image cannot", "images cannot", "be read"),
+            (len(self.bad) - heic, "image cannot", "images cannot", "be read"),
+            (heic, "HEIC photo is", "HEIC photos are", f"left out: {HEIC_INSTALL}"),
             ((self.doubts and self.doubts.expected) or 0, "label is", "labels are", "probably wrong"),
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
@@ -335,7 +337,7 @@ def _moments(pixels: Pixels) -> tuple[tuple[float, float, float], tuple[float, f
 
 
 def _format(content: bytes) -> str:
-    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+    with Image.open(io.BytesIO(content), formats=formats()) as image:
         if image.format == "MPO":  # a camera's JPEG with a preview or a depth map behind it, which is no animation
             return f"JPEG {image.mode}"
         # Not the number of frames, for which every one of them would be read.

@@ -16,7 +16,7 @@ from vitral.errors import ImageError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels, read_image, to_rgb
 
-ImageInput = str | Path | bytes | Image.Image | np.ndarray
+ImageInput = str | Path | bytes | Image.Image | np.ndarray | LazyImage
 
 
 def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -> list[LazyImage]:
@@ -33,6 +33,8 @@ def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -
 def _listed(index: int, image: ImageInput, listener: Listener) -> list[LazyImage]:
     if isinstance(image, str | Path):
         return list_unlabelled(str(image), listener)
+    if isinstance(image, LazyImage):
+        return [image]
     return [LazyImage(f"image {index}", InMemory(image))]
 
 
@@ -108,4 +110,6 @@ def to_pixels(image: ImageInput) -> Pixels:
                 f"An array must be (height, width, 3) or (height, width), at least 1 pixel each, not {image.shape}."
             )
         return to_rgb(Image.fromarray(image))
+    if isinstance(image, LazyImage):
+        return image.read()
     return to_rgb(image) if isinstance(image, Image.Image) else read_image(image)

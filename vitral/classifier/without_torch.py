@@ -100,12 +100,11 @@ def exported_file(
     return ExportedFile(graph) if graph.is_ours else None
 
 
-def all_plain(names: Iterable[str]) -> list[LazyImage] | None:
-    """Return the images that all names stand for; None where one is neither an image file nor a folder of such."""
-    images: list[LazyImage] = []
+def all_plain(names: Iterable[str]) -> dict[str, list[LazyImage]] | None:
+    """Return the images that each name stands for; None where one is neither an image file nor a folder of such."""
+    images: dict[str, list[LazyImage]] = {}
     for name in names:
-        found = plain_images(name)
-        if found is None:
+        if (found := plain_images(name)) is None:
             return None
-        images += found
+        images[name] = found
     return images

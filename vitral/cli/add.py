@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from vitral.cli.options import SkipBad
 from vitral.cli.process import importing
 from vitral.data.classes import Reading
 
@@ -15,7 +16,7 @@ def add(
     classifier: Annotated[str | None, Parameter(("--classifier", "--to"))] = None,
     out: Path | None = None,
     classes: Reading | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: SkipBad = None,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -27,7 +28,8 @@ def add(
         out: The folder for the new classifier; beside the other, with -extended in its name, if left out.
         classes: The folder that names the class where folders are nested: innermost, outermost, whole path; that which fits
             if left out.
-        skip_bad_images: Leave out images that cannot be read, naming each, instead of stopping.
+        skip_bad_images: Leave out however many images cannot be read, or stop at any (--strict); a few are left out and named
+            if neither is given.
         overwrite: Replace a classifier in --out.
         json: Print JSON for programs.
     """

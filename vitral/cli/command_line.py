@@ -33,7 +33,8 @@ def command_of(request: Request, *, recipe: str | None = None) -> str:
     words += [] if request.data is None else [request.data]
     words += [part for name, value in pairs if value is not None for part in (flag(name), str(value))]
     switches = {
-        "skip_bad_images": request.skip_bad_images,
+        "skip_bad_images": bool(request.skip_bad_images),
+        "strict": request.skip_bad_images is False,
         "baselines": request.kind == "fine-tune" and not request.baselines,
         "quick": request.quick,
     }
@@ -70,7 +71,7 @@ def next_commands(result: RunResult) -> list[str]:
     if not known.task.scored:
         return ["Next:", f"  vitral finetune LABELLED --from {folder}"]
     scores = f"  vitral evaluate {folder} {data}"
-    if known.bad_images:
+    if known.bad_images and run.request.skip_bad_images:
         scores += f" {flag('skip_bad_images')}"
     if result.failed:
         remedies = dict.fromkeys(finding.remedy for finding in result.diagnosis if finding.remedy is not None)

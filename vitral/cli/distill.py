@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitral.cli.options import Count, Positive, Settings
+from vitral.cli.options import Count, Positive, Settings, SkipBad
 from vitral.cli.process import began, importing
 from vitral.data.classes import Reading
 from vitral.torchrun import is_main
@@ -22,7 +22,7 @@ def distill(
     seed: Count | None = None,
     classes: Reading | None = None,
     group: str | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: SkipBad = None,
     resume: bool = False,
     data_changed: bool = False,
     overwrite: bool = False,
@@ -43,7 +43,8 @@ def distill(
         classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path;
             detected if left out.
         group: what tells images that belong together, as for 'finetune'.
-        skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
+        skip_bad_images: train without however many images cannot be read, or stop at any (--strict); a few are left out and
+            named if neither is given.
         resume: continue with the run in --out, to the same bits.
         data_changed: continue although the data have changed since the run began, and note that.
         overwrite: start in --out although it holds a run, which is deleted, or other files; those of the same names are lost.

@@ -26,6 +26,8 @@ Count = Annotated[int, Parameter(validator=Number(gte=0))]
 Settings = Annotated[tuple[str, ...], Parameter("--set")]
 Start = Annotated[str | None, Parameter(("--from", "--source"))]
 Verbose = Annotated[bool, Parameter(("--verbose", "-v"), group=MORE)]
+# None leaves out and names a few images that cannot be read.
+SkipBad = Annotated[bool | None, Parameter(negative="--strict")]
 WHOLE = re.compile(r"[+-]?[0-9]+")
 WEIGHTS = (".npz", ".safetensors", ".pth", ".pt", ".bin", ".onnx")  # endings of files that are no data
 
@@ -41,12 +43,13 @@ class LabelledImages:
             authors' form; columns:image=NAME,label=NAME:SOURCE where several columns could be meant.
         classes: The folder that names the class where folders are nested: innermost, outermost, whole path; that which fits
             if left out.
-        skip_bad_images: Leave out images that cannot be read, naming each, instead of stopping.
+        skip_bad_images: Leave out however many images cannot be read, or stop at any (--strict); if neither is given, a
+            few are left out and named: up to a tenth of the images, and no whole class.
     """
 
     data: str | None = field(default=None, kw_only=False)
     classes: Reading | None = None
-    skip_bad_images: bool = False
+    skip_bad_images: SkipBad = None
 
 
 @Parameter(name="*")

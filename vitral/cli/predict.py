@@ -9,12 +9,15 @@ from typing import Any
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.console import ConsoleListener, print_json, print_lines
-from vitral.cli.options import Count, Positive
+from vitral.cli.options import Count, Positive, SkipBad
 from vitral.cli.process import importing
-from vitral.errors import VitralError
+from vitral.data.image_files import LazyImage
+from vitral.errors import DataError, ImageError, VitralError
+from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
 Computing = dict[str, Any]  # engine, precision and merging, as `choose` takes them
+Given = dict[str, list[LazyImage]]  # the images of each input
 
 
 def predict(
@@ -23,7 +26,7 @@ def predict(
     *,
     classifier: str | None = None,
     top: Positive = 3,
-    skip_bad_images: bool = False,
+    skip_bad_images: SkipBad = None,
     out: Path | None = None,
     overwrite: bool = False,
     engine: EngineChoice | None = None,
@@ -35,10 +38,13 @@ def predict(
     """Say what is in images, with probabilities.
 
     Args:
-        images: Files, folders, .zip, .tar, and whatever 'finetune' takes as --data; labels are ignored.
+        images: Files, folders, .zip, .tar, the http(s) address of a photo, and whatever 'finetune' takes as --data; labels are
+            ignored.
         classifier: A classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         top: The number of classes to name for each image.
-        skip_bad_images: Skip images that cannot be read, naming each, instead of stopping.
+        skip_bad_images: Succeed although some inputs cannot be read, or stop at any image that cannot (--strict). If neither
+            is given, the others are answered, each that cannot be read is named, and the exit status is 1 if an input has no
+            answer at all.
         out: Write a row for each image to this .parquet, .csv or .jsonl file, for any number of images; an image that cannot be
             read is a row with its error, and a job that was killed continues when it is typed again. In .csv, a name that a
             spreadsheet would take for a formula begins with an apostrophe.
@@ -55,10 +61,8 @@ def predict(
     """
     if out is None and overwrite:
         raise VitralError("--overwrite is about the file that --out names; leave it out.")
-    if out is not None and skip_bad_images:
-        raise VitralError(
-            "With --out, an image that cannot be read is a row with its error; leave --skip-bad-images out."
-        )
+    if out is not None and skip_bad_images is False:
+        raise VitralError("With --out, an image that cannot be read is a row with its error; leave --strict out.")
     if native_aspect and (out is not None or engine is not None or merge or precision not in (None, "fp32")):
         raise VitralError(
             "--native-aspect computes by the network itself in fp32, and prints; leave --out, --engine, --precision and "
@@ -69,21 +73,22 @@ def predict(
         _to_file(images, classifier, out, top, computing, overwrite=overwrite, json=json)
         return
     with ConsoleListener() as listener:
-        predictions = None
+        found = None
         if classifier is not None and not native_aspect and not merge:
-            predictions = _alone(images, classifier, top, computing, listener, skip_bad_images=skip_bad_images)
-        if predictions is None:
-            with importing():
-                from vitral.cli.chosen import choose
-
-            _, source = choose(classifier, listener, **computing)
-            predictions = source.predict(
-                images, top=top, native_aspect=native_aspect, skip_bad_images=skip_bad_images, listener=listener
+            found = _alone(images, classifier, top, computing, listener, skip=skip_bad_images)
+        if found is None:
+            found = _answered(
+                images, classifier, top, computing, listener, native_aspect=native_aspect, skip=skip_bad_images
             )
+    given, predictions = found
+    if not predictions:
+        raise ImageError(f"None of {len(_all(given)):,} images can be read.")
     if json:
         print_json([prediction.to_json() for prediction in predictions])
     else:
         _print(predictions)
+    if not skip_bad_images:
+        _refuse_unanswered(given, predictions)
 
 
 def _alone(
@@ -93,14 +98,69 @@ def _alone(
     computing: Computing,
     listener: ConsoleListener,
     *,
-    skip_bad_images: bool,
-) -> list[Prediction] | None:
+    skip: bool | None,
+) -> tuple[Given, list[Prediction]] | None:
     """Return an exported file's predictions of image files; None for another classifier, or other images."""
-    listed = all_plain(images)
-    if listed is None or (file := exported_file(classifier, computing["engine"], computing["precision"])) is None:
+    given = all_plain(images)
+    if given is None or (file := exported_file(classifier, computing["engine"], computing["precision"])) is None:
         return None
     listener.note(file.metadata.provenance)
-    return file.predict(listed, top=top, skip_bad_images=skip_bad_images, listener=listener)
+    return given, file.predict(_all(given), top=top, skip_bad_images=_skips(given, skip), listener=listener)
+
+
+def _answered(
+    images: list[str],
+    classifier: str | None,
+    top: int,
+    computing: Computing,
+    listener: ConsoleListener,
+    *,
+    native_aspect: bool,
+    skip: bool | None,
+) -> tuple[Given, list[Prediction]]:
+    """Return the images of each input, and a classifier's predictions of them."""
+    with importing():
+        from vitral.cli.chosen import choose
+
+    _, source = choose(classifier, listener, **computing)
+    given = _given(images, listener, skip=skip)
+    return given, source.predict(
+        _all(given), top=top, native_aspect=native_aspect, skip_bad_images=_skips(given, skip), listener=listener
+    )
+
+
+def _given(images: list[str], listener: ConsoleListener, *, skip: bool | None) -> Given:
+    """Return the images of each input; of several inputs, one that is none is said and has none."""
+    from vitral.data.image_stream import list_unlabelled  # imports torch
+
+    given: Given = {}
+    for name in images:
+        try:
+            given[name] = list_unlabelled(name, listener)
+        except (DataError, ImageError) as error:
+            if skip is False or len(images) == 1:
+                raise
+            given[name] = []
+            listener(Message(f"Skipped: {error}", warning=True))
+    return given
+
+
+def _all(given: Given) -> list[LazyImage]:
+    return [image for own in given.values() for image in own]
+
+
+def _skips(given: Given, skip: bool | None) -> bool:
+    """Tell whether images that cannot be read are passed over; a lone one is an error, as there is nothing else to answer."""
+    return bool(skip) or (skip is None and (len(given) > 1 or len(_all(given)) > 1))
+
+
+def _refuse_unanswered(given: Given, predictions: list[Prediction]) -> None:
+    """Raise an error that names the inputs of which no image could be read; the others are answered already."""
+    answered = {prediction.source for prediction in predictions}
+    failed = [name for name, own in given.items() if not any(image.name in answered for image in own)]
+    if failed:
+        verb = "has" if len(failed) == 1 else "have"
+        raise ImageError(f"{len(failed):,} of {len(given):,} inputs {verb} no answer: {', '.join(failed)}.")
 
 
 def _to_file(

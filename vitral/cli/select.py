@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitral.cli.options import Positive
+from vitral.cli.options import Positive, SkipBad
 from vitral.cli.process import importing
 
 
@@ -13,7 +13,7 @@ def select(
     classifier: str | None = None,
     count: Positive = 50,
     out: Path | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: SkipBad = None,
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
@@ -24,7 +24,7 @@ def select(
         classifier: A classifier folder or run folder; the newest run in runs/ if left out.
         count: The number of images to choose.
         out: The .csv file to fill in, for 'finetune'; if left out, the first are printed only.
-        skip_bad_images: Skip images that cannot be read, naming each, instead of stopping.
+        skip_bad_images: Stop at an image that cannot be read (--strict); each is left out and named if left out.
         overwrite: Replace a file at --out.
         json: Print JSON for programs.
     """

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.cli.options import MORE, Count, More, Positive, Start, Usual
+from vitral.cli.options import MORE, Count, More, Positive, SkipBad, Start, Usual
 from vitral.cli.wording import flag
 from vitral.data.classes import Reading
 from vitral.errors import StudyError
@@ -43,7 +43,8 @@ class TrainingOptions(Request, First):
             left out.
         group: what tells images that belong together (a patient, a video), which no split parts: a column of a table or Hub
             dataset; of folders "folder" (folder:2 is the one around it) or "series" (names but for their last number).
-        skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
+        skip_bad_images: train without however many images cannot be read, or stop at any (--strict); if neither is given, a
+            few are left out and named: up to a tenth of the images, and no whole class.
         out: the run folder; runs/NAME if left out.
         resume: continue with the run in --out, to the same bits; what it was given first need not be repeated.
         data_changed: continue although the data have changed since the run began, and note that.
@@ -60,7 +61,7 @@ class TrainingOptions(Request, First):
     seed: Annotated[Count | None, More] = None
     classes: Annotated[Reading | None, More] = None
     group: Annotated[str | None, More] = None
-    skip_bad_images: Annotated[bool, More] = False
+    skip_bad_images: Annotated[SkipBad, More] = None
     out: Annotated[Path | None, Usual] = None
     resume: Annotated[bool, Usual] = False
     overwrite: Annotated[bool, More] = False
@@ -153,7 +154,6 @@ class StartsOptions(FinetuneOptions):
         image_size: pixels; if left out, each start's own.
         time: a budget such as 10m or 90s for the whole command; if left out, as long as it needs.
         out: the folder for starts.json and starts.md; if left out, the table is printed only.
-        skip_bad_images: leave out images that cannot be read, instead of stopping.
         overwrite: replace files of those names in --out.
     """
 

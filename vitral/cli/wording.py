@@ -5,6 +5,7 @@ import shlex
 
 from vitral.advice import Words
 
+NEGATIVE = {"skip_bad_images": "--strict"}  # flags that say False
 FLAGS = {"source": "--from", "overrides": "--set", "baselines": "--no-baselines"}  # not named like their argument
 
 
@@ -19,6 +20,8 @@ def command_of_function(name: str) -> str:
 
 
 def _flags(name: str, value: object) -> str:
+    if value is False and name in NEGATIVE:
+        return NEGATIVE[name]
     if value is None or isinstance(value, bool):
         return flag(name)
     values = value if isinstance(value, list | tuple) else [value]

@@ -5,17 +5,18 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
 from vitral import distributed
 from vitral.advice import argument, function
+from vitral.data.bad_images import check_few, left_out
 from vitral.data.batch import evenly
 from vitral.data.groups import Kin, shared_groups
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, NAMED, doubtful_names, natural_key, series_in, side_by_side, some, unread_classes
+from vitral.data.names import ALL, doubtful_names, natural_key, series_in, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name
 from vitral.data.published.imagenet_classes import translated
 from vitral.data.source import (
@@ -33,7 +34,7 @@ from vitral.data.source import (
 from vitral.data.stored import Entry, Store, StoredImages
 from vitral.data.subset import make_splits
 from vitral.described import is_text
-from vitral.errors import DataError, ImageError, UnreadableImagesError, did_you_mean
+from vitral.errors import DataError, ImageError, did_you_mean
 from vitral.events import Progress
 from vitral.images.augment import Augmentation
 from vitral.images.depth import FULL
@@ -286,6 +287,7 @@ def _check(
     listing: Listing, how: Opening, notes: list[str]
 ) -> tuple[dict[str, list[Entry]], tuple[BadImage, ...], Mapping[int, Look | None] | None]:
     """Return the images that can be read, those that cannot, and looks at the former where look-alikes are looked for."""
+    asked = how.skip_bad_images
     every = _every(listing.entries)
     looking = _looks_for_alike(listing, how)
     if not how.verify and (not looking or len(every) > CHECKED):
@@ -293,6 +295,10 @@ def _check(
     most = CHECKED_AFAR if listing.remote else len(every) if how.skip_bad_images else CHECKED
     checked = evenly(every, most)
     decoded = _decode(listing.store, checked, how)
+    if decoded.reasons and how.skip_bad_images is None and not listing.remote and decoded.done < len(every):
+        # What is left out may not depend on how far a check came, or a resumed run would learn from other images.
+        checked, how = every, replace(how, skip_bad_images=True)
+        decoded = _decode(listing.store, checked, how)
     complete = decoded.done == len(every) <= CHECKED
     if decoded.done < len(every):
         there_was = "" if decoded.done == len(checked) else f", for which {argument('time')} has room"
@@ -310,17 +316,14 @@ def _check(
         return dict(listing.entries), listing.bad, looks
     reasons = decoded.reasons
     bad = (*listing.bad, *(BadImage(listing.store.name(index), reason) for index, reason in reasons.items()))
-    if bad and not how.skip_bad_images:
-        named = "; ".join(image.reason for image in bad[:NAMED])
-        more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-        raise UnreadableImagesError(
-            f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}",
-            advice=f"Fix or remove them, or continue without them by {argument('skip_bad_images', True)}.",
-        )
     good = {
         split: [entry for entry in images if entry.store_index not in reasons]
         for split, images in listing.entries.items()
     }
+    lost = _named(listing.entries) | listing.bad_classes
+    lost -= _named(good)
+    check_few(bad, len(every) + len(listing.bad), lost, skip=asked)
+    notes += left_out(bad)
     return good, bad, looks
 
 
@@ -340,8 +343,8 @@ def _looks_for_alike(listing: Listing, how: Opening) -> bool:
 def _decode(store: Store, entries: list[Entry], how: Opening) -> _Decoded:
     """Decode images, each process of a job its share.
 
-    Under a limit of time the order is random, so that the images that were tried are of every class. Where unreadable images
-    are left out, all images are tried, however long that takes.
+    Under a limit of time the order is random, so that the images that were tried are of every class. Where any number of
+    unreadable images is left out, all images are tried, however long that takes.
     """
     seconds = math.inf if how.checking_seconds is None or how.skip_bad_images else how.checking_seconds
     if seconds < math.inf:

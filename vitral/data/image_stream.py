@@ -13,6 +13,7 @@ from vitral.data.listing import Opening
 from vitral.data.open import is_data_name, is_opened_whole, list_data, open_data
 from vitral.data.source import BadImage, Source
 from vitral.data.stored import Store, StoredImages
+from vitral.data.web_image import is_web_image, web_image
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
 from vitral.images.decode import Pixels
@@ -25,8 +26,8 @@ def list_unlabelled(spec: str, listener: Listener = ignore) -> list[LazyImage]:
     """Return the images that a user names, none of them read yet; those of a folder in order of path.
 
     Args:
-        spec: An image file; a folder or archive of images, in whatever sub-folders; or anything else that `open_data`
-            takes, with all its splits: a table, shards, an address, hf:OWNER/NAME, "digits".
+        spec: An image file, or the http or https address of one; a folder or archive of images, in whatever sub-folders; or
+            anything else that `open_data` takes, with all its splits: a table, shards, an address, hf:OWNER/NAME, "digits".
         listener: Receives the progress of listing.
 
     Raises:
@@ -48,6 +49,8 @@ def stream_unlabelled(spec: str, listener: Listener = ignore, arrange: Arrange =
     elif is_archive(path) and is_regular(path):
         store, indices = archive_images(path)
         yield from require(_of_store(store, indices) if indices else _of_data(spec, listener), path)
+    elif is_web_image(spec):
+        yield web_image(spec)
     elif is_data_name(spec):
         yield from _of_data(spec, listener)
     else:

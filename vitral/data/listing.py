@@ -59,7 +59,7 @@ class Opening:
     """How a dataset is opened; see `open_data`."""
 
     class_names: Sequence[str] | None = None
-    skip_bad_images: bool = False
+    skip_bad_images: bool | None = None
     trained_on: Collection[str] | None = None
     listener: Listener = ignore
     verify: bool = True

@@ -58,7 +58,7 @@ def open_data(
     *,
     class_names: Sequence[str] | None = None,
     classes: Reading | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     trained_on: str | Collection[str] | None = None,
     verify: bool = True,
     hold_out: bool = True,
@@ -92,13 +92,15 @@ def open_data(
         class_names: The classes in order, as in a classifier; None takes the data's own.
         classes: In nested folders, the folder that names the class: the innermost ("leaf"), the outermost ("top"), or all
             of them together ("path"); None detects it, and a note says what was detected.
-        skip_bad_images: Whether images that cannot be read are left out and listed, instead of an error.
+        skip_bad_images: What becomes of images that cannot be read. None leaves them out and names them if they are at most a
+            tenth of the images (or three) and not all of a class, otherwise they are an error; True leaves out any number,
+            False none.
         trained_on: None to open data to train on. To evaluate, the fingerprint of the classifier's training data, or
             several classifiers': data without splits are then split as for training if they are the same as one of these;
             otherwise all of them are scored.
         verify: Whether images are decoded beforehand, to make sure that they can be read.
-        checking_seconds: The time that decoding them may take; None for as long as it needs, and with `skip_bad_images` it
-            takes that anyway.
+        checking_seconds: The time that decoding them may take; None for as long as it needs. If images are left out, it takes
+            that anyway.
         hold_out: Whether some training images become a validation split where the data have a test split alone.
         group: What tells images that belong together, such as those of one patient, of which none is scored if another is
             trained on: a column of a table or a Hugging Face dataset; of images in folders "folder" (that an image lies in,
@@ -110,7 +112,7 @@ def open_data(
 
     Raises:
         DataError: there is no such dataset, its classes do not match `class_names`, or it has no such `group`.
-        ImageError: images cannot be read.
+        ImageError: images cannot be read, and may not be left out.
     """
     name = str(spec)
     trained = (trained_on,) if isinstance(trained_on, str) else trained_on

@@ -95,7 +95,7 @@ def add_classes(
     out: str | Path | None = None,
     classes: Reading | None = None,
     batch_size: int = BATCH_SIZE,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     overwrite: bool = False,
     listener: Listener = show,
 ) -> Added:
@@ -110,7 +110,7 @@ def add_classes(
         out: The folder for the new classifier; None for one beside `to`.
         classes: The folder that names the class where folders are nested.
         batch_size: The number of images computed at once.
-        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         overwrite: Whether to replace a classifier in `out`.
         listener: The receiver of progress and notes; they are written to the screen by default.
 
@@ -148,7 +148,7 @@ def add_classes(
     return Added(str(target), names[len(old.class_names) :], len(new.labels), parts, said)
 
 
-def _opened(data: str | Path, classes: Reading | None, listener: Listener, *, skip_bad_images: bool) -> DataSet:
+def _opened(data: str | Path, classes: Reading | None, listener: Listener, *, skip_bad_images: bool | None) -> DataSet:
     """Open new images; those of a folder of one class as images without labels, since no data have one class alone."""
     alone = lone_class(Path(data))
     spec = data if alone is None else f"{PREFIX}{alone}"

@@ -76,7 +76,7 @@ def select_images(
     *,
     count: int = 50,
     out: str | Path | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     overwrite: bool = False,
     listener: Listener = show,
 ) -> Selection:
@@ -87,7 +87,7 @@ def select_images(
         classifier: The classifier, or whatever `load` takes, which keeps the features of its images.
         count: The number of images to choose.
         out: The .csv file to fill in, which `finetune` takes as data then; None to write none.
-        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        skip_bad_images: Whether to leave out images that cannot be read, naming each; False for an error.
         overwrite: Whether to replace the file.
         listener: The receiver of progress and notes; they are written to the screen by default.
 
@@ -126,7 +126,9 @@ def _looked_at(
     classifier: Classifier, images: list[LazyImage], listener: Listener, *, skip_bad_images: bool
 ) -> tuple[list[str], torch.Tensor, torch.Tensor]:
     """Return the names of images, their features and their probabilities."""
-    prepared = prepare(images, classifier.preprocessing, skip_bad_images=skip_bad_images, listener=listener)
+    prepared = prepare(
+        images, classifier.preprocessing, skip_bad_images=skip_bad_images is not False, listener=listener
+    )
     seen: list[str] = []
     rows: list[tuple[torch.Tensor, torch.Tensor]] = []
     for names, batch in in_batches(prepared, BATCH_SIZE):

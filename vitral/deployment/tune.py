@@ -151,7 +151,7 @@ def tune(
     write: bool = False,
     classes: Reading | None = None,
     workers: int = 0,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     listener: Listener = show,
 ) -> Tuned:
     """Find the setting of a classifier that is the most accurate of those that answer within a time on this machine.
@@ -167,7 +167,7 @@ def tune(
         write: Whether the classifier's folder keeps the setting, so that `load` takes it where nothing else is asked for.
         classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
         workers: The number of processes that decode; 0 decodes here.
-        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:

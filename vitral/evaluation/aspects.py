@@ -110,7 +110,7 @@ def aspects(
     *,
     classes: Reading | None = None,
     batch_size: int = BATCH_SIZE,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     listener: Listener = show,
 ) -> Aspects:
     """Score a classifier on validation images that are squashed, cropped, padded, and in about their native aspect ratio.
@@ -123,7 +123,7 @@ def aspects(
         data: The data that it was trained on, or a dataset with a validation split.
         classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
         batch_size: The number of images computed at once.
-        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:

@@ -58,7 +58,7 @@ def evaluate(
     classes: Reading | None = None,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     listener: Listener = show,
 ) -> Result:
     """Score a classifier on one split of labelled images.
@@ -74,7 +74,7 @@ def evaluate(
         classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
         batch_size: The number of images computed at once.
         workers: The number of processes that decode; 0 decodes here.
-        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:

@@ -129,7 +129,7 @@ def score_frozen(
     classes: Reading | None = None,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     listener: Listener = show,
 ) -> FrozenScores:
     """Score a network's frozen features on a dataset, whatever its classes.
@@ -147,7 +147,7 @@ def score_frozen(
         classes: The folder that names the class where folders are nested.
         batch_size: The number of images computed at once.
         workers: The number of processes that decode; 0 decodes here.
-        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         listener: The receiver of progress and notes; they are written to the screen by default.
 
     Raises:

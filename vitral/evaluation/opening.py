@@ -149,7 +149,7 @@ def open_for(
     *,
     split: str | None,
     classes: Reading | None,
-    skip_bad_images: bool,
+    skip_bad_images: bool | None,
     listener: Listener,
 ) -> Opened:
     """Return a classifier and the images of one class each that it is scored on.
@@ -186,7 +186,7 @@ def open_split(
     *,
     split: str | None,
     classes: Reading | None,
-    skip_bad_images: bool,
+    skip_bad_images: bool | None,
     listener: Listener,
     validation: bool = False,
 ) -> tuple[DataSet, str]:
@@ -197,7 +197,7 @@ def open_split(
         classifiers: The classifiers; data without splits that one of them was trained on are split as for its training.
         split: The split, as `evaluate` takes it.
         classes: The folder that names the class where folders are nested; None for the one that has the classifiers' names.
-        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         listener: The receiver of progress, notes and warnings.
         validation: Whether the validation images are used as well, whichever split is named.
 

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
+from vitral.data.bad_images import left_out
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
-from vitral.errors import DataError, UnreadableImagesError
+from vitral.errors import DataError
 from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.opening import trained_on
 from vitral.events import Listener, Message, show
@@ -74,7 +75,12 @@ class TrainingImages:
             DataError: No such data, or data without end.
             ImageError: An image of a dataset already open, or of one too large to be checked whole, cannot be read.
         """
-        opened = data if isinstance(data, DataSet) else _open_readable(data, trained_on(classifier), listener)
+        if isinstance(data, DataSet):
+            opened = data
+        else:
+            opened = open_data(data, drawn_as=(trained_on(classifier),), skip_bad_images=True, listener=listener)
+            for note in left_out(opened.bad_images):
+                listener(Message(note, warning=True))
         source = opened.splits["train"]
         if source.endless:
             raise DataError(f"'{opened.name}' is endless, so that none of its images is the nearest; name a folder.")
@@ -105,12 +111,3 @@ class TrainingImages:
                 similarity = float(similarities[index])
                 neighbours.append(Neighbour(self.source.describe(index), label, similarity, thumbnail(other)))
         return tuple(neighbours)
-
-
-def _open_readable(data: str | Path, learned: str, listener: Listener) -> DataSet:
-    """Open a dataset, without the images that cannot be read if there are some, which is then said."""
-    try:
-        return open_data(data, drawn_as=(learned,), listener=listener)
-    except UnreadableImagesError as error:
-        listener(Message(f"{error.found}. They are left out.", warning=True))
-        return open_data(data, drawn_as=(learned,), skip_bad_images=True, listener=listener)

@@ -3,11 +3,13 @@
 How much detail an image has is judged here, too, because the size of an enlarged image says little about it.
 """
 
+import functools
 import io
 import os
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,8 +28,11 @@ Encoded = str | Path | bytes | BinaryIO  # a path, the bytes, or an open file
 # Takes an image's upright height and width; returns the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
 Shrink = Callable[[int, int], int]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
-EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")
+HEIF = "HEIF"  # the format that a package besides Pillow reads: an iPhone's photos
+HEIC_EXTENSIONS = (".heic", ".heif", ".hif")
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".avif", *HEIC_EXTENSIONS)
+HEIC_INSTALL = "pip install pi-heif"
 MAX_PIXELS = 50_000_000
 HALVED = 4  # times the limit up to which a JPEG is read, at half its height and width
 # Scans of a JPEG at the limit of pixels. Every scan costs time for its whole part of the image, whatever it holds. It is about
@@ -67,9 +72,10 @@ def read_image(
 ) -> Pixels:
     """Read an image as RGB, the right way up.
 
-    The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. The orientation that EXIF states is
-    applied, or else that of XMP; the first frame of an animation is used, transparency is composited over white, 16-bit values
-    are scaled to 8 bits, and grey becomes three equal channels. Colour profiles are not applied, as in the reference pipelines.
+    The content decides the format (JPEG, PNG, WebP, GIF, BMP, AVIF or HEIC), never the extension. The orientation that EXIF
+    states is applied, or else that of XMP, or that of AVIF and HEIC themselves; the first frame of an animation is used,
+    transparency is composited over white, 16-bit values are scaled to 8 bits, and grey becomes three equal channels. Colour
+    profiles are not applied, as in the reference pipelines.
 
     Args:
         source: A path, the encoded bytes, or an open binary file.
@@ -94,12 +100,12 @@ def read_image(
         with warnings.catch_warnings():
             # Pillow warns of damaged metadata, which does not matter, and of large images, which are refused below.
             warnings.simplefilter("ignore")
-            with Image.open(_open(source, name), formats=FORMATS) as image:
+            with Image.open(_open(source, name), formats=formats()) as image:
                 return _decoded(image, name, max_pixels, shrink, bits)
     except ImageError:
         raise
     except UnidentifiedImageError as error:
-        raise ImageError(f"{name} is not a readable image; the formats are {', '.join(FORMATS)}.") from error
+        raise _unknown(name) from error
     except OSError as error:
         if error.errno is None:  # raised by a decoder, about the file's content
             raise _damaged(name, error) from error
@@ -155,6 +161,22 @@ def _read_plain_jpeg(source: Encoded, max_pixels: int, shrink: Shrink | None) ->
     except (OSError, ValueError, MemoryError):
         return None
     return decoded if turn is None else np.ascontiguousarray(turn(decoded))
+
+
+@functools.cache
+def formats() -> tuple[str, ...]:
+    """Return the formats that are read: HEIF, too, if pi-heif is installed, which only decodes and turns photos upright."""
+    if find_spec("pi_heif") is None:
+        return FORMATS
+    import pi_heif
+
+    pi_heif.register_heif_opener()
+    return (*FORMATS, HEIF)
+
+
+def lacks_reader(name: str) -> bool:
+    """Tell whether a file has the name of a HEIC photo, and what reads these is not installed."""
+    return name.lower().endswith(HEIC_EXTENSIONS) and HEIF not in formats()
 
 
 def pixel_limit() -> int:
@@ -351,6 +373,12 @@ def _upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except Exception:  # the pixels are intact although the metadata is damaged
         return image
+
+
+def _unknown(name: str) -> ImageError:
+    if lacks_reader(name.rstrip("'")):
+        return ImageError(f"{name} is a HEIC photo, and its reader is not installed: {HEIC_INSTALL}")
+    return ImageError(f"{name} is not a readable image; the formats are {', '.join(formats())}.")
 
 
 def _damaged(name: str, error: Exception) -> ImageError:

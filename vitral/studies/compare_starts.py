@@ -145,7 +145,7 @@ def starts(
     seed: int | None = None,
     classes: Reading | None = None,
     group: str | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     overwrite: bool = False,
     offline: bool = False,
     started: float | None = None,
@@ -170,7 +170,7 @@ def starts(
         seed: The seed that draws the images; None for 0.
         classes: The part of the path that names the class in nested folders.
         group: What tells images that belong together, a column or "folder" or "series"; see `open_data`.
-        skip_bad_images: Whether to pass over unreadable images instead of an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         overwrite: Whether to replace files of those names in `out` that are not of this kind.
         offline: Whether to fetch nothing, so that what is not on this machine becomes a row that says so. The environment
             variable HF_HUB_OFFLINE does the same.

@@ -143,7 +143,7 @@ def distill(
     seed: int | None = None,
     classes: Reading | None = None,
     group: str | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     resume: bool = False,
     overwrite: bool = False,
     data_changed: bool = False,
@@ -169,7 +169,7 @@ def distill(
         seed: The seed of every random choice; None for the recipe's.
         classes: The part of the path that names the class in nested folders.
         group: What tells images that belong together, a column or "folder" or "series"; see `open_data`.
-        skip_bad_images: Whether to train without unreadable images, and list them, instead of an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         resume: Whether to continue the run in `out`.
         overwrite: Whether to begin in `out` although it holds a run, which is deleted, or other files; those of the same names
             are lost.
@@ -261,7 +261,12 @@ def _image_size(teacher: Classifier, student: str) -> int | None:
 
 
 def _as_learned(
-    spec: str, teacher: Classifier, headless: bool, classes: Reading | None, skip_bad_images: bool, listener: Listener
+    spec: str,
+    teacher: Classifier,
+    headless: bool,
+    classes: Reading | None,
+    skip_bad_images: bool | None,
+    listener: Listener,
 ) -> tuple[str, bool]:
     """Return how the images are opened, and whether by labels that the teacher knows; refuse built-in ones that it does not."""
     if is_unlabelled(spec):

@@ -23,7 +23,7 @@ def pretrain(
     seed: int | None = None,
     classes: Reading | None = None,
     group: str | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     resume: bool = False,
     overwrite: bool = False,
     data_changed: bool = False,
@@ -46,7 +46,7 @@ def pretrain(
         seed: The seed of every random choice, the weights included; None for the recipe's.
         classes: Which of nested folders names the class; see `open_data`.
         group: What tells images that belong together, a column or "folder" or "series"; see `open_data`.
-        skip_bad_images: Train without unreadable images, and list them, instead of an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         resume: Continue the run in `out`, to the same bits; what it was given first need not be repeated. A run that is
             finished continues only with more `time`, or with other steps among the overrides.
         data_changed: Continue although the data are not those that the run began with, and note that.

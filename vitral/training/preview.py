@@ -28,7 +28,7 @@ def plan(
     time: str | float | None = None,
     seed: int | None = None,
     classes: Reading | None = None,
-    skip_bad_images: bool = False,
+    skip_bad_images: bool | None = None,
     sweep: bool = False,
     baselines: bool = True,
     quick: bool = False,

@@ -51,7 +51,7 @@ class Request:
     seed: int | None = None
     classes: Reading | None = None
     group: str | None = None
-    skip_bad_images: bool = False
+    skip_bad_images: bool | None = None
     sweep: bool = False
     baselines: bool = True
     quick: bool = False
@@ -140,7 +140,7 @@ class Request:
             "image_size": self.image_size,
             "time": None if self.budget_seconds is None else written(self.budget_seconds),
             "seed": self.seed,
-            "skip_bad_images": self.skip_bad_images or None,
+            "skip_bad_images": self.skip_bad_images,
             "sweep": self.sweep or None,
             "baselines": None if self.baselines or self.kind == "pre-train" else False,
             "quick": self.quick or None,

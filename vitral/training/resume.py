@@ -106,7 +106,7 @@ def continued(request: Request) -> Continued:
         data=stored.data if request.data is None else request.data,
         overrides=tuple({_key(change): change for change in (*stored.overrides, *request.overrides)}.values()),
         time=stored.time if request.time is None else request.time,
-        skip_bad_images=request.skip_bad_images or stored.skip_bad_images,
+        skip_bad_images=stored.skip_bad_images if request.skip_bad_images is None else request.skip_bad_images,
         baselines=request.baselines and stored.baselines,
         quick=request.quick,
         where=request.where,

@@ -226,5 +226,3 @@ def _announce(run: Run) -> None:
         run.listener(Message(line, detail=True))
     if run.data.scored_split() == "train":
         run.listener(Message(UNSCORED, warning=True))
-    for bad in run.data.bad_images:
-        run.listener(Message(f"Left out: {bad.path} ({bad.reason})", warning=True))

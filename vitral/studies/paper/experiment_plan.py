@@ -150,10 +150,11 @@ class ExperimentPlan:
         """Return the study."""
         data = self.data
         headline = TRANSFER if self.transfer else data.task.headline
+        seconds, verify = self.record.seconds, bool(data.bad_images)
         arms = (
             Arm(
                 trial.name,
-                TrialWork(self.request(trial), self.record.seconds[trial.name], self.transfer, bool(trial.series)),
+                TrialWork(self.request(trial), seconds[trial.name], self.transfer, bool(trial.series), verify),
                 self.seeds,
                 trial.after,
                 trial.label,
@@ -214,7 +215,7 @@ def _timed(plan: ExperimentPlan, trial: Trial) -> TrialSpeed:
     began = time.monotonic()
     alone = replace(trial, length=1.0, after="", changes=(*plan.network(trial), *trial.changes))
     timed = replace(plan, record=replace(plan.record, steps=TIMED_STEPS))
-    session = looked(timed.request(alone), verify=False)
+    session = looked(timed.request(alone), verify=bool(plan.data.bad_images))
     reading = time.monotonic() - began
     run = prepare(session)
     splits = session.data.splits

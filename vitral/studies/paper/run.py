@@ -18,9 +18,8 @@ from vitral import distributed
 from vitral.advice import argument
 from vitral.data.open import open_data
 from vitral.data.part import is_part
-from vitral.data.source import DataSet
 from vitral.described import read_described, read_object
-from vitral.errors import ImageError, StorageError, StudyError, TrainingInterrupted, UnreadableImagesError, VitralError
+from vitral.errors import StorageError, StudyError, TrainingInterrupted, VitralError
 from vitral.events import Listener, Message, show
 from vitral.files import write_file
 from vitral.outputs import check_folder
@@ -116,7 +115,7 @@ def _laid_out(
             f"A study makes claims, and {runs} run{'s'[: runs != 1]} an arm says nothing of chance: "
             f"give {argument('runs')} at least {FEWEST_RUNS}."
         )
-    dataset = _open(str(data), listener)
+    dataset = open_data(data, listener=listener)
     if not dataset.task.exclusive:
         raise StudyError(f"The images of '{data}' have not one class each, which the paper's experiments need.")
     other = None if transfer is None else str(transfer)
@@ -133,14 +132,6 @@ def _laid_out(
         "transfer": other,
     }
     return replace(laid_out, record=StudyRecord(asked))
-
-
-def _open(data: str, listener: Listener) -> DataSet:
-    """Open the data; every run learns from all images, so that none may be unreadable."""
-    try:
-        return open_data(data, listener=listener)
-    except UnreadableImagesError as error:
-        raise ImageError(f"{error.found}. Fix or remove them: a study leaves no images out.") from error
 
 
 def _check_transfer(transfer: str, listener: Listener) -> None:

@@ -22,12 +22,14 @@ VALIDATION = "validation"  # the figure that chooses a rate, if the test images 
 class TrialWork(Training):
     """A trial's training, with the expected seconds of a run; it is scored unless others only start from it.
 
-    On the data `transfer`, if there are any, frozen features are scored by ridge regression on five images a class.
+    On the data `transfer`, if there are any, frozen features are scored by ridge regression on five images a class. The study
+    has decoded the images once; its runs do so again only to leave out the same images, if some cannot be read.
     """
 
     expected: float
     transfer: str | None
     scored: bool
+    verify: bool
 
     def question(self) -> Mapping[str, Any]:
         """Return the request, and the data on which the features are scored."""
@@ -41,7 +43,7 @@ class TrialWork(Training):
         """Train, and return the scores on the data's own test images and by five images a class of the other data."""
         listener = named(listener, cell.name)
         request = self.request_of(cell)
-        result = carry_out(request, cell.folder, listener, verify=False)  # the study has decoded the images once
+        result = carry_out(request, cell.folder, listener, verify=self.verify)
         if not self.scored:
             return {}
         data, evaluation, judged = result.run.data, result.evaluation, result.training.best_accuracy

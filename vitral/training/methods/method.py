@@ -168,14 +168,14 @@ def build_method(network: Model, recipe: Recipe, task: Task, context: Context | 
 
 
 def open_further(
-    recipe: Recipe, class_names: Sequence[str] = (), *, skip_bad_images: bool = False, listener: Listener = ignore
+    recipe: Recipe, class_names: Sequence[str] = (), *, skip_bad_images: bool | None = None, listener: Listener = ignore
 ) -> dict[str, DataSet]:
     """Return the further sources that a recipe's method learns from, by name.
 
     Args:
         recipe: The settings.
         class_names: The names of the classes, in the labels' order.
-        skip_bad_images: Whether unreadable images are left out, instead of an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         listener: The listener for messages and progress.
 
     Raises:

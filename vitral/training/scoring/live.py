@@ -29,14 +29,14 @@ RANK = "validation/rank"
 
 
 def open_judging(
-    recipe: Recipe, data: DataSet, *, skip_bad_images: bool = False, listener: Listener = ignore
+    recipe: Recipe, data: DataSet, *, skip_bad_images: bool | None = None, listener: Listener = ignore
 ) -> DataSet | None:
     """Return the recipe's judging data, which score the features in place of the data that are learned; None for none.
 
     Args:
         recipe: The settings.
         data: The data that are learned.
-        skip_bad_images: Whether unreadable images are left out, instead of an error.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         listener: The listener for messages and progress.
 
     Raises:
