@@ -8,7 +8,7 @@ from typing import Any
 
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.without_torch import all_plain, exported_file
-from vitral.cli.console import ConsoleListener, print_json, print_lines
+from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result
 from vitral.cli.options import Count, Positive, SkipBad
 from vitral.cli.process import importing
 from vitral.data.image_files import LazyImage
@@ -28,6 +28,7 @@ def predict(
     top: Positive = 3,
     skip_bad_images: SkipBad = None,
     out: Path | None = None,
+    sort_into: Path | None = None,
     overwrite: bool = False,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice | None = None,
@@ -48,6 +49,8 @@ def predict(
         out: Write a row for each image to this .parquet, .csv or .jsonl file, for any number of images; an image that cannot be
             read is a row with its error, and a job that was killed continues when it is typed again. In .csv, a name that a
             spreadsheet would take for a formula begins with an apostrophe.
+        sort_into: Copy each photo into a folder of its class in this folder, those that are not sure or of none of the classes
+            apart. Nothing is overwritten, the originals are unchanged, and what was interrupted continues.
         overwrite: Let --out replace a file, or the parts of another job.
         engine: The runtime: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
             the fastest; if left out, the network itself in fp32, else auto. A classifier that 'tune' has set is computed by
@@ -59,16 +62,17 @@ def predict(
             network itself in fp32; 'aspects' shows whether that is more accurate.
         json: Print JSON for programs.
     """
-    if out is None and overwrite:
-        raise VitralError("--overwrite is about the file that --out names; leave it out.")
-    if out is not None and skip_bad_images is False:
-        raise VitralError("With --out, an image that cannot be read is a row with its error; leave --strict out.")
-    if native_aspect and (out is not None or engine is not None or merge or precision not in (None, "fp32")):
+    _check_flags(out, sort_into, overwrite=overwrite, strict=skip_bad_images is False)
+    plain = engine is None and not merge and precision in (None, "fp32")
+    if native_aspect and not (out is None and sort_into is None and plain):
         raise VitralError(
-            "--native-aspect computes by the network itself in fp32, and prints; leave --out, --engine, --precision and "
-            "--merge out."
+            "--native-aspect computes by the network itself in fp32, and prints; leave --out, --sort-into, --engine, "
+            "--precision and --merge out."
         )
     computing: Computing = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
+    if sort_into is not None:
+        _sort(images, classifier, sort_into, computing, json=json)
+        return
     if out is not None:
         _to_file(images, classifier, out, top, computing, overwrite=overwrite, json=json)
         return
@@ -89,6 +93,31 @@ def predict(
         _print(predictions)
     if not skip_bad_images:
         _refuse_unanswered(given, predictions)
+
+
+def _check_flags(out: Path | None, sort_into: Path | None, *, overwrite: bool, strict: bool) -> None:
+    if out is not None and sort_into is not None:
+        raise VitralError("--out writes a table, --sort-into copies photos; name one of them.")
+    if out is None and overwrite:
+        raise VitralError("--overwrite is about the file that --out names; leave it out.")
+    if strict and out is not None:
+        raise VitralError("With --out, an image that cannot be read is a row with its error; leave --strict out.")
+    if strict and sort_into is not None:
+        raise VitralError(
+            "With --sort-into, a photo that cannot be read is named and stays where it is; leave --strict out."
+        )
+
+
+def _sort(images: list[str], classifier: str | None, out: Path, computing: Computing, *, json: bool) -> None:
+    with importing():
+        from vitral.classifier.bulk.sort_into import check_sorted, sort_into
+        from vitral.cli.chosen import choose
+
+    check_sorted(out, images)
+    with ConsoleListener() as listener:
+        _, source = choose(classifier, listener, **computing, otherwise="auto")
+        result = sort_into(source, images, out, listener=listener)
+    print_result(result, json=json)
 
 
 def _alone(
