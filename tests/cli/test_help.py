@@ -41,6 +41,7 @@ FLAGS = {
         "--by --classes --classifier --data --engine --frozen --json --merge --precision --report --skip-bad-images --strict"
         " --split --overwrite"
     ),
+    "fix": "--apply --classes --classifier --json --out --report --table --undo --overwrite",
     "compare": "--classes --data --json --skip-bad-images --strict --split",
     "add": "--classes --classifier --data --json --out --skip-bad-images --strict --to --overwrite",
     "select": "--classifier --count --json --out --skip-bad-images --strict --overwrite",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vitral.checks.corrections import COLUMNS, DoubtfulLabels
 from vitral.checks.findings import NO_CLASS, DataCheck
 from vitral.explanation.gallery import Gallery, GalleryEntry
 from vitral.explanation.network import AttentionDistance, NetworkAnalysis
@@ -33,6 +34,7 @@ from vitral.report.plots import distance_plot, position_plot
 MOST_LISTED = 200  # groups or images in a table; all are in the JSON
 MOST_OF_GROUP = 12  # names per group of duplicates
 LARGEST_THUMBNAIL = 112  # pixels of the longer side
+LARGEST_CHOICE = 200  # pixels of the longer side of an image whose class is chosen
 LARGEST_NEIGHBOUR = 64  # pixels of the longer side
 PAGE = "index.html"
 FIGURES = "network.json"
@@ -71,6 +73,24 @@ def write_check_page(
         most_of_group=MOST_OF_GROUP,
         thumbnails={key: inline(image, largest=LARGEST_THUMBNAIL) for key, image in check.thumbnails.items()},
     )
+    write_file(path, page)
+
+
+def write_fix_page(found: DoubtfulLabels, command: str, path: Path, *, overwrite: bool = False) -> None:
+    """Write the labels to look at as one HTML file, on which each is corrected by a click, and which saves a table of that.
+
+    Args:
+        found: The labels.
+        command: The command that applies the table.
+        path: The file.
+        overwrite: Whether to replace a file that is not such a page.
+
+    Raises:
+        StorageError: The file cannot be written, or exists and is not such a page.
+    """
+    check_file(path, mark=mark("fix"), overwrite=overwrite)
+    images = [None if image is None else inline(image, largest=LARGEST_CHOICE) for image in found.thumbnails]
+    page = render_page("fix.html", "fix", found=found, images=images, command=command, columns=COLUMNS)
     write_file(path, page)
 
 

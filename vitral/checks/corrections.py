@@ -1,0 +1,446 @@
+"""Labels that are probably wrong: found, listed in a table to fill in, applied by moving the files, and put back.
+
+PHOTOS/
+  dog/, cat/, ...          the folders of the classes, between which files are moved
+  .vitral-corrections.jsonl   a line for each table that was applied: what was moved, written before anything is
+"""
+
+import csv
+import io
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from vitral.advice import argument
+from vitral.checks.check_data import check_data
+from vitral.classifier.bulk.parts import for_spreadsheets
+from vitral.classifier.classifier import Classifier
+from vitral.data.classes import Reading
+from vitral.data.listing import Listing, Opening
+from vitral.data.names import ALL, some
+from vitral.data.open import list_data
+from vitral.errors import DataError, ImageError, did_you_mean, one_line
+from vitral.evaluation.evaluate import score
+from vitral.evaluation.opening import open_split
+from vitral.events import Listener, show
+from vitral.files import storage_errors, write_file
+from vitral.images.decode import Pixels, read_image
+from vitral.images.drawing import thumbnail
+from vitral.outputs import check_file, locked
+from vitral.paths import is_folder, is_regular
+from vitral.tasks.shown import Presentable, Table, percent
+
+JOURNAL = ".vitral-corrections.jsonl"
+COLUMNS = ("image", "label", "suggestion", "probability", "correction")
+NEEDED = ("image", "label", "correction")
+MOST_MISTAKES = 20  # of the classifier that are shown besides the doubtful labels
+SHOWN = 10
+LARGEST_TABLE = 1 << 26  # bytes
+
+
+@dataclass(frozen=True)
+class Doubtful:
+    """An image whose label is probably wrong.
+
+    Attributes:
+        image: Its path, below the folder of the data where it lies there.
+        label: Its class.
+        suggestion: The class that it more probably has.
+        probability: The probability of that class, 0 to 1.
+    """
+
+    image: str
+    label: str
+    suggestion: str
+    probability: float
+
+
+@dataclass(frozen=True, repr=False)
+class DoubtfulLabels(Presentable):
+    """The labels to look at, the most doubtful first.
+
+    Attributes:
+        data: The data.
+        class_names: The classes that a correction may name.
+        labels: The doubtful labels.
+        expected: About how many labels are wrong; None where the features are too weak to tell.
+        thumbnails: The images, small, in the order of the labels; None for one that cannot be shown.
+    """
+
+    data: str
+    class_names: tuple[str, ...]
+    labels: tuple[Doubtful, ...]
+    expected: int | None
+    thumbnails: tuple[Pixels | None, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the table."""
+        count = len(self.labels)
+        if not count:
+            return ("No label looks wrong.",)
+        about = (
+            "" if self.expected is None else f"; about {self.expected:,} {'is' if self.expected == 1 else 'are'} wrong"
+        )
+        return (f"{count:,} {'label' if count == 1 else 'labels'} to look at{about}.",)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return the first of them."""
+        shown = ((one.image, one.label, one.suggestion, percent(one.probability)) for one in self.labels[:SHOWN])
+        title, columns = "The most doubtful", ("Image", "Label", "Rather", "Probability")
+        return (Table(title, columns, tuple(shown), names=3),) if self.labels else ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the images as JSON values."""
+        return {
+            "data": self.data,
+            "class_names": list(self.class_names),
+            "labels": [asdict(label) for label in self.labels],
+            "expected": self.expected,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class Corrected(Presentable):
+    """What became of corrections.
+
+    Attributes:
+        out: The folder in which files were moved, or the table that was written.
+        corrected: The images that have another class now; those that have their former one again, after undoing.
+        before: The corrections that had been applied before.
+        undone: Whether corrections were put back.
+    """
+
+    out: str
+    corrected: int
+    before: int
+    undone: bool
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows."""
+        what = "1 photo is" if self.corrected == 1 else f"{self.corrected:,} photos are"
+        already = f"; {self.before:,} had been moved before" if self.before else ""
+        if self.undone:
+            return (f"{what} back where {'it' if self.corrected == 1 else 'they'} had been, in {self.out}.",)
+        return (f"{what} corrected in {self.out}{already}.",)
+
+
+def find_doubtful(
+    data: str | Path, classifier: Classifier, *, classes: Reading | None = None, listener: Listener = show
+) -> DoubtfulLabels:
+    """Return the labels that the features of a classifier doubt, and its surest mistakes on validation images.
+
+    Args:
+        data: What `open_data` takes.
+        classifier: The classifier.
+        classes: The folder that names the class where folders are nested; see `open_data`.
+        listener: The receiver of progress.
+
+    Raises:
+        DataError: There are no such data, or their images have not one class each.
+        ModelError: The classifier has no features to show.
+    """
+    checked = check_data(data, classes=classes, classifier=classifier, listener=listener)
+    if checked.doubts is None:
+        raise DataError(f"No label of '{data}' can be doubted: images need one class each, and several images a class.")
+    found = {one.name: Doubtful(one.name, one.label, one.predicted, one.probability) for one in checked.suspects}
+    found |= {one.image: one for one in _mistakes(data, classifier, classes, listener) if one.image not in found}
+    labels = tuple(replace(one, image=_below(str(data), one.image)) for one in found.values())
+    thumbnails = tuple(map(_thumbnail, found))
+    return DoubtfulLabels(str(data), checked.class_names, labels, checked.doubts.expected, thumbnails)
+
+
+def _mistakes(data: str | Path, classifier: Classifier, classes: Reading | None, listener: Listener) -> list[Doubtful]:
+    """Return the surest mistakes on validation images, never on test images; none of classes that it does not know."""
+    try:
+        opened, split = open_split(
+            data, [classifier], split=None, classes=classes, skip_bad_images=True, listener=listener, validation=True
+        )
+        split = "validation" if "validation" in opened.splits else split
+        result = score(classifier, opened, split, listener=listener).result
+    except DataError:
+        return []
+    return [
+        Doubtful(one.description, one.truth, one.predicted, one.probability) for one in result.mistakes[:MOST_MISTAKES]
+    ]
+
+
+def _below(data: str, image: str) -> str:
+    """Return an image's path below the folder of the data; as it is where it does not lie there."""
+    path = os.path.relpath(image, data) if is_folder(data) and is_regular(image) else image
+    return image if path.startswith("..") else Path(path).as_posix()
+
+
+def _thumbnail(image: str) -> Pixels | None:
+    try:
+        return thumbnail(read_image(image)) if is_regular(image) else None
+    except ImageError:
+        return None
+
+
+def write_corrections(found: DoubtfulLabels, path: Path, *, overwrite: bool = False) -> None:
+    """Write the doubtful labels as a .csv file whose column "correction" is to be filled in.
+
+    Raises:
+        StorageError: The file exists, or cannot be written.
+    """
+    check_file(path, inputs=[found.data], overwrite=overwrite)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for one in found.labels:
+        cells = (for_spreadsheets(cell) for cell in (one.image, one.label, one.suggestion))
+        writer.writerow((*cells, f"{one.probability:.4f}", ""))
+    write_file(path, text.getvalue())
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A row of a table of corrections: an image by its path, its class, and the class that it is to have."""
+
+    image: str
+    label: str
+    correction: str
+
+
+def read_corrections(path: str | Path) -> list[Correction]:
+    """Return the rows of a table that name a correction.
+
+    Raises:
+        DataError: It is no such table.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(io.StringIO(file.read(LARGEST_TABLE), newline="")))
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"'{path}' cannot be read as a table of corrections ({one_line(error)}).") from error
+    if rows and (missing := [name for name in NEEDED if name not in rows[0]]):
+        raise DataError(f"'{path}' has no column '{missing[0]}'; the columns of corrections are {', '.join(COLUMNS)}.")
+    read = (Correction(*(_unquoted(row[name] or "") for name in NEEDED)) for row in rows)
+    return [one for one in read if one.image and one.correction and one.correction != one.label]
+
+
+def _unquoted(cell: str) -> str:
+    """Return a cell without the apostrophe before what a spreadsheet would take for a formula."""
+    plain = cell.strip()
+    return plain[1:] if plain.startswith("'") and for_spreadsheets(plain[1:]) == plain else plain
+
+
+def write_table(
+    data: str | Path,
+    corrections: Sequence[Correction],
+    path: Path,
+    *,
+    classes: Reading | None = None,
+    overwrite: bool = False,
+) -> Corrected:
+    """Write the images with their corrected classes as a table, which `open_data` takes; no file is moved.
+
+    Raises:
+        DataError: The images are no files, or a correction does not fit them.
+        StorageError: The table cannot be written, or exists.
+    """
+    check_file(path, inputs=[data], overwrite=overwrite)
+    listing = list_data(str(data), Opening(classes=classes))
+    changes = _fitting(data, listing, corrections, {})
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    splits = set(listing.entries) != {ALL}
+    writer.writerow(("image", "label", "split") if splits else ("image", "label"))
+    for split, entries in listing.entries.items():
+        for entry in entries:
+            image = listing.store.name(entry.store_index)
+            if not is_regular(image):
+                raise DataError(f"'{image}' is no file of its own, so no table can name it; unpack the images first.")
+            where = Path(os.path.relpath(image, path.absolute().parent)).as_posix()
+            where = where if where.startswith("..") else f"./{where}"  # which no spreadsheet takes for a formula
+            label = changes[image].correction if image in changes else ", ".join(entry.classes)
+            writer.writerow((where, label, split) if splits else (where, label))
+    write_file(path, text.getvalue())
+    return Corrected(str(path), len(changes), 0, undone=False)
+
+
+def _fitting(
+    data: str | Path, listing: Listing, corrections: Iterable[Correction], done: Mapping[str, str]
+) -> dict[str, Correction]:
+    """Return the corrections by the path of their image, without those that are done.
+
+    Raises:
+        DataError: One is of an image that is not there or has another class, or names a class that is not there.
+    """
+    there = {
+        os.path.abspath(listing.store.name(entry.store_index)): (listing.store.name(entry.store_index), entry.classes)
+        for entries in listing.entries.values()
+        for entry in entries
+    }
+    names = {name for _, classes in there.values() for name in classes}
+    fitting: dict[str, Correction] = {}
+    for one in corrections:
+        path = os.path.abspath(Path(data, one.image) if is_folder(data) else one.image)
+        if path in done:
+            continue
+        if path not in there or there[path][1] != (one.label,):
+            raise DataError(f"'{one.image}' is no image of the class '{one.label}' in '{data}'; nothing was changed.")
+        if one.correction not in names:
+            near = did_you_mean(one.correction, names)
+            raise DataError(f"'{data}' has no class '{one.correction}', only {some(names)}.{near} Nothing was changed.")
+        fitting[there[path][0]] = one
+    return fitting
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The moves of one table, of paths below the folder of the data.
+
+    Attributes:
+        when: The time, seconds since 1970.
+        moves: From and to.
+        made: The folders that were made for them.
+        undoing: Whether they are being put back.
+    """
+
+    when: float
+    moves: tuple[tuple[str, str], ...]
+    made: tuple[str, ...]
+    undoing: bool = False
+
+
+def apply_corrections(
+    folder: str | Path, corrections: Sequence[Correction], *, classes: Reading | None = None
+) -> Corrected:
+    """Move images into the folders of their corrected classes; nothing is overwritten, and `undo_corrections` puts all back.
+
+    What was interrupted goes on when it is repeated.
+
+    Raises:
+        DataError: The folder has no folders of classes, or a correction does not fit; nothing was changed.
+        StorageError: A file cannot be moved.
+    """
+    root = _root(folder)
+    with locked(root):
+        batches = _journal(root)
+        if batches and batches[-1].undoing:
+            batches = _undo(root, batches)
+        if batches:
+            _move(root, batches[-1])  # what was interrupted; nothing where it is done
+        done = {os.path.abspath(root / before): after for batch in batches[-1:] for before, after in batch.moves}
+        listing = list_data(str(root), Opening(classes=classes))
+        changes = _fitting(folder, listing, corrections, done)
+        before = sum(os.path.abspath(root / one.image) in done for one in corrections)
+        if changes:
+            batch = _planned(root, changes)
+            _write(root, [*batches, batch])
+            _move(root, batch)
+        return Corrected(str(folder), len(changes), before, undone=False)
+
+
+def undo_corrections(folder: str | Path) -> Corrected:
+    """Put back what the last table moved; repeated, what the one before it moved.
+
+    Raises:
+        DataError: Nothing was moved, or a moved image is no longer there; nothing was changed.
+        StorageError: A file cannot be moved.
+    """
+    root = _root(folder)
+    with locked(root):
+        batches = _journal(root)
+        if not batches:
+            raise DataError(f"No corrections of '{folder}' are to be undone.")
+        _undo(root, batches)
+        return Corrected(str(folder), len(batches[-1].moves), 0, undone=True)
+
+
+def _root(folder: str | Path) -> Path:
+    if not is_folder(folder):
+        raise DataError(f"'{folder}' is no folder, in which files could be moved; {argument('table')} writes a table.")
+    return Path(folder)
+
+
+def _journal(root: Path) -> list[Batch]:
+    path = root / JOURNAL
+    try:
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [_batch(json.loads(line)) for line in lines]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"'{path}' is damaged ({one_line(error)}), so that nothing is moved.") from error
+
+
+def _batch(values: dict[str, Any]) -> Batch:
+    moves = tuple((str(before), str(after)) for before, after in values["moves"])
+    for name in (*(name for move in moves for name in move), *values["made"]):
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise ValueError(f"'{name}' leads out of the folder")
+    return Batch(float(values["when"]), moves, tuple(values["made"]), bool(values["undoing"]))
+
+
+def _write(root: Path, batches: Sequence[Batch]) -> None:
+    if batches:
+        write_file(root / JOURNAL, "".join(f"{json.dumps(asdict(batch))}\n" for batch in batches))
+    else:
+        with storage_errors(root / JOURNAL):
+            (root / JOURNAL).unlink(missing_ok=True)
+
+
+def _planned(root: Path, changes: Mapping[str, Correction]) -> Batch:
+    """Return where each image goes: to its own name, or with a number where that is taken, in the folder of the other class."""
+    moves: list[tuple[str, str]] = []
+    made: dict[str, None] = {}
+    for image, change in changes.items():
+        if Path(image).is_symlink():
+            raise DataError(
+                f"'{image}' is a link, which is not moved; {argument('table')} writes a table. Nothing was changed."
+            )
+        before = PurePosixPath(Path(image).relative_to(root).as_posix())
+        folder = _of_class(before.parent, change)
+        above = [folder, *folder.parents][:-1]
+        made |= dict.fromkeys(str(path) for path in reversed(above) if not (root / path).exists())
+        taken = {after for _, after in moves}
+        names = (f"{before.stem}{'' if number == 1 else f'-{number}'}{before.suffix}" for number in range(1, 1_000_000))
+        free = (str(folder / name) for name in names if not os.path.lexists(root / folder / name))
+        moves.append((str(before), next(name for name in free if name not in taken)))
+    return Batch(time.time(), tuple(moves), tuple(made))
+
+
+def _of_class(folder: PurePosixPath, change: Correction) -> PurePosixPath:
+    """Return a folder with the innermost part that is the class replaced by the other class."""
+    parts, label = folder.parts, PurePosixPath(change.label).parts
+    for start in range(len(parts) - len(label), -1, -1):
+        if parts[start : start + len(label)] == label:
+            return PurePosixPath(*parts[:start], *PurePosixPath(change.correction).parts, *parts[start + len(label) :])
+    raise DataError(
+        f"'{change.image}' lies in no folder called '{change.label}'; {argument('table')} writes a table. Nothing was changed."
+    )
+
+
+def _move(root: Path, batch: Batch) -> None:
+    """Carry out what is left of a batch."""
+    for name in batch.made:
+        with storage_errors(root / name):
+            (root / name).mkdir(exist_ok=True)
+    for before, after in batch.moves:
+        if os.path.lexists(root / before) and not os.path.lexists(root / after):
+            with storage_errors(root / after):
+                os.rename(root / before, root / after)
+
+
+def _undo(root: Path, batches: Sequence[Batch]) -> list[Batch]:
+    """Put back the last batch, and return the others."""
+    *others, last = batches
+    for before, after in last.moves:
+        if os.path.lexists(root / before) == os.path.lexists(root / after):
+            what = "is in both its places" if os.path.lexists(root / after) else "is no longer there"
+            raise DataError(f"'{root / after}' {what}, so that nothing is put back.")
+    _write(root, [*others, replace(last, undoing=True)])
+    for before, after in reversed(last.moves):
+        if os.path.lexists(root / after):
+            with storage_errors(root / before):
+                os.rename(root / after, root / before)
+    for name in reversed(last.made):
+        path = root / name
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+    _write(root, others)
+    return others
