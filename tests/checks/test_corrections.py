@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from tests.cases import every_case
-from vitral.checks import corrections as module
 from vitral.checks.corrections import (
     COLUMNS,
     JOURNAL,
@@ -84,7 +83,7 @@ def test_what_was_killed_goes_on(photos: Path, monkeypatch: pytest.MonkeyPatch, 
             raise KeyboardInterrupt
         rename(old, new)
 
-    monkeypatch.setattr(module.os, "rename", killed)
+    monkeypatch.setattr(os, "rename", killed)
     with pytest.raises(KeyboardInterrupt):
         undo_corrections(photos) if undoing else apply_corrections(photos, WRONG)
     monkeypatch.undo()

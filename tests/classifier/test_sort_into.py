@@ -11,7 +11,6 @@ from PIL import Image
 
 import vitral
 from tests.cases import every_case
-from vitral.classifier.bulk import sort_into as sorting
 from vitral.classifier.bulk.sort_into import NOT_SURE, RECORD, folder_names, sort_into
 from vitral.classifier.metadata import Calibration
 from vitral.errors import ImageError, StorageError
@@ -82,7 +81,7 @@ def test_a_killed_command_goes_on(
             raise KeyboardInterrupt
         shutil.copyfile(source, target)
 
-    monkeypatch.setattr(sorting.shutil, "copy2", copy)
+    monkeypatch.setattr(shutil, "copy2", copy)
     with pytest.raises(KeyboardInterrupt):
         sort_into(classifier, photos, out, listener=ignore)
     record = out / RECORD

@@ -41,7 +41,7 @@ FLAGS = {
         "--by --classes --classifier --data --engine --frozen --json --merge --precision --report --skip-bad-images --strict"
         " --split --overwrite"
     ),
-    "fix": "--apply --classes --classifier --json --out --report --table --undo --overwrite",
+    "fix": "--apply --classes --classifier --data --json --out --report --table --undo --overwrite",
     "compare": "--classes --data --json --skip-bad-images --strict --split",
     "add": "--classes --classifier --data --json --out --skip-bad-images --strict --to --overwrite",
     "select": "--classifier --count --json --out --skip-bad-images --strict --overwrite",
@@ -53,7 +53,10 @@ FLAGS = {
     "table": "--format --json",
     "vtab": "--classifier --data --json --out --protocol --runs --tasks --test-images --time",
     "study": "--budget --data --json --out --plan --runs --time --transfer",
-    "predict": "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --strict --top --overwrite",
+    "predict": (
+        "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --sort-into"
+        " --strict --top --overwrite"
+    ),
     "bench": "--batch-sizes --classifier --compile --image-size --json --merge --overwrite --plot --rounds",
     "explain": (
         "--classifier --data --faithful --head --json --label --layer --method --network --out --report --style --worst-first"
@@ -64,7 +67,9 @@ FLAGS = {
         " --strict --student --time --overwrite"
     ),
     "convert": "--format --image-size --set --json --overwrite",
-    "export": "--classifier --data --format --image-size --json --layers --merge --out --precision --verbose --overwrite",
+    "export": (
+        "--classifier --data --format --image-size --json --layers --merge --out --page --precision --verbose --overwrite"
+    ),
     "push": "--format --json --private",
     "runs": "--json",
     "status": "--json",

@@ -1,4 +1,4 @@
-"""docs/browser in a real browser: a dropped image gets the answers that the classifier gives here; a bad file gets a line."""
+"""The page of a classifier in a real browser: a dropped image is answered as by the classifier; a bad file gets a line."""
 
 import http.server
 import json
@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from PIL import Image
 
 import vitral
 from tests.report.test_browser import BROWSER
+from vitral.errors import ModelError, StorageError
 from vitral.events import ignore
+from vitral.report.browser_page import FILES, write_browser_page
 
-PAGE = Path(__file__).parents[2] / "docs" / "browser"
+DIGITS = Path(__file__).parent / "digits"  # a network that reads handwritten digits, and digits that are new to it
 SECONDS = 120.0  # for the browser to start, the runtime to compile and the page to answer
 # Drops one file after the other, waits for what the page says to each, and posts all that to the test.
 PROBE = """
@@ -65,16 +66,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if BROWSER is None or shutil.which("npm") is None:
         pytest.skip("needs Chromium and npm")
     folder = tmp_path_factory.mktemp("site") / "browser"
-    shutil.copytree(PAGE, folder, ignore=shutil.ignore_patterns("node_modules", "package-lock.json"))
-    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
-    if (installed := subprocess.run(install, cwd=folder, capture_output=True, text=True)).returncode:
-        pytest.skip(f"npm could not install onnxruntime-web: {installed.stderr.strip().splitlines()[-1:]}")
+    try:
+        write_browser_page(DIGITS / "model.onnx", folder, title="<b>digits</b>", listener=ignore)
+    except ModelError as error:
+        pytest.skip(str(error))
+    for sample in DIGITS.glob("*.png"):
+        shutil.copy(sample, folder)
     return folder
 
 
 def said(site: Path, names: list[str], profile: Path) -> list[Any]:
     """Return what the page says of itself and of each file that is dropped on it."""
-    page = (site / "index.html").read_text().replace("</body>", PROBE.replace("NAMES", json.dumps(names)))
+    page = (site / "index.html").read_text()
+    assert "connect-src 'none'" in page
+    page = page.replace("connect-src 'none'", "connect-src 'self'")  # for the probe alone
+    page = page.replace("</body>", PROBE.replace("NAMES", json.dumps(names)))
     (site / "probed.html").write_text(page)
     Handler.said, Handler.told = [], threading.Event()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=site)) as server:
@@ -97,22 +103,17 @@ def answered(site: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 256, (37, 51, 4), dtype=np.uint8)).save(site / "transparent.png")
     (site / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
-    other = onnx.load(PAGE / "model.onnx")
-    names = next(entry for entry in other.metadata_props if entry.key == "class_names")
-    names.value = json.dumps([f"<b>{name}</b>" for name in json.loads(names.value)])
-    onnx.save(other, site / "other.onnx")
-    (site / "broken.onnx").write_bytes(b"nothing")
-    samples = sorted(path.name for path in PAGE.glob("sample-*.png"))
+    samples = sorted(path.name for path in DIGITS.glob("sample-*.png"))
     return said(
         site,
-        [*samples, "transparent.png", "broken.png", "broken.onnx", samples[0], "other.onnx", samples[0]],
+        [*samples, "transparent.png", "broken.png", samples[0]],
         tmp_path_factory.mktemp("profile"),
     )
 
 
 def test_the_page_answers_as_the_classifier_does(answered: list[Any]) -> None:
-    samples = sorted(PAGE.glob("sample-*.png"))
-    own = vitral.load(PAGE / "model.onnx").predict(samples, top=5, listener=ignore)
+    samples = sorted(DIGITS.glob("sample-*.png"))
+    own = vitral.load(DIGITS / "model.onnx").predict(samples, top=5, listener=ignore)
     assert "10 classes" in answered[0]["model"]
     for sample, prediction, found in zip(samples, own, answered[1:], strict=False):
         assert found["name"] == sample.name
@@ -125,11 +126,38 @@ def test_the_page_answers_as_the_classifier_does(answered: list[Any]) -> None:
 
 def test_bad_files_are_a_line_and_the_page_goes_on(answered: list[Any]) -> None:
     statuses = [one["status"] for one in answered[1:]]
-    assert statuses[-6].startswith("51×37 pixels")  # transparent
-    assert statuses[-5] == "broken.png cannot be used: it is not a readable image"
-    assert statuses[-4].startswith("broken.onnx cannot be used: ")
-    assert "pixels" in statuses[-3]
+    assert statuses[-3].startswith("51×37 pixels")  # transparent
+    assert statuses[-2] == "broken.png cannot be used: it is not a readable image"
+    assert "pixels" in statuses[-1]
 
 
-def test_another_model_can_be_dropped_and_its_names_are_text(answered: list[Any]) -> None:
-    assert answered[-1]["rows"][0][0] == f"<b>{answered[1]['rows'][0][0]}</b>"
+def test_the_folder_needs_no_server(site: Path, tmp_path: Path) -> None:
+    assert BROWSER is not None
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--enable-logging=stderr"]
+    page = (site / "index.html").read_text()
+    told = "document.body.dataset.ready && console.log('MODEL ' + document.getElementById('model').textContent)"
+    report = f"<script>setInterval(() => {told}, 200)</script>"
+    (site / "alone.html").write_text(page.replace("</body>", f"{report}</body>"))
+    command = [BROWSER, *flags, "--remote-debugging-port=0", f"file://{site}/alone.html"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as browser:
+        ending = threading.Timer(SECONDS, browser.kill)
+        ending.start()
+        assert browser.stderr is not None
+        line = next((line for line in browser.stderr if "MODEL " in line), "")
+        ending.cancel()
+        browser.kill()
+    assert "10 classes" in line
+
+
+def test_names_are_text_and_only_the_page_itself_is_replaced(site: Path, tmp_path: Path) -> None:
+    page = (site / "index.html").read_text()
+    assert "&lt;b&gt;digits" in page
+    assert "<b>digits" not in page
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "letter.txt").write_text("x")
+    with pytest.raises(StorageError, match="letter"):
+        write_browser_page(DIGITS / "model.onnx", tmp_path / "web", listener=ignore)
+    (tmp_path / "web" / "letter.txt").rename(tmp_path / "letter.txt")
+    for _ in range(2):
+        write_browser_page(DIGITS / "model.onnx", tmp_path / "web", listener=ignore)
+    assert {path.name for path in (tmp_path / "web").iterdir()} == set(FILES)

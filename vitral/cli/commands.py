@@ -161,6 +161,16 @@ COMMANDS = {
         first="--classifier",
         group="Judge",
     ),
+    "fix": Command(
+        "Find labels that are probably wrong, and correct them by a click or in a table.",
+        "vitral fix photos/  # fix.html and corrections.csv, by the newest run",
+        "vitral fix photos/ --apply corrections.csv  # moves the files into the right folders",
+        "vitral fix photos/ --undo  # puts everything back",
+        "vitral fix photos/ --apply corrections.csv --table photos.csv  # moves nothing",
+        more="Doubtful labels first, then the surest mistakes on validation images; nothing changes before --apply.",
+        group="Data",
+        alone=True,
+    ),
     "compare": Command(
         "Decide between two classifiers on the same images: better, worse or not decided.",
         "vitral compare runs/photos-2 runs/photos photos/  # is the new one better?",
@@ -203,6 +213,7 @@ COMMANDS = {
         "vitral predict holiday.jpg  # by the newest run, which is named",
         "vitral predict photos/ album.zip more.csv --classifier runs/photos  # folders, archives, tables",
         "vitral predict photos/ --top 1 --json  # for programs",
+        "vitral predict photos/ --sort-into sorted/  # copies, a folder per class; unsure ones apart",
         "vitral predict photos/ --out predictions.parquet  # any number of images; or .csv, .jsonl",
         "vitral predict photos/ --out exact.csv --precision fp32  # exactly, if slower",
         more="With --out it computes as fast as it can, in bf16 where that pays, and says so; otherwise in fp32.",
@@ -278,6 +289,7 @@ COMMANDS = {
         "Write a classifier as one file that takes decoded images, and check its answers.",
         "vitral export runs/photos  # photos-onnx/model.onnx, with a README that shows its use",
         "vitral export runs/photos photos/ --layers  # checked on your images, layer by layer",
+        "vitral export runs/photos --page web/  # a page that classifies photos in the browser",
         "vitral export runs/photos --format openvino --out served/photos  # for OpenVINO, in that folder",
         more="The file does it all: resize, crop, normalise, network, probabilities. If its answers differ, the exit status "
         "is 1.",

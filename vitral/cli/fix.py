@@ -3,22 +3,9 @@
 import shlex
 from pathlib import Path
 
-from vitral.checks.corrections import (
-    apply_corrections,
-    find_doubtful,
-    read_corrections,
-    undo_corrections,
-    write_corrections,
-    write_table,
-)
-from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, print_lines, print_result
+from vitral.cli.process import importing
 from vitral.data.classes import Reading
-from vitral.data.open import path_in
 from vitral.errors import DataError
-from vitral.outputs import check_file
-from vitral.report.page import mark
-from vitral.report.pages import write_fix_page
 
 PAGE = Path("fix.html")
 TABLE = Path("corrections.csv")
@@ -26,7 +13,6 @@ TABLE = Path("corrections.csv")
 
 def fix(
     data: str,
-    /,
     *,
     classifier: str | None = None,
     classes: Reading | None = None,
@@ -59,6 +45,10 @@ def fix(
         raise DataError(
             "--table writes the classes that --apply corrects; name the table of corrections by --apply, too."
         )
+    with importing():
+        from vitral.checks.corrections import apply_corrections, read_corrections, undo_corrections, write_table
+        from vitral.cli.console import print_result
+
     if undo:
         print_result(undo_corrections(data), json=json)
     elif apply is not None:
@@ -82,6 +72,15 @@ def _find(
     overwrite: bool,
     json: bool,
 ) -> None:
+    with importing():
+        from vitral.checks.corrections import find_doubtful, write_corrections
+        from vitral.cli.chosen import choose
+        from vitral.cli.console import ConsoleListener, print_lines, print_result
+        from vitral.data.open import path_in
+        from vitral.outputs import check_file
+        from vitral.report.page import mark
+        from vitral.report.pages import write_fix_page
+
     inputs = [path_in(data), *([classifier] if classifier else [])]
     check_file(report, inputs=inputs, mark=mark("fix"), overwrite=overwrite)
     check_file(out, inputs=inputs, overwrite=overwrite)

@@ -123,7 +123,7 @@ def _plain(name: str) -> list[LazyImage]:
 
 
 def _looked_at(
-    classifier: Classifier, images: list[LazyImage], listener: Listener, *, skip_bad_images: bool
+    classifier: Classifier, images: list[LazyImage], listener: Listener, *, skip_bad_images: bool | None
 ) -> tuple[list[str], torch.Tensor, torch.Tensor]:
     """Return the names of images, their features and their probabilities."""
     prepared = prepare(
