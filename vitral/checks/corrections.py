@@ -292,7 +292,7 @@ def _fitting(
 
 
 @dataclass(frozen=True)
-class Batch:
+class Moves:
     """The moves of one table, of paths below the folder of the data.
 
     Attributes:
@@ -359,7 +359,7 @@ def _root(folder: str | Path) -> Path:
     return Path(folder)
 
 
-def _journal(root: Path) -> list[Batch]:
+def _journal(root: Path) -> list[Moves]:
     path = root / JOURNAL
     try:
         lines = path.read_text().splitlines() if path.exists() else []
@@ -368,15 +368,15 @@ def _journal(root: Path) -> list[Batch]:
         raise DataError(f"'{path}' is damaged ({one_line(error)}), so that nothing is moved.") from error
 
 
-def _batch(values: dict[str, Any]) -> Batch:
+def _batch(values: dict[str, Any]) -> Moves:
     moves = tuple((str(before), str(after)) for before, after in values["moves"])
     for name in (*(name for move in moves for name in move), *values["made"]):
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ValueError(f"'{name}' leads out of the folder")
-    return Batch(float(values["when"]), moves, tuple(values["made"]), bool(values["undoing"]))
+    return Moves(float(values["when"]), moves, tuple(values["made"]), bool(values["undoing"]))
 
 
-def _write(root: Path, batches: Sequence[Batch]) -> None:
+def _write(root: Path, batches: Sequence[Moves]) -> None:
     if batches:
         write_file(root / JOURNAL, "".join(f"{json.dumps(asdict(batch))}\n" for batch in batches))
     else:
@@ -384,7 +384,7 @@ def _write(root: Path, batches: Sequence[Batch]) -> None:
             (root / JOURNAL).unlink(missing_ok=True)
 
 
-def _planned(root: Path, changes: Mapping[str, Correction]) -> Batch:
+def _planned(root: Path, changes: Mapping[str, Correction]) -> Moves:
     """Return where each image goes: to its own name, or with a number where that is taken, in the folder of the other class."""
     moves: list[tuple[str, str]] = []
     made: dict[str, None] = {}
@@ -401,7 +401,7 @@ def _planned(root: Path, changes: Mapping[str, Correction]) -> Batch:
         names = (f"{before.stem}{'' if number == 1 else f'-{number}'}{before.suffix}" for number in range(1, 1_000_000))
         free = (str(folder / name) for name in names if not os.path.lexists(root / folder / name))
         moves.append((str(before), next(name for name in free if name not in taken)))
-    return Batch(time.time(), tuple(moves), tuple(made))
+    return Moves(time.time(), tuple(moves), tuple(made))
 
 
 def _of_class(folder: PurePosixPath, change: Correction) -> PurePosixPath:
@@ -415,7 +415,7 @@ def _of_class(folder: PurePosixPath, change: Correction) -> PurePosixPath:
     )
 
 
-def _move(root: Path, batch: Batch) -> None:
+def _move(root: Path, batch: Moves) -> None:
     """Carry out what is left of a batch."""
     for name in batch.made:
         with storage_errors(root / name):
@@ -426,7 +426,7 @@ def _move(root: Path, batch: Batch) -> None:
                 os.rename(root / before, root / after)
 
 
-def _undo(root: Path, batches: Sequence[Batch]) -> list[Batch]:
+def _undo(root: Path, batches: Sequence[Moves]) -> list[Moves]:
     """Put back the last batch, and return the others."""
     *others, last = batches
     for before, after in last.moves:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from vitral.advice import argument
+from vitral.advice import argument, function
 from vitral.classifier.bulk.ahead import Ready, prepare_ahead
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
@@ -77,7 +77,7 @@ class SortedPhotos(Presentable):
             )
         if not self.decided:
             lines.append(
-                "Every photo is in a class, however unsure: 'vitral calibrate --write' sets from where on it is sure."
+                f"Every photo is in a class, however unsure; {function('calibrate')} sets from where on it is sure."
             )
         return tuple(lines)
 
