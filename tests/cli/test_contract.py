@@ -91,7 +91,7 @@ def test_every_command_has_a_schema(capsys: pytest.CaptureFixture[str], refused:
         assert made["$schema"].startswith("https://json-schema.org/")
         assert {"type", "anyOf"} & made.keys()
     assert main(["schema", "test"]) == 0  # another name of 'evaluate'
-    assert "Did you mean 'evaluate'?" in refused("schema", "evalute")
+    assert "Did you mean 'evaluate'?" in refused("schema", "evaluat")
 
 
 def test_a_field_more_or_less_is_noticed() -> None:
@@ -119,7 +119,7 @@ def test_llms_txt_is_made_from_the_commands() -> None:
         (["evaluate", "nowhere"], 1),
         (["check", "photos", "--strict"], 1),
         (["evaluate", "--tiem"], 2),
-        (["evalute"], 2),
+        (["evaluat"], 2),
         (["models", "nothing-like-it"], 1),
     ],
 )

@@ -9,7 +9,7 @@ from tests.cases import every_case
 from vitral.cli.commands import COMMANDS
 
 LISTS = (["models"], ["models", "--weights"], ["models", "deit"], ["recipes"], ["recipes", "cifar"])
-SLIPS = (
+SLIPS: tuple[list[str], ...] = (
     ["fintune"],
     ["finetune", "--tiem", "3m"],
     ["evaluate", "a", "b", "c"],

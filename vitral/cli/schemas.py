@@ -5,7 +5,9 @@ Importing this imports every room that has a result.
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any, NotRequired, get_type_hints
+from operator import getitem
+from types import GenericAlias
+from typing import Any, NotRequired, cast, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
@@ -56,9 +58,19 @@ Values = dict[str, Any]
 
 def of(name: str, /, **fields: Any) -> Any:  # noqa: ANN401  # types
     """Return the type of a JSON object of these fields and no others."""
-    kind = TypedDict(name, fields)  # type: ignore[operator]  # made when it runs
+    kind = cast(Any, TypedDict)(name, fields)  # made when it runs, of what no type checker sees
     kind.__pydantic_config__ = ConfigDict(extra="forbid")
     return kind
+
+
+def many(kind: Any) -> Any:  # noqa: ANN401  # types
+    """Return the type of a list."""
+    return GenericAlias(list, (kind,))
+
+
+def optional(kind: Any) -> Any:  # noqa: ANN401  # types
+    """Return the type of a field that may be missing."""
+    return getitem(cast(Any, NotRequired), kind)
 
 
 def result(kind: type, without: Collection[str] = (), /, **others: Any) -> Any:  # noqa: ANN401  # types
@@ -70,7 +82,7 @@ def result(kind: type, without: Collection[str] = (), /, **others: Any) -> Any: 
 
 def maybe(kind: type) -> dict[str, Any]:
     """Return the fields of a dataclass, each of which may be missing."""
-    return {name: NotRequired[hint] for name, hint in get_type_hints(kind).items()}
+    return {name: optional(hint) for name, hint in get_type_hints(kind).items()}
 
 
 def scores(**others: Any) -> Any:  # noqa: ANN401  # types
@@ -87,25 +99,25 @@ ANSWER = of("Answer", label=str, probability=float)
 EXPLANATION = {
     "label": str,
     "probability": float,
-    "top": list[ANSWER],
+    "top": many(ANSWER),
     "method": str,
-    **dict.fromkeys(("part", "reason", "unscored", "nearest_of"), NotRequired[str]),
-    "nearest": NotRequired[list[of("Neighbour", name=str, label=str, similarity=float)]],
+    **dict.fromkeys(("part", "reason", "unscored", "nearest_of"), optional(str)),
+    "nearest": optional(many(of("Neighbour", name=str, label=str, similarity=float))),
     **maybe(Faithfulness),
     "warning": str,
     "relevance": list[list[float]],
-    "contributions": NotRequired[list[list[float]]],
+    "contributions": optional(list[list[float]]),
 }
 FINDING = of("Finding", problem=str, reason=str, command=str, failed=bool)
 CHOICE = of("Choice", kept=str, candidates=list[Candidate], sentence=str)
 RUN: dict[str, Any] = {
-    "diagnosis": list[FINDING],
+    "diagnosis": many(FINDING),
     "folder": str,
     "classifier": str,
     "steps": int,
     "seconds": float,
     "baselines": Baselines | None,
-    "choice": NotRequired[CHOICE],
+    "choice": optional(CHOICE),
     "split": str,
     "evaluation": scores(),
     "report": str,
@@ -127,7 +139,7 @@ PLAN = of(
     schedule=Schedule | None,
 )
 ARM = of("Arm", name=str, runs=list[Figures], mean=Figures, deviation=Figures)
-STUDY = of("Study", title=str, headline=str, arms=list[ARM], failures=list[Failure], left=int)
+STUDY = of("Study", title=str, headline=str, arms=many(ARM), failures=list[Failure], left=int)
 TRIAL = of(
     "Trial",
     **{"name": str, "label": str, "parameters": int, "tokens": int, "train_images": int},
@@ -144,12 +156,12 @@ PAPER_STUDY = of(
     steps=int | None,
     folder=str,
     seconds=float | None,
-    trials=list[TRIAL],
-    conclusion=NotRequired[str],
-    chart=NotRequired[Values],
-    result=NotRequired[STUDY],
+    trials=many(TRIAL),
+    conclusion=optional(str),
+    chart=optional(Values),
+    result=optional(STUDY),
 )
-PROBE = of("Probe", accuracy=float, neighbours=NotRequired[int])
+PROBE = of("Probe", accuracy=float, neighbours=optional(int))
 FEW_SHOT = of("FewShot", shots=int, mean=float, deviation=float | None, accuracies=list[float], images=int)
 REPEATED = result(
     Repeated,
@@ -187,27 +199,27 @@ RESULTS: dict[str, Any] = {
     "select": result(Selection),
     "demo": of(
         "Demo",
-        arms=list[of("DemoArm", name=str, accuracies=list[float], mean=float, deviation=float)],
+        arms=many(of("DemoArm", name=str, accuracies=list[float], mean=float, deviation=float)),
         classifier=str,
         report=str,
         seconds=float,
     ),
     "finetune": of("Run", **RUN) | REPEATED,
     "plan": PLAN,
-    "starts": result(StartTable, kind=str, rows=list[result(StartRow, best=bool, tied=bool)]),
+    "starts": result(StartTable, kind=str, rows=many(result(StartRow, best=bool, tied=bool))),
     "sweep": of("Run", **RUN),
     "pretrain": of("Run", **RUN) | PLAN,
     "distill": of("DistilledRun", **RUN, distilled=result(Distilled, ("result",))),
-    "runs": list[result(ListedRun)],
+    "runs": many(result(ListedRun)),
     "status": result(ListedRun),
-    "recipes": list[result(Header)] | result(Header, toml=str),
-    "models": list[MODEL] | list[WEIGHTS],
-    "evaluate": scores(split=str, difference=NotRequired[Difference])
+    "recipes": many(result(Header)) | result(Header, toml=str),
+    "models": many(MODEL) | many(WEIGHTS),
+    "evaluate": scores(split=str, difference=optional(Difference))
     | result(Slices)
-    | result(FrozenScores, few_shot=NotRequired[list[FEW_SHOT]], knn=NotRequired[PROBE], linear=NotRequired[PROBE]),
+    | result(FrozenScores, few_shot=optional(many(FEW_SHOT)), knn=optional(PROBE), linear=optional(PROBE)),
     "compare": result(Comparison),
     "explain": of("Drawing", source=str, drawing=str, **EXPLANATION)
-    | of("Page", page=str, num_images=int, images=list[of("Explained", source=str, truth=str | None, **EXPLANATION)])
+    | of("Page", page=str, num_images=int, images=many(of("Explained", source=str, truth=str | None, **EXPLANATION)))
     | of(
         "NetworkAnalysis",
         folder=str,
@@ -215,22 +227,22 @@ RESULTS: dict[str, Any] = {
         shapes=dict[str, list[int]],
         attention_distance=list[list[float]] | None,
         num_images=int,
-        position_kind=NotRequired[str],
-        position_tables=NotRequired[int],
+        position_kind=optional(str),
+        position_tables=optional(int),
         missing=list[str],
         warning=str,
     ),
     "robustness": result(Robustness, mean=float, means=Figures, mce=float, corruption_errors=Figures),
     "aspects": result(Aspects),
-    "predict": list[
+    "predict": many(
         result(
             Prediction,
-            top=list[ANSWER],
-            sure=NotRequired[bool],
-            known=NotRequired[bool],
-            novelty=NotRequired[float],
+            top=many(ANSWER),
+            sure=optional(bool),
+            known=optional(bool),
+            novelty=optional(float),
         )
-    ]
+    )
     | result(WrittenPredictions),
     "info": dict[str, Any],
     "add": result(Added),
@@ -239,9 +251,9 @@ RESULTS: dict[str, Any] = {
     "tune": result(Tuned),
     "bench": result(Bench),
     "convert": of("Converted", path=str, open=str, notes=list[str]),
-    "export": result(Exported, path=str, file=str, checks=list[result(Parity, largest=float | None)], holds=bool),
+    "export": result(Exported, path=str, file=str, checks=many(result(Parity, largest=float | None)), holds=bool),
     "push": of("Pushed", address=str, open=str),
-    "study": list[of("Question", name=str, question=str)] | PAPER_STUDY,
+    "study": many(of("Question", name=str, question=str)) | PAPER_STUDY,
     "table": result(ScoreTable),
     "vtab": result(VtabTable, kind=str, means=dict[str, float | None], remarks=list[str]),
 }
