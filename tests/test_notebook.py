@@ -55,6 +55,7 @@ def results() -> dict[str, Any]:
         "labels": MULTI_LABEL.score(probabilities, many, class_names=NAMES, describe=str),
         "explanation": explain(classifier(), image),
         "prediction": classifier().predict(image)[0],
+        "image": image,  # which a card shows as long as it is there
     }
 
 
@@ -99,11 +100,11 @@ def test_a_prediction_is_a_card_of_its_image_and_its_classes(tmp_path: Path) -> 
 
 def test_predictions_keep_no_image_in_memory() -> None:
     images = [np.full((8, 8, 3), index, dtype=np.uint8) for index in range(65)]
-    assert {found.picture for found in classifier().predict(images, listener=ignore)} == {None}
+    assert {found.pixels for found in classifier().predict(images, listener=ignore)} == {None}
     first, second = classifier().predict(images[:2], listener=ignore)
     assert all("<img" in found._repr_html_() for found in (first, second))
     copied = pickle.loads(pickle.dumps(first))
-    assert (copied, copied.picture) == (first, None)
+    assert (copied, copied.pixels) == (first, None)
     del images
     assert "<img" not in second._repr_html_()
 
@@ -158,4 +159,4 @@ def test_the_notebook_of_the_docs_runs_and_shows_its_results(tmp_path: Path, mon
             shown.append(value._repr_html_() if hasattr(value, "_repr_html_") else repr(value))
     assert len(shown) == 6
     assert sum("<img" in html for html in shown) == 2  # the answer's card and the map
-    assert (tmp_path / "runs" / "photos" / "report.html").is_file()
+    assert (tmp_path / "runs" / "photos" / "classifier" / "classifier.json").is_file()

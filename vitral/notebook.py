@@ -10,7 +10,7 @@ from vitral.advice import printable
 MOST_POINTS = 120  # of a curve
 WIDTH = 240  # pixels of a curve
 HEIGHT = 48
-PICTURE = 160  # pixels of a card's image
+SIDE = 160  # pixels of a card's image
 BAR = "#4a86bd"  # stands out on white and on black
 TABLE = "border-collapse: collapse; text-align: left; font-size: 13px"
 CELL = "padding: 2px 14px 2px 0; text-align: left; vertical-align: top"
@@ -32,18 +32,18 @@ def table(title: str, rows: Sequence[tuple[str, str]], *, below: str = "") -> st
     return f'<div><b>{_escaped(title)}</b><table style="{TABLE}"><tbody>{cells}</tbody></table>{below}</div>'
 
 
-def card(title: str, shares: Sequence[tuple[str, float]], *, picture: str = "", notes: Sequence[str] = ()) -> str:
+def card(title: str, shares: Sequence[tuple[str, float]], *, image: str = "", notes: Sequence[str] = ()) -> str:
     """Return an image beside names with a bar each, as HTML, every text escaped.
 
     Args:
         title: The title above the bars.
         shares: Names with their shares, 0 to 1; the first is set in bold.
-        picture: Trusted HTML of the image, as `image` returns; empty for none.
+        image: Trusted HTML of the image, as `image` returns; empty for none.
         notes: Lines below the bars.
     """
     rows = "".join(_bar(name, share, first=not index) for index, (name, share) in enumerate(shares))
     below = "".join(f"<div>{_escaped(note)}</div>" for note in notes)
-    shown = f'<div style="flex: 0 1 {PICTURE}px">{picture}</div>' if picture else ""
+    shown = f'<div style="flex: 0 1 {SIDE}px">{image}</div>' if image else ""
     bars = f'<div><div>{_escaped(title)}</div><table style="{TABLE}"><tbody>{rows}</tbody></table>{below}</div>'
     return f'<div style="display: flex; gap: 16px; align-items: flex-start; font-size: 13px">{shown}{bars}</div>'
 

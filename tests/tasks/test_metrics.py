@@ -26,11 +26,10 @@ from vitral.tasks.metrics import (
     Confusion,
     Evaluation,
     evaluate_probabilities,
-    expected_calibration_error,
-    reliability,
     wilson_interval,
 )
-from vitral.tasks.shown import Outcome, ReliabilityBin
+from vitral.tasks.reliability import expected_calibration_error, reliability
+from vitral.tasks.shown import AnswerCounts, ReliabilityBin
 from vitral.tasks.task import MAX_MISTAKES
 
 
@@ -87,10 +86,10 @@ def test_top5_counts_the_five_most_probable() -> None:
 def test_images_whose_answer_has_less_than_half_are_unsure() -> None:
     probabilities = torch.tensor([[0.4, 0.3, 0.3], [0.3, 0.4, 0.3], [0.5, 0.4, 0.1], [0.3, 0.3, 0.4]])
     found = score(probabilities, torch.tensor([0, 0, 1, 0]))
-    assert found.outcome() == Outcome(right=1, wrong=3, unsure_right=1, unsure_wrong=2)
+    assert found.answer_counts() == AnswerCounts(right=1, wrong=3, unsure_right=1, unsure_wrong=2)
     assert Evaluation.from_json(found.to_json()) == found
     earlier = {name: value for name, value in found.to_json().items() if name != "unsure"}
-    assert Evaluation.from_json(earlier).outcome() == Outcome(1, 3)
+    assert Evaluation.from_json(earlier).answer_counts() == AnswerCounts(1, 3)
 
 
 def test_equal_probabilities_never_make_a_class_count_twice() -> None:

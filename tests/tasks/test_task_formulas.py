@@ -10,9 +10,10 @@ from tests.cases import every_case
 from vitral import plugins
 from vitral.errors import DataError, ModelError, PluginError, VitralError
 from vitral.tasks.chance import Standing
-from vitral.tasks.metrics import expected_calibration_error, reliability, wilson_interval
+from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.multi_label import MULTI_LABEL, MultiLabelEvaluation
 from vitral.tasks.registry import described_task, task_named, task_of
+from vitral.tasks.reliability import expected_calibration_error, reliability
 from vitral.tasks.shown import ReliabilityBin
 from vitral.tasks.single_label import SINGLE_LABEL, SingleLabel
 from vitral.tasks.task import Figure, Label, classes_of

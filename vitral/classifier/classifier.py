@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.classifier import summary
-from vitral.classifier.inputs import ImageInput, list_images, picture_of, prepare
+from vitral.classifier.inputs import ImageInput, list_images, pixels_of, prepare
 from vitral.classifier.metadata import Calibration, Provenance
 from vitral.classifier.novelty import KnownImages, Novelties, Novelty
 from vitral.classifier.prediction import Prediction
@@ -33,7 +33,7 @@ from vitral.tasks.task import Probabilities, Task
 from vitral.tasks.unlabelled import check_knows_classes
 
 Answers = tuple[Probabilities, Novelties | None]
-MOST_PICTURES = 64  # of predictions at once that can show their images in a notebook
+MOST_SHOWN = 64  # of predictions at once that can show their images in a notebook
 
 
 @dataclass(frozen=True)
@@ -266,10 +266,10 @@ class Classifier(nn.Module):
         for names, batch in in_batches(prepared, batch_size):
             predictions += self.predictions(names, *compute(batch), top=top)
             listener(Progress("predict", len(predictions), len(listed)))
-        if len(listed) > MOST_PICTURES:
+        if len(listed) > MOST_SHOWN:
             return predictions
         images_of = {image.name: image for image in listed}
-        return [replace(found, picture=picture_of(images_of[found.source])) for found in predictions]
+        return [replace(found, pixels=pixels_of(images_of[found.source])) for found in predictions]
 
     def _of_one_size(self, images: Sequence[Image]) -> Answers:
         return self.answers(torch.stack(list(images)))

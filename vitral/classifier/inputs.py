@@ -49,7 +49,7 @@ class InMemory:
         return to_pixels(self.image)
 
 
-def picture_of(image: LazyImage) -> Callable[[], Pixels] | None:
+def pixels_of(image: LazyImage) -> Callable[[], Pixels] | None:
     """Return what gives an image again: a file is read again, an image in memory is shown as long as the user keeps it.
 
     None of encoded bytes, which cannot be held without keeping them from being freed.

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from vitral import notebook
 from vitral.errors import ImageError
 from vitral.images.decode import Pixels
 from vitral.images.drawing import encode, thumbnail
-from vitral.notebook import card, image
 
 SHOWN = 5  # classes in a line
 
@@ -23,7 +23,7 @@ class Prediction:
         top: the most probable classes with their probabilities, highest first.
         sure: whether the probability reaches the classifier's threshold; None for one that has none.
         novelty: how far the image is from those of the classes, in units of the classifier's limit; None where nothing tells.
-        picture: reads the image again, for a notebook; None where nothing can, or many were predicted at once.
+        pixels: reads the image again, for a notebook; None where nothing can, or many were predicted at once.
     """
 
     source: str
@@ -32,11 +32,11 @@ class Prediction:
     top: tuple[tuple[str, float], ...]
     sure: bool | None = None
     novelty: float | None = None
-    picture: Callable[[], Pixels] | None = field(default=None, repr=False, compare=False)
+    pixels: Callable[[], Pixels] | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy in another process holds: all but the picture, whose image may be in this one's memory."""
-        return {**vars(self), "picture": None}
+        """Return what a copy in another process holds: all but its image, which may be in this one's memory."""
+        return {**vars(self), "pixels": None}
 
     def __repr__(self) -> str:
         """Return the most probable classes in one line."""
@@ -45,7 +45,7 @@ class Prediction:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the image, and a bar for each class."""
-        return card(self.source, self.top, picture=self._thumbnail(), notes=self._doubts())
+        return notebook.card(self.source, self.top, image=self._thumbnail(), notes=self._doubts())
 
     def _doubts(self) -> list[str]:
         return [
@@ -55,10 +55,10 @@ class Prediction:
 
     def _thumbnail(self) -> str:
         """Return the image, small; nothing where it can no longer be read."""
-        if self.picture is None:
+        if self.pixels is None:
             return ""
         try:
-            return image(encode(thumbnail(self.picture()), "JPEG"), self.source)
+            return notebook.image(encode(thumbnail(self.pixels()), "JPEG"), self.source)
         except ImageError:
             return ""
 

@@ -33,7 +33,8 @@ from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.opening import TEST, matched, open_split, open_test
 from vitral.events import Listener, show
 from vitral.inference.predictor import collect
-from vitral.tasks.metrics import expected_calibration_error, reliability, wilson_interval
+from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.reliability import expected_calibration_error, reliability
 from vitral.tasks.shown import NO_VALUE, Presentable, Table, range_text, table_of
 
 STEP = 1e-6  # to which a threshold is rounded down

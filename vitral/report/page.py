@@ -197,7 +197,7 @@ def _scores(evaluation: Result, split: str, images: Mapping[int, Pixels]) -> dic
     ]
     return {
         "tiles": evaluation.tiles(split),
-        "outcome": evaluation.outcome(),
+        "outcome": evaluation.answer_counts(),
         "scored": f"{evaluation.num_examples:,} {images_of(split)}",
         "lead": evaluation.lead(split),
         "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))],

@@ -6,18 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from vitral.advice import counted
 from vitral.notebook import table
 from vitral.tasks.chance import Z_95, Standing
 from vitral.tasks.class_sizes import ClassSizes
+from vitral.tasks.reliability import expected_calibration_error, reliability
 from vitral.tasks.shown import (
     COUNTED,
+    AnswerCounts,
     ConfusionMatrix,
     Drawing,
-    Outcome,
     ReliabilityBin,
     ReliabilityDiagram,
     Table,
@@ -34,7 +35,6 @@ MAX_CONFUSED = 24  # pairs of classes
 MAX_EXAMPLES = 3  # of a pair of classes
 CONFUSED_SHOWN = 12  # pairs of classes on a page
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
-RELIABILITY_BINS = 15
 FEWEST_FOR_TOP5 = 20  # classes: of six, five guesses are nearly always right
 SURE_FROM = 0.5  # of the probability
 SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, and its logarithm would be infinite
@@ -212,10 +212,10 @@ class Evaluation(Result):
             f"calibration error  {self.ece:.4f}   negative log-likelihood  {self.nll:.4f}",
         )
 
-    def outcome(self) -> Outcome:
+    def answer_counts(self) -> AnswerCounts:
         """Return how many images are right and wrong, and how many of each unsure."""
         right = round(self.top1 * self.num_examples)
-        return Outcome(right, self.num_examples - right, *self.unsure)
+        return AnswerCounts(right, self.num_examples - right, *self.unsure)
 
     def tiles(self, split: str) -> tuple[Tile, ...]:
         """Return accuracy, top-5 accuracy, calibration error and negative log-likelihood."""
@@ -416,44 +416,3 @@ def _confused(
         share = count / int((truth == row).sum())
         confused.append(Confusion(class_names[row], class_names[column], count, share, examples))
     return tuple(confused)
-
-
-def reliability(
-    confidences: Float[np.ndarray, " examples"],
-    correct: Bool[np.ndarray, " examples"],
-    *,
-    num_bins: int = RELIABILITY_BINS,
-) -> tuple[ReliabilityBin, ...]:
-    """Sort images into bins of equal width by their top probability.
-
-    Args:
-        confidences: The top probability of each image, 0 to 1.
-        correct: Whether each image's predicted class is right.
-        num_bins: The number of bins between 0 and 1.
-    """
-    edges = np.linspace(0.0, 1.0, num_bins + 1)
-    # The edges are exactly those that are shown, so that a probability on an edge falls into the expected bin.
-    bins = np.searchsorted(edges[1:-1], confidences, side="left")
-    return tuple(
-        _bin(float(edges[index]), float(edges[index + 1]), confidences[bins == index], correct[bins == index])
-        for index in range(num_bins)
-    )
-
-
-def _bin(
-    low: float, high: float, confidences: Float[np.ndarray, " members"], correct: Bool[np.ndarray, " members"]
-) -> ReliabilityBin:
-    if not len(confidences):
-        return ReliabilityBin(low, high, 0, None, None)
-    return ReliabilityBin(low, high, len(confidences), float(confidences.mean()), float(correct.mean()))
-
-
-def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """Return the mean distance between confidence and accuracy over the bins, weighted by their images, 0 to 1."""
-    total = sum(bin.count for bin in bins)
-    gaps = (
-        bin.count * abs(bin.confidence - bin.accuracy)
-        for bin in bins
-        if bin.confidence is not None and bin.accuracy is not None
-    )
-    return sum(gaps) / total if total else 0.0

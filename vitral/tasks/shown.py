@@ -23,7 +23,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AnswerCounts:
     """How many images came out how.
 
     Attributes:

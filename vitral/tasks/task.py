@@ -15,7 +15,7 @@ from torch import Tensor
 from vitral.errors import DataError, ModelError
 from vitral.images.geometry import Geometry
 from vitral.tasks.chance import Standing
-from vitral.tasks.shown import Drawing, Outcome, Table, Tile, images_of, right_of
+from vitral.tasks.shown import AnswerCounts, Drawing, Table, Tile, images_of, right_of
 
 Array = Shaped[np.ndarray, "*axes"]
 Label = int | tuple[int, ...] | Array | None  # a class; several classes or none; a mask or boxes; or unknown
@@ -122,7 +122,7 @@ class Result(ABC):
         """Return what a training command says of its result, one line."""
         return self.sentence(split)
 
-    def outcome(self) -> Outcome | None:
+    def answer_counts(self) -> AnswerCounts | None:
         """Return how many images came out how; None for a task whose images are not right or wrong as a whole."""
         return None
 
