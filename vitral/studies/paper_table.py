@@ -115,9 +115,9 @@ def read_finished(folder: Path) -> FinishedRun:
 def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: dict[str, Any]) -> FinishedRun:
     figure, known = described_task(described).headline, described["provenance"]["scores"]
     split = next(split for split in SPLITS if f"{split}/{figure.name}" in known)
-    training, source = described["provenance"]["training"], described["provenance"]["source"]
-    recipe = load_recipe(folder / RECIPE_FILE) if "steps" in training else None
-    method = "" if recipe else str(training["method"]).partition(",")[0]
+    source = described["provenance"]["source"]
+    method = str(described["provenance"].get("training", {}).get("method", "")).partition(",")[0]
+    recipe = None if method else load_recipe(folder / RECIPE_FILE)
     start = "" if source.startswith(RANDOM) or method == PIXELS else str(run.get("from") or source)
     plan = read_plan(folder)
     return FinishedRun(

@@ -225,7 +225,7 @@ def too_short(budget: float, spent: float, ending: float, step: float, *, runs: 
     training = f"; for {WORTHWHILE_STEPS} more steps of {pace:g} s{each} give it {better}" if step else ""
     return (
         f"{given} is too short: {before} s went by before training could begin, and {doing} about {more} s more"
-        f"{f', all {runs} runs together' if runs > 1 else ''}. With a fifth to spare, take {enough}{training}."
+        f"{f', all {runs} runs together' if runs > 1 else ''}. With a fifth to spare that makes {enough}{training}."
     )
 
 
