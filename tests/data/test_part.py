@@ -104,7 +104,7 @@ def test_of_every_source_only_the_training_images_are_cut(tmp_path: Path, kind: 
     assert half.fingerprint != data.fingerprint
     assert whole(half.fingerprint) == data.fingerprint
     assert sum(count for count, _ in half.inventory["train"].values()) == len(half.splits["train"])
-    assert any("50% of the training images" in note for note in half.notes)
+    assert any("50% of the training" in note for note in half.notes)
 
 
 def test_the_folder_of_a_table_is_no_part_of_an_images_name(tmp_path: Path) -> None:
