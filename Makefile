@@ -25,8 +25,9 @@ check: $(VENV)/.developed
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
-docs: $(VENV)/.developed
-	$(BIN)/python docs/build.py
+# The site, into site/, and the drawing of the house.
+docs: $(VENV)/.documented
+	$(BIN)/python -m mkdocs build --strict
 	$(BIN)/python docs/house.py
 
 # The wheel and the sdist, in dist/, and the first commands of a user with that wheel alone. With TORCH_INDEX, torch is from there.
@@ -81,6 +82,10 @@ $(VENV)/.developed: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev]' -e $(VTAB)
 	touch $@
 
+$(VENV)/.documented: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev,docs]' -e $(VTAB)
+	touch $@ $(VENV)/.developed $(VENV)/.installed
+
 $(VENV)/.peers: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev,peers]' -e $(VTAB)
 	touch $@ $(VENV)/.developed
@@ -90,4 +95,4 @@ $(VENV)/.mutants: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	touch $@ $(VENV)/.developed
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info $(VTAB)/build $(VTAB)/*.egg-info docs/api
+	rm -rf $(VENV) build dist *.egg-info $(VTAB)/build $(VTAB)/*.egg-info site
