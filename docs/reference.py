@@ -6,8 +6,8 @@ import io
 import os
 import types
 from collections.abc import Collection, Iterator, Mapping
-from unittest import mock
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from unittest import mock
 
 import griffe
 from mkdocs.config.defaults import MkDocsConfig

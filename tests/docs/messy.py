@@ -1,7 +1,7 @@
 """A folder of photos as a phone leaves it: `python -m tests.docs.messy PHOTOS TARGET` makes one from photos in class folders.
 
-TARGET/photos has class folders to learn from, TARGET/holiday loose photos to sort. Among them are HEIC files, files that were cut
-short, a photo in the wrong folder, copies, photos that only EXIF turns, a video, and what systems leave behind.
+TARGET/photos has class folders to learn from, TARGET/holiday loose photos to sort. Among them are HEIC files, files that were
+cut short, photos in the wrong folder, photos that only EXIF turns, a video, and what systems leave behind.
 """
 
 import importlib
@@ -21,7 +21,7 @@ EXIF_ORIENTATION = 0x0112
 EVERY_HEIC = 10  # one of so many photos
 BROKEN = 3  # files that cannot be read, in photos/ and in holiday/
 MISPLACED = 3  # photos in the folder of another class
-HEIC_HEADER = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00heicmif1"
+HEIC = Path(__file__).parent / "photo.heic"  # where nothing writes HEIC, one such photo stands for all
 VIDEO_HEADER = b"\x00\x00\x00\x14ftypqt  \x00\x00\x02\x00qt  "
 
 
@@ -63,7 +63,12 @@ def make_messy(source: Path, target: Path, *, loose: float = 0.2, seed: int = 0)
         for place, photo in enumerate(photos):
             to_sort = place < loose * len(photos)
             as_heic = place % EVERY_HEIC == EVERY_HEIC - 1
-            put(photo, (target / "holiday" if to_sort else folder) / f"IMG_{next(names)}", heic=as_heic, turned=place % 5 == 0)
+            put(
+                photo,
+                (target / "holiday" if to_sort else folder) / f"IMG_{next(names)}",
+                heic=as_heic,
+                turned=place % 5 == 0,
+            )
             heic, learned, held = heic + as_heic, learned + (not to_sort), held + to_sort
     misplaced = misplace(target / "photos", draw)
     for folder in (target / "photos" / next(iter(classes)), target / "holiday"):
@@ -94,9 +99,9 @@ def put(photo: Path, stem: Path, *, heic: bool, turned: bool) -> None:
 
 
 def write_heic(photo: Path, path: Path) -> None:
-    """Write a photo as HEIC where pillow-heif is installed; elsewhere a file that only begins as one, which nothing opens."""
+    """Write a photo as HEIC where pillow-heif is installed; elsewhere another HEIC photo."""
     if importlib.util.find_spec("pillow_heif") is None:
-        path.write_bytes(HEIC_HEADER + photo.read_bytes())
+        shutil.copy(HEIC, path)
         return
     importlib.import_module("pillow_heif").register_heif_opener()
     Image.open(photo).convert("RGB").save(path)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w+-]*)(?P<rest>[^\n]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^(?P<fence>`{3,})(?P<language>[\w+-]*)(?P<rest>[^\n]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
+)
 ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 INLINE = re.compile(r"(?<!`)`(vitral [a-z]+ [^`]*[/.][^`]*)`(?!`)")
 PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b|…")
@@ -43,7 +45,9 @@ class Block:
 
 def pages() -> list[Path]:
     """Return the README and the pages of the site that people write; those of studies are written by the studies."""
-    written = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "page.md" and "node_modules" not in path.parts]
+    written = [
+        path for path in (ROOT / "docs").rglob("*.md") if path.name != "page.md" and "node_modules" not in path.parts
+    ]
     return [ROOT / "README.md", *sorted(written)]
 
 

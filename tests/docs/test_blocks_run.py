@@ -44,7 +44,9 @@ def run(block: Block, folder: Path) -> tuple[int, str]:
         return done.returncode, done.stdout + done.stderr
     said = ""
     for words in commands(block.text):
-        assert words[0] == "vitral", f"{block.place}: only commands of Vitral are run, not {words[0]}; say what it needs"
+        assert words[0] == "vitral", (
+            f"{block.place}: only commands of Vitral are run, not {words[0]}; say what it needs"
+        )
         _, *arguments = shortened(words)
         done = type_command(folder, *(name for word in arguments for name in found(word, folder)))
         said += f"$ {' '.join(words)}\n{done.stdout}{done.stderr}"

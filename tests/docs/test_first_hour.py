@@ -1,4 +1,4 @@
-"""From a messy folder to sorted photos and a page of mistakes, by the README alone: nothing stops it, and nothing of the user's changes."""
+"""From a messy folder to sorted photos and a page of mistakes, by the README alone; nothing of the user's changes."""
 
 import hashlib
 import subprocess
@@ -42,7 +42,9 @@ def test_the_first_hour_ends_in_sorted_photos_and_a_page(tmp_path: Path) -> None
 
     for line, done in replay(folder, run, time=SECONDS):
         # What could not be read is named, and makes the status of a job over it 1; nothing ends in a traceback.
-        assert done.returncode == 0 or (done.returncode == 1 and "predict" in line), f"{line}:\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0 or (done.returncode == 1 and "predict" in line), (
+            f"{line}:\n{done.stdout}{done.stderr}"
+        )
         assert "Traceback" not in done.stderr
     assert {name: contents(folder / name) for name in before} == before
     copied = [path for path in (folder / "sorted").rglob("*") if path.suffix in (".JPG", ".HEIC")]

@@ -1,4 +1,4 @@
-"""The README and the site: their commands are commands, their links lead somewhere, and what no test runs is said and counted."""
+"""The README and the site: their commands can be typed, their links lead somewhere, what no test runs says why."""
 
 import re
 from collections import Counter
@@ -39,7 +39,9 @@ def typed() -> list[tuple[str, list[str]]]:
         for block in blocks(page):
             if block.language == "sh" and block.exits != REFUSED:
                 found += [(block.place, words) for words in commands(block.text)]
-    return [(place, words[words.index("vitral") + 1 :]) for place, words in found if "vitral" in words and words[0] != "pip"]
+    return [
+        (place, words[words.index("vitral") + 1 :]) for place, words in found if "vitral" in words and words[0] != "pip"
+    ]
 
 
 @every_case(("place", "words"), typed(), ids=lambda value: value if isinstance(value, str) else " ".join(value))
@@ -79,7 +81,9 @@ def anchors(page: Path) -> set[str]:
 @every_case("page", pages())
 def test_commands_are_fenced_so_that_they_are_run(page: Path) -> None:
     lines = page.read_text().splitlines()
-    loose = [line for before, line in zip(["", *lines], lines, strict=False) if not before and re.match(r"    vitral ", line)]
+    loose = [
+        line for before, line in zip(["", *lines], lines, strict=False) if not before and re.match(r"    vitral ", line)
+    ]
     assert not loose, "an indented block is not run; fence it with ```sh"
 
 

@@ -1,6 +1,7 @@
-"""The first hour of somebody with photos, as a page: `python -m tests.docs.transcript PHOTOS [PAGE]` runs it and writes what was said.
+"""The first hour of somebody with photos, as a page: `python -m tests.docs.transcript PHOTOS [PAGE]`.
 
-A test replays the same commands on small generated photos.
+It runs the commands in a messy folder made of the photos, and writes what was said. A test replays the same commands on small
+generated photos.
 """
 
 import subprocess
@@ -46,8 +47,9 @@ def page(messy: Messy, said: Sequence[tuple[str, subprocess.CompletedProcess[str
     """Return the page."""
     parts = [
         "# The first hour",
-        f"{messy.learned} photos in class folders and {messy.loose} loose ones, as a phone leaves them: {messy.heic} HEIC files, files that were "
-        f"cut short, {len(messy.misplaced)} photos in the wrong folder, photos on their side, a video. What was typed, and all that was said.",
+        f"{messy.learned} photos in class folders and {messy.loose} loose ones, as a phone leaves them: {messy.heic} HEIC "
+        f"files, files that were cut short, {len(messy.misplaced)} photos in the wrong folder, photos on their side, a video. "
+        "What was typed, and all that was said.",
     ]
     for line, done in said:
         parts.append(f"```console\n$ {line}\n{done.stdout.strip()}\n```")

@@ -1,4 +1,4 @@
-"""A folder with everything that the pages name: small generated photos, weights and a finished run; and the rules that shorten commands."""
+"""A folder with all that the pages name: small photos, weights, a finished run; and the rules that shorten commands."""
 
 import pickle
 import re
@@ -22,7 +22,16 @@ CLASSES = ("dress", "hat", "shoes")
 SIDE = 48  # pixels of a photo
 PER_CLASS = 24
 MOST_SIDE = 7100  # pixels: more than 50 million in all
-RUNS = ("earlier", "from-start", "photos-2", "start", "teacher", "big", "warm", "visualatom")  # named by the pages, as runs/NAME
+RUNS = (
+    "earlier",
+    "from-start",
+    "photos-2",
+    "start",
+    "teacher",
+    "big",
+    "warm",
+    "visualatom",
+)  # named by the pages, as runs/NAME
 SECONDS = "10s"  # in place of every longer time
 NETWORK = r"vit-(s|ti)[0-9]+|efficientnet-b0"
 TRAINS = ("finetune", "pretrain", "distill")
@@ -44,7 +53,9 @@ def make_world(folder: Path) -> None:
     shutil.copy(ROOT / "docs" / "plugins" / "optimizer.py", folder / "my_ideas.py")
     (folder / "tree.tsv").write_text("dress\tclothes\nhat\tclothes\nshoes\tfootwear\nclothes\nfootwear\n")
     network = build(TINY, seed=0)
-    write_weights(network, Preprocessing(image_size=TINY.image_size), list(CLASSES), folder / "ViT-B_16.npz", "original")
+    write_weights(
+        network, Preprocessing(image_size=TINY.image_size), list(CLASSES), folder / "ViT-B_16.npz", "original"
+    )
     save(Classifier(network, Preprocessing(image_size=TINY.image_size), class_names=list(CLASSES)), folder / "start")
     for name in RUNS:
         shutil.copytree(folder / "start", folder / "runs" / name)
@@ -106,7 +117,9 @@ def shortened(words: Sequence[str]) -> list[str]:
     for flag in ("--model", "--from", "--student"):
         if flag in line and re.fullmatch(NETWORK, line[line.index(flag) + 1]):
             replace(line, flag, SMALL)
-    by_recipe = line[1] != "finetune" or "--recipe" in line or any(word.startswith(("method.", "optimizer.")) for word in line)
+    by_recipe = (
+        line[1] != "finetune" or "--recipe" in line or any(word.startswith(("method.", "optimizer.")) for word in line)
+    )
     replace(line, "--runs", "2")
     if by_recipe:
         replace(line, "--time", None)
