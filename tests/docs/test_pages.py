@@ -21,6 +21,7 @@ REASONS = {
     "a package registry",
     "an account on the Hugging Face Hub",
     "CIFAR-10",
+    "corrections by hand",
     "files of other libraries",
     "ImageNet",
     "npm",

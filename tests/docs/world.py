@@ -32,7 +32,7 @@ RUNS = (
     "warm",
     "visualatom",
 )  # named by the pages, as runs/NAME
-SECONDS = "10s"  # in place of every longer time
+SECONDS = "20s"  # in place of every longer time
 NETWORK = r"vit-(s|ti)[0-9]+|efficientnet-b0"
 TRAINS = ("finetune", "pretrain", "distill")
 SMALL = "vit-mu16"  # in place of every network that is named to be trained
@@ -84,7 +84,6 @@ def loose(folder: Path, count: int, seed: int) -> None:
 
 def mistakes(folder: Path) -> None:
     """Write what the messages of the troubleshooting page are about."""
-    shutil.copytree(folder / "new", folder / "deep" / "photos")
     (folder / "note.jpg").write_text("<html>Not found</html>")
     (folder / "empty.jpg").touch()
     Image.new("1", (MOST_SIDE, MOST_SIDE)).save(folder / "huge.png")
@@ -104,7 +103,7 @@ def shortened(words: Sequence[str]) -> list[str]:
     """Return a command that does the same on small data, in seconds.
 
     - Published weights, NAME@DATA, are the small classifier in start/, so that nothing is fetched.
-    - A time becomes ten seconds; a `finetune` without a time ends with its first classifier (--quick).
+    - A time becomes twenty seconds; a `finetune` without a time ends with its first classifier (--quick).
     - What trains by a recipe or a method, and what trains without labels, makes two updates of a small network on small images.
     - A published recipe of pre-training, which takes hours, is planned.
     - Repeated runs are two.
