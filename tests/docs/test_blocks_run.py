@@ -64,6 +64,6 @@ def found(word: str, folder: Path) -> list[str]:
 def assert_said(message: str, said: str, place: str) -> None:
     """Check that a message was printed; … stands for what differs."""
     rest = " ".join(said.split())
-    for part in message.split("…"):
-        _, found_part, rest = rest.partition(part.strip())
-        assert found_part or not part.strip(), f"{place}: '{part}' was not said:\n{said}"
+    for part in filter(None, map(str.strip, message.split("…"))):
+        assert part in rest, f"{place}: '{part}' was not said:\n{said}"
+        _, _, rest = rest.partition(part)

@@ -102,13 +102,15 @@ def tagged(table: Path, folder: Path) -> None:
 def shortened(words: Sequence[str]) -> list[str]:
     """Return a command that does the same on small data, in seconds.
 
-    - Published weights, NAME@DATA, are the small classifier in start/, so that nothing is fetched.
+    - Published weights, NAME@DATA, are the small classifier in start/, so that nothing is fetched; `starts` compares it alone.
     - A time becomes twenty seconds; a `finetune` without a time ends with its first classifier (--quick).
     - What trains by a recipe or a method, and what trains without labels, makes two updates of a small network on small images.
     - A published recipe of pre-training, which takes hours, is planned.
     - Repeated runs are two.
     """
     line = [re.sub(r"[\w-]+@[\w-]+", "start", word) for word in words]
+    if line[1] == "starts" and "--from" not in line:
+        return [*line, "--from", "start"]
     if "--plan" in line or line[1] not in TRAINS:
         return line
     if line[1] == "pretrain" and "--recipe" in line:
