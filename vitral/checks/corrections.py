@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vitral.advice import argument
 from vitral.checks.check_data import check_data
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
@@ -355,7 +354,7 @@ def undo_corrections(folder: str | Path) -> Corrected:
 
 def _root(folder: str | Path) -> Path:
     if not is_folder(folder):
-        raise DataError(f"'{folder}' is no folder, in which files could be moved; {argument('table')} writes a table.")
+        raise DataError(f"'{folder}' is no folder, in which files could be moved; write a table instead.")
     return Path(folder)
 
 
@@ -390,9 +389,7 @@ def _planned(root: Path, changes: Mapping[str, Correction]) -> Moves:
     made: dict[str, None] = {}
     for image, change in changes.items():
         if Path(image).is_symlink():
-            raise DataError(
-                f"'{image}' is a link, which is not moved; {argument('table')} writes a table. Nothing was changed."
-            )
+            raise DataError(f"'{image}' is a link, which is not moved; write a table instead. Nothing was changed.")
         before = PurePosixPath(Path(image).relative_to(root).as_posix())
         folder = _of_class(before.parent, change)
         above = [folder, *folder.parents][:-1]
@@ -411,7 +408,7 @@ def _of_class(folder: PurePosixPath, change: Correction) -> PurePosixPath:
         if parts[start : start + len(label)] == label:
             return PurePosixPath(*parts[:start], *PurePosixPath(change.correction).parts, *parts[start + len(label) :])
     raise DataError(
-        f"'{change.image}' lies in no folder called '{change.label}'; {argument('table')} writes a table. Nothing was changed."
+        f"'{change.image}' lies in no folder called '{change.label}'; write a table instead. Nothing was changed."
     )
 
 
