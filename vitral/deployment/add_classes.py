@@ -11,6 +11,7 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import folder_that_keeps, read, save
 from vitral.classifier.novelty import KnownImages
+from vitral.data.bad_images import left_out
 from vitral.data.classes import Reading
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
@@ -153,6 +154,8 @@ def _opened(data: str | Path, classes: Reading | None, listener: Listener, *, sk
     alone = lone_class(Path(data))
     spec = data if alone is None else f"{PREFIX}{alone}"
     opened = open_data(spec, classes=classes, skip_bad_images=skip_bad_images, hold_out=False, listener=listener)
+    for note in left_out(opened.bad_images):
+        listener(Message(note, warning=True))
     if alone is None:
         return opened
     images = Joined(list(opened.splits.values()))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vitral import distributed
 from vitral.advice import argument
+from vitral.data.bad_images import left_out
 from vitral.data.open import open_data
 from vitral.data.part import is_part
 from vitral.described import read_described, read_object
@@ -116,6 +117,8 @@ def _laid_out(
             f"give {argument('runs')} at least {FEWEST_RUNS}."
         )
     dataset = open_data(data, listener=listener)
+    for note in left_out(dataset.bad_images):
+        listener(Message(note, warning=True))
     if not dataset.task.exclusive:
         raise StudyError(f"The images of '{data}' have not one class each, which the paper's experiments need.")
     other = None if transfer is None else str(transfer)
