@@ -120,7 +120,7 @@ def test_an_image_is_never_taken_for_another(tmp_path: Path) -> None:
     write(tmp_path, (f"images/{NAMES[number % 2]}/{number}.png" for number in range(COUNT)))
     path = table(tmp_path, lambda n, c: f"C:\\data\\images\\{NAMES[(n // 19 + n) % 2]}\\{n}.png,{c}")
     with pytest.raises(ImageError, match=r"1 of 20 .*line 21"):  # dog/19.png is there, cat/19.png is not
-        open_data(path)
+        open_data(path, skip_bad_images=False)
     with pytest.raises(DataError, match="None of the 20 images"):
         open_data(table(tmp_path, lambda n, c: f"elsewhere/{c}/{n}.png,{c}"))
     write(tmp_path, (f"masks/{NAMES[number % 2]}/{number}.png" for number in range(COUNT)))

@@ -121,7 +121,7 @@ def test_damaged_images_are_named_or_left_out(tmp_path: Path) -> None:
     scattered(tmp_path)
     (tmp_path / "holiday" / "broken.jpg").write_bytes(b"\xff\xd8\xff not a photo")
     with pytest.raises(ImageError, match=r"1 of 21 images cannot be read.*broken\.jpg"):
-        open_data(f"unlabelled:{tmp_path}")
+        open_data(f"unlabelled:{tmp_path}", skip_bad_images=False)
     data = open_data(f"unlabelled:{tmp_path}", skip_bad_images=True)
     assert [Path(bad.path).name for bad in data.bad_images] == ["broken.jpg"]
     assert sum(map(len, data.splits.values())) == 20

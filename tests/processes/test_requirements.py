@@ -179,9 +179,9 @@ def test_a_thousand_files_with_five_percent_bad(tmp_path: Path, record_counts: R
         else:
             Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)).save(dirty / name)
             shutil.copy(dirty / name, clean / name)
-    with pytest.raises(ImageError, match=f"{bad} of 1000 images cannot be read"):
-        open_data(dirty)
-    skipped = open_data(dirty, skip_bad_images=True)
+    with pytest.raises(ImageError, match=f"{bad} of 1,000 images cannot be read"):
+        open_data(dirty, skip_bad_images=False)
+    skipped = open_data(dirty)
     assert len(skipped.bad_images) == bad == 50
     for split, source in open_data(clean).splits.items():
         assert [Path(source.describe(index)).name for index in range(len(source))] == [

@@ -118,7 +118,7 @@ def test_damaged_files_among_images_without_labels_are_named(tmp_path: Path) -> 
     (tmp_path / "more" / "red" / "broken.jpg").write_bytes(b"\xff\xd8\xff no photo")
     recipe = noisy(saved(tmp_path / "t"), unlabelled=f"unlabelled:{tmp_path / 'more'}")
     with pytest.raises(ImageError, match=r"broken\.jpg"):
-        open_further(recipe, NAMES)
+        open_further(recipe, NAMES, skip_bad_images=False)
     left = open_further(
         noisy(saved(tmp_path / "t2"), unlabelled=f"unlabelled:{tmp_path / 'more'}", confidence=0.0),
         NAMES,
