@@ -19,11 +19,11 @@ FLAGS = {
     "check": "--classes --classifier --data --from --group --json --report --source --strict --overwrite",
     "pretrain": (
         "--classes --data --data-changed --group --image-size --json --model --out --plan --recipe --resume --seed --set"
-        " --skip-bad-images --strict --time --overwrite"
+        " --skip-bad-images --strict --time --verbose -v --overwrite"
     ),
     "finetune": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --plan --quick"
-        " --recipe --resume --runs --seed --set --skip-bad-images --strict --source --starts --sweep --time --overwrite"
+        " --recipe --resume --runs --seed --set --skip-bad-images --strict --source --starts --sweep --time --verbose -v --overwrite"
     ),
     "plan": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
@@ -35,7 +35,7 @@ FLAGS = {
     ),
     "sweep": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
-        " --resume --seed --set --skip-bad-images --strict --source --time --overwrite"
+        " --resume --seed --set --skip-bad-images --strict --source --time --verbose -v --overwrite"
     ),
     "evaluate": (
         "--by --classes --classifier --data --engine --frozen --json --merge --precision --report --skip-bad-images --strict"

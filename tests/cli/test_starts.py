@@ -24,7 +24,7 @@ def test_the_table_ends_with_the_command_to_type_next(among_starts: Path, capsys
     out, err = capsys.readouterr()
     lines = [line.rstrip() for line in out.splitlines()]
     assert lines[0] == "Starts compared on photos"
-    assert lines[2].split() == ["start", "accuracy", "95", "%", "ms/image", "seconds", "parameters", "MB", "licence"]
+    assert lines[2].split() == ["start", "accuracy", "95%", "ms/image", "seconds", "parameters", "MB", "licence"]
     assert [line.split("  ")[0] for line in lines[3:7]] == ["* good", "poor", "pixels alone", "damaged"]
     assert "good is the best start for these images." in lines
     assert any(line.startswith("Not compared: 'damaged/") for line in lines)

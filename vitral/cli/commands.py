@@ -60,6 +60,16 @@ COMMANDS = {
         more="With --strict it exits with status 1 if it finds something to fix; 'resume' does so at any difference.",
         group="Data",
     ),
+    "fix": Command(
+        "Find labels that are probably wrong, and correct them by a click or in a table.",
+        "vitral fix photos/  # fix.html and corrections.csv, by the newest run",
+        "vitral fix photos/ --apply corrections.csv  # moves the files into the right folders",
+        "vitral fix photos/ --undo  # puts everything back",
+        "vitral fix photos/ --apply corrections.csv --table photos.csv  # moves nothing",
+        more="Doubtful labels first, then the surest mistakes on validation images; nothing changes before --apply.",
+        group="Data",
+        alone=True,
+    ),
     "select": Command(
         "Choose the images to label next, and say how many more one point of accuracy takes.",
         "vitral select unlabelled/ --classifier runs/photos --out next.csv  # 50 images, to fill in",
@@ -160,16 +170,6 @@ COMMANDS = {
         also=("val", "test"),
         first="--classifier",
         group="Judge",
-    ),
-    "fix": Command(
-        "Find labels that are probably wrong, and correct them by a click or in a table.",
-        "vitral fix photos/  # fix.html and corrections.csv, by the newest run",
-        "vitral fix photos/ --apply corrections.csv  # moves the files into the right folders",
-        "vitral fix photos/ --undo  # puts everything back",
-        "vitral fix photos/ --apply corrections.csv --table photos.csv  # moves nothing",
-        more="Doubtful labels first, then the surest mistakes on validation images; nothing changes before --apply.",
-        group="Data",
-        alone=True,
     ),
     "compare": Command(
         "Decide between two classifiers on the same images: better, worse or not decided.",

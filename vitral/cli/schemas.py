@@ -112,6 +112,7 @@ FINDING = of("Finding", problem=str, reason=str, command=str, failed=bool)
 CHOICE = of("Choice", kept=str, candidates=list[Candidate], sentence=str)
 RUN: dict[str, Any] = {
     "diagnosis": many(FINDING),
+    "late": str,
     "folder": str,
     "classifier": str,
     "steps": int,
@@ -217,6 +218,7 @@ RESULTS: dict[str, Any] = {
     "evaluate": scores(split=str, difference=optional(Difference))
     | result(Slices)
     | result(FrozenScores, few_shot=optional(many(FEW_SHOT)), knn=optional(PROBE), linear=optional(PROBE)),
+    "fix": result(DoubtfulLabels, ("thumbnails",)) | result(Corrected),
     "compare": result(Comparison),
     "explain": of("Drawing", source=str, drawing=str, **EXPLANATION)
     | of("Page", page=str, num_images=int, images=many(of("Explained", source=str, truth=str | None, **EXPLANATION)))
@@ -237,6 +239,7 @@ RESULTS: dict[str, Any] = {
     "predict": many(
         result(
             Prediction,
+            ("pixels",),
             top=many(ANSWER),
             sure=optional(bool),
             known=optional(bool),
