@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cases import every_case
-from tests.cli.conftest import Refused
+from tests.cli.conftest import Refused, write_images
 from tests.cli.write_llms import FILE, llms
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import main
@@ -117,11 +117,14 @@ def test_llms_txt_is_made_from_the_commands() -> None:
     [
         (["recipes"], 0),
         (["evaluate", "nowhere"], 1),
-        (["check", "photos", "--strict"], 1),
+        (["check", "OUT/bad"], 0),
+        (["check", "OUT/bad", "--strict"], 1),
         (["evaluate", "--tiem"], 2),
         (["evaluat"], 2),
         (["models", "nothing-like-it"], 1),
     ],
 )
-def test_exit_statuses(words: list[str], status: int, there: Path) -> None:
-    assert main(words) == status
+def test_exit_statuses(words: list[str], status: int, there: Path, tmp_path: Path) -> None:
+    write_images(tmp_path / "bad", {"red": 2, "green": 2})
+    (tmp_path / "bad" / "red" / "broken.jpg").write_bytes(b"no image")
+    assert main([word.replace("OUT", str(tmp_path)) for word in words]) == status

@@ -11,7 +11,9 @@ from types import NoneType
 from typing import Any
 
 from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, Token, UnusedCliTokensError, convert
+from cyclopts.help import DefaultFormatter
 from rich.console import Console
+from rich.text import Text
 
 from vitral import __version__, torchrun
 from vitral.advice import in_words, printable
@@ -55,12 +57,25 @@ def _shown_default(value: object) -> str | None:
     return None if value is None or value is False or value == () else str(value)
 
 
+class Flowing(DefaultFormatter):
+    """Draws the help's panels with texts that break where the terminal does, not where their source does."""
+
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:  # noqa: ANN401  # the library's
+        """Draw a panel."""
+        for entry in panel.entries:
+            text = getattr(entry.description, "primary_renderable", None)
+            if isinstance(text, Text):
+                text.plain = " ".join(text.plain.split())
+        super().__call__(console, options, panel)
+
+
 app = App(
     name="vitral",
     version=f"vitral {__version__}",
     help="The Vision Transformer from the paper to production: pretrain, fine-tune, evaluate, explain.",
     help_epilogue=EPILOGUE,
     help_format="plaintext",
+    help_formatter=Flowing(),
     suppress_keyboard_interrupt=False,
     result_action="return_value",
     default_parameter=Parameter(show_default=_shown_default, negative="", converter=read_option),
@@ -106,7 +121,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _failed(error: BaseException, tokens: Sequence[str]) -> int:
     """Say in one line why a command ended, and return its exit status; raise what is a fault of our own."""
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) or isinstance(
+        error.__context__, BrokenPipeError
+    ):  # of which rich makes an exit
         # The reader is gone (`vitral models | head`); what is left in the buffer cannot be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
