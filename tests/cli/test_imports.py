@@ -18,7 +18,7 @@ SLIPS: tuple[list[str], ...] = (
     [],
 )
 NEEDLESS = {
-    "vitral.cli.predict": {"torch", "fsspec", "matplotlib", "jinja2"},
+    "vitral.classifier.without_torch": {"torch", "fsspec", "matplotlib", "jinja2"},
     "vitral.training.preview": {"matplotlib", "jinja2", "imagehash"},
     "vitral.studies.compare_starts": {"matplotlib", "jinja2", "imagehash"},
     "vitral.explanation.explain": {"imagehash"},

@@ -4,20 +4,21 @@ What imports torch is imported where it is needed: an exported file answers by i
 """
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vitral.classifier.prediction import Prediction
-from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result
 from vitral.cli.options import Count, Positive, SkipBad
 from vitral.cli.process import importing
-from vitral.data.image_files import LazyImage
 from vitral.errors import DataError, ImageError, VitralError
 from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
+if TYPE_CHECKING:
+    from vitral.classifier.prediction import Prediction
+    from vitral.data.image_files import LazyImage
+
 Computing = dict[str, Any]  # engine, precision and merging, as `choose` takes them
-Given = dict[str, list[LazyImage]]  # the images of each input
+Given = dict[str, list["LazyImage"]]  # the images of each input
 
 
 def predict(
@@ -128,8 +129,11 @@ def _alone(
     listener: ConsoleListener,
     *,
     skip: bool | None,
-) -> tuple[Given, list[Prediction]] | None:
+) -> "tuple[Given, list[Prediction]] | None":
     """Return an exported file's predictions of image files; None for another classifier, or other images."""
+    with importing():
+        from vitral.classifier.without_torch import all_plain, exported_file
+
     given = all_plain(images)
     if given is None or (file := exported_file(classifier, computing["engine"], computing["precision"])) is None:
         return None
@@ -146,7 +150,7 @@ def _answered(
     *,
     native_aspect: bool,
     skip: bool | None,
-) -> tuple[Given, list[Prediction]]:
+) -> "tuple[Given, list[Prediction]]":
     """Return the images of each input, and a classifier's predictions of them."""
     with importing():
         from vitral.cli.chosen import choose
@@ -174,7 +178,7 @@ def _given(images: list[str], listener: ConsoleListener, *, skip: bool | None) -
     return given
 
 
-def _all(given: Given) -> list[LazyImage]:
+def _all(given: Given) -> "list[LazyImage]":
     return [image for own in given.values() for image in own]
 
 
@@ -183,7 +187,7 @@ def _skips(given: Given, skip: bool | None) -> bool:
     return bool(skip) or (skip is None and (len(given) > 1 or len(_all(given)) > 1))
 
 
-def _refuse_unanswered(given: Given, predictions: list[Prediction]) -> None:
+def _refuse_unanswered(given: Given, predictions: "list[Prediction]") -> None:
     """Raise an error that names the inputs of which no image could be read; the others are answered already."""
     answered = {prediction.source for prediction in predictions}
     failed = [name for name, own in given.items() if not any(image.name in answered for image in own)]
@@ -209,7 +213,7 @@ def _to_file(
         print_lines(*written.lines())
 
 
-def _print(predictions: list[Prediction]) -> None:
+def _print(predictions: "list[Prediction]") -> None:
     for prediction in predictions:
         ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
         doubt = "not sure  " if prediction.sure is False else ""
