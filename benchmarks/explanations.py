@@ -6,7 +6,7 @@ Each photo's answer is explained by every method that the network allows, and th
 faithful) and insertion (higher is; arXiv 1806.07421), 33 passes each. "Brightest" is the share of the whole map that its
 largest cell has: high-norm tokens, in which a network without registers keeps what it knows of the whole image (arXiv
 2309.16588), show as one bright cell. "Clipped" cuts the map at the value that 95% of its cells stay below; "random" is a map of
-noise, which a method should beat. Means over the photos, plus or minus the standard error.
+noise: what scattered tiles alone give. Means over the photos, plus or minus the standard error.
 """
 
 import argparse

@@ -42,7 +42,7 @@ def words_of(page: ExperimentPage) -> tuple[str, ...]:
 def test_the_page_has_both_figures_the_words_the_table_and_how_it_was_made(tmp_path: Path) -> None:
     page, reader = experiment(), Reader()
     reader.feed(html(tmp_path))
-    assert reader.tags.count("svg") == 2
+    assert reader.tags.count("svg") == 3  # with the mark above the title
     for text in words_of(page):
         assert text in reader.text
     assert [name for name in LEVELS for size in SIZES if f"{name}, {size:,} images" not in reader.text] == []
@@ -52,7 +52,7 @@ def test_the_page_has_both_figures_the_words_the_table_and_how_it_was_made(tmp_p
 def test_a_figure_without_printed_values_is_told_in_words(tmp_path: Path) -> None:
     reader = Reader()
     reader.feed(html(tmp_path, paper_chart=False))
-    assert reader.tags.count("svg") == 1
+    assert reader.tags.count("svg") == 2
     assert "Depth helped most." in reader.text
 
 
