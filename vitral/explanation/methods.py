@@ -135,7 +135,7 @@ class Relevances:
 def method_for(predictor: Predictor) -> Method:
     """Return how a network is explained if no method is named."""
     if predictor.has_attention:
-        return "class-specific relevance"  # the more faithful one: docs/explanations.md
+        return "class-specific relevance"  # without the bright tile of rollout: docs/explanations.md
     return "weight times input" if predictor.explained_by == "weights" else "Grad-CAM"
 
 
