@@ -71,9 +71,8 @@ def test_each_way_is_tried_in_a_folder_of_its_own_and_the_best_is_delivered(
     assert kept == next(one for one in tried if one.figure == kept.figure)  # of equals the cheaper
     assert result.choice.sentence() in said
     for one in tried[1:]:
-        (line,) = [text for text in said if text.startswith(f"{one.name[0].upper()}{one.name[1:]} ")]
-        assert one.text(SINGLE_LABEL.headline) in line
-        assert one.of() in line
+        (line,) = [text for text in said if text.startswith(f"{one.name[0].upper()}{one.name[1:]}: ")]
+        assert one.reached(SINGLE_LABEL.headline) in line
 
 
 def test_what_is_delivered_scores_what_was_said_of_it(whole: tuple[RunResult, list[str]], data: Path) -> None:
