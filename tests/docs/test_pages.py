@@ -22,6 +22,7 @@ REASONS = {
     "an account on the Hugging Face Hub",
     "CIFAR-10",
     "corrections by hand",
+    "days of training",
     "files of other libraries",
     "ImageNet",
     "npm",

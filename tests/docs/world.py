@@ -105,19 +105,16 @@ def shortened(words: Sequence[str]) -> list[str]:
     - Published weights, NAME@DATA, are the small classifier in start/, so that nothing is fetched; `starts` compares it alone.
     - A time becomes twenty seconds; a `finetune` without a time ends with its first classifier (--quick).
     - What trains by a recipe or a method, and what trains without labels, makes two updates of a small network on small images.
-    - A published recipe of pre-training, which takes hours, is planned.
     - Repeated runs are two.
     """
     line = [re.sub(r"[\w-]+@[\w-]+", "start", word) for word in words]
     if line[1] == "starts" and "--from" not in line:
         return [*line, "--from", "start"]
-    if "--plan" in line or line[1] not in TRAINS:
-        return line
-    if line[1] == "pretrain" and "--recipe" in line:
-        return [*line, "--plan"]
     for flag in ("--model", "--from", "--student"):
         if flag in line and re.fullmatch(NETWORK, line[line.index(flag) + 1]):
             replace(line, flag, SMALL)
+    if "--plan" in line or line[1] not in TRAINS:
+        return line
     by_recipe = (
         line[1] != "finetune" or "--recipe" in line or any(word.startswith(("method.", "optimizer.")) for word in line)
     )
