@@ -13,9 +13,9 @@ from tests.forks import Fork, script, type_command
 pytestmark = pytest.mark.long
 
 RUN = {
-    page.relative_to(ROOT).as_posix(): found
+    page.relative_to(ROOT).as_posix(): runnable
     for page in pages()
-    if (found := [block for block in blocks(page) if block.needs is None and block.language in ("sh", "python")])
+    if (runnable := [block for block in blocks(page) if block.needs is None and block.language in ("sh", "python")])
 }
 
 

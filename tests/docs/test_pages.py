@@ -35,7 +35,7 @@ REASONS = {
 
 def typed() -> list[tuple[str, list[str]]]:
     """Return every command line of Vitral in the pages, with its place."""
-    found = []
+    found: list[tuple[str, list[str]]] = []
     for page in pages():
         found += inline_commands(page)
         for block in blocks(page):
