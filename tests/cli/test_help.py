@@ -23,7 +23,8 @@ FLAGS = {
     ),
     "finetune": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --plan --quick"
-        " --recipe --resume --runs --seed --set --skip-bad-images --strict --source --starts --sweep --time --verbose -v --overwrite"
+        " --recipe --resume --runs --seed --set --skip-bad-images --strict --source --starts --sweep --time --verbose -v"
+        " --overwrite"
     ),
     "plan": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"

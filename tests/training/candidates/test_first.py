@@ -68,11 +68,11 @@ def test_what_training_does_not_beat_is_delivered_and_said_everywhere(tmp_path: 
     for place in (json.loads((run / name).read_text()) for name in ("run.json", "evaluation.json")):
         assert place["choice"]["sentence"] == sentence
     assert result.to_json()["choice"]["kept"] == PIXELS
-    facts = dict(run_facts(result))  # of what is delivered, and not of the network that was trained in vain
-    assert "Recipe" not in facts
-    assert facts["Made by"].startswith(PIXELS)
-    assert PIXELS in facts["Started from"]
-    assert f"{result.training.steps} steps" in facts["Also trained"]
+    shown = dict(run_facts(result))  # of what is delivered, and not of the network that was trained in vain
+    assert "Recipe" not in shown
+    assert shown["Made by"].startswith(PIXELS)
+    assert PIXELS in shown["Started from"]
+    assert f"{result.training.steps} steps" in shown["Also trained"]
     assert result.to_json()["split"] == json.loads((run / "evaluation.json").read_text())["split"] == "test"
     assert not any(BASELINE in name for name in kept.provenance.scores)  # it would be compared with itself
     assert kept.provenance.training["choice"]["sentence"] == sentence
