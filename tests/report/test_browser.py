@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.report.compared import compared
 from tests.report.experiments import experiment
 from vitral.explanation.explain import Explanation
 from vitral.explanation.faithfulness import Faithfulness
@@ -62,7 +61,6 @@ def report() -> RunReport:
         title="A run",
         facts=(("Fingerprint", "0123456789abcdef" * 8),),
         command="vitral finetune --data photos " + "--set optimizer.lr=0.01 " * 8,
-        comparison=compared(("from scratch", (0.8, 0.9)), ("pre-trained, then fine-tuned", (0.95, 0.96))),
         curves=(
             CurveGroup(
                 "Run", (Curve("run", [{"step": step, "loss": 1.0, "learning_rate": 1e-5} for step in range(9)]),)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.report.compared import compared
 from vitral.data.source import BadImage
 from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines
@@ -48,8 +47,6 @@ def full_report() -> RunReport:
         title=EVIL,
         facts=(("Model", "vit-ti4"), (EVIL, EVIL)),
         summary=EVIL,
-        comparison=compared(("from scratch", (0.9, 0.92, 0.88)), (EVIL, (0.97,))),
-        comparison_note=EVIL,
         command=f"vitral finetune --data '{EVIL}'",
         notes=(EVIL,),
         bad_images=tuple(BadImage(f"{index}{EVIL}", EVIL) for index in range(30)),
@@ -114,11 +111,10 @@ def test_every_image_has_a_text(page: str) -> None:
 
 
 def test_every_part_is_there(page: str) -> None:
-    for part in ("comparison", "facts", "images", "curves", "baselines", "scores", "mistakes", "attention", "inside"):
+    for part in ("facts", "images", "curves", "baselines", "scores", "mistakes", "attention", "inside"):
         assert f'<section id="{part}">' in page
     assert "30 images were left out" in page
     assert "and 10 more" in page
-    assert "±" in page
 
 
 def test_a_class_without_images_shows_a_dash(page: str) -> None:
@@ -144,7 +140,6 @@ def test_nothing_is_drawn_of_a_single_point() -> None:
             title="x",
             facts=(),
             curves=(CurveGroup("Run", (Curve("run", [row]),)),),
-            comparison=compared(("only", (0.5,))),
             evaluation=sure,
         )
     )
@@ -189,7 +184,7 @@ def test_photos_are_made_small(tmp_path: Path) -> None:
 def test_a_file_name_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
     name = b"x\xe9y\x07".decode("utf-8", "surrogateescape")
     scores = evaluation((name, "b", "c"))
-    report = RunReport(title=name, facts=(("Data", name),), evaluation=scores, comparison=compared((name, (0.5,))))
+    report = RunReport(title=name, facts=(("Data", name),), evaluation=scores)
     write_report(report, tmp_path / "report.html")
     assert r"x\xe9y\x07" in (tmp_path / "report.html").read_text(encoding="utf-8")
 

@@ -22,7 +22,6 @@ from vitral.images.decode import Pixels
 from vitral.outputs import check_file
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.plots import (
-    comparison_plot,
     curve_plot,
     distance_plot,
     light_colours,
@@ -31,7 +30,6 @@ from vitral.report.plots import (
     standalone,
 )
 from vitral.report.results import CurveGroup, RunReport
-from vitral.report.study import Study, table_rows
 from vitral.tasks.shown import Drawing, ReliabilityDiagram, fitting_digits, images_of, percent
 from vitral.tasks.task import Result
 
@@ -134,7 +132,6 @@ def render_report(report: RunReport) -> str:
         shown_bad_images=SHOWN_BAD_IMAGES,
         open_rows=OPEN_ROWS,
         scale=scale(),
-        compared=_compared(report.comparison) if report.comparison else None,
         positions=position_plot(similarity) if similarity is not None else None,
         filters=inline(filter_sheet(filters), largest=LARGEST_SHEET) if filters is not None else None,
         distances=distance_plot(report.attention_distance) if report.attention_distance else None,
@@ -203,11 +200,6 @@ def _scores(evaluation: Result, split: str, images: Mapping[int, Pixels]) -> dic
         "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))],
         "tables": list(zip(tables, examples, strict=True)),
     }
-
-
-def _compared(study: Study) -> dict[str, Any]:
-    heading, *rows = table_rows(study, [study.headline.name])
-    return {"plot": comparison_plot(study), "heading": [name.capitalize() for name in heading], "rows": rows}
 
 
 @dataclass(frozen=True)

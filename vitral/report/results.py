@@ -10,7 +10,6 @@ from vitral.data.source import BadImage
 from vitral.evaluation.baselines import Baselines
 from vitral.explanation.network import AttentionDistance
 from vitral.images.decode import Pixels
-from vitral.report.study import Study
 from vitral.tasks.task import Result
 
 
@@ -78,8 +77,6 @@ class RunReport:
         facts: The facts: network, data, recipe and so on, as pairs of name and value.
         summary: One or two sentences under the heading.
         verdict: What a reader must know first, such as that the model is no better than chance; the worst first.
-        comparison: Arms to compare by their headline figure, such as "from scratch" against "pre-trained, then fine-tuned".
-        comparison_note: The note on how they were compared.
         command: The command that reproduces it.
         notes: The notes on the data and on what was decided, one line each.
         bad_images: Images left out because they could not be read.
@@ -102,8 +99,6 @@ class RunReport:
     facts: tuple[tuple[str, str], ...]
     summary: str = ""
     verdict: tuple[Verdict, ...] = ()
-    comparison: Study | None = None
-    comparison_note: str = ""
     command: str = ""
     notes: tuple[str, ...] = ()
     bad_images: tuple[BadImage, ...] = ()
