@@ -219,7 +219,9 @@ def test_pretraining_that_cannot_be(
     ("arguments", "said"),
     [
         (("predikt",), "Did you mean 'predict'?"),
-        (("help",), "There is no command 'help'"),
+        (("help",), "no command 'help'"),
+        (("evaluate",), "Which data?"),
+        (("check",), "Which data?"),
         (("finetune", "--dta", "x"), "Did you mean --data?"),
         (("finetune", "--data", "x", "--resum"), "Did you mean --resume?"),
         (("finetune", "--data", "x", "--seed", "-1"), 'Invalid value "-1" for --seed'),
@@ -236,7 +238,7 @@ def test_pretraining_that_cannot_be(
 def test_command_lines_that_cannot_be(refused: Refused, arguments: tuple[str, ...], said: str) -> None:
     line = refused(*arguments, status=2)
     assert said in line
-    assert "--help'" in line
+    assert "--help' " in line
 
 
 def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:

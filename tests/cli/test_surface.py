@@ -59,9 +59,9 @@ def test_a_single_name_is_the_data_unless_it_is_a_classifier(refused: Refused, t
         assert settle(classifier, images) == (None, vars(ValidationImages(data="photos")))
     assert settle("runs/photos", ValidationImages(data="photos"))[0] == "runs/photos"
     for name in ("runs/photos", "runs/photos/classifier", "vit.npz"):
-        assert "Which data?" in refused("evaluate", name)
-    assert "Which data?" in refused("calibrate")
-    assert "Which data?" in refused("check")
+        assert "Which data?" in refused("evaluate", name, status=2)
+    assert "Which data?" in refused("calibrate", status=2)
+    assert "Which data?" in refused("check", status=2)
     assert "'more'" in refused("evaluate", "runs/photos", "photos", "more", status=2)
 
 

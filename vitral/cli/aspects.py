@@ -12,12 +12,12 @@ def aspects(classifier: str | None = None, images: ValidationImages | None = Non
         images: The images.
         json: Print JSON for programs.
     """
+    classifier, given = settle(classifier, images or ValidationImages())
     with importing():
         from vitral.cli.chosen import choose
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.evaluation.aspects import aspects as score
 
-    classifier, given = settle(classifier, images or ValidationImages())
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)
         result = score(source, **given, listener=listener)

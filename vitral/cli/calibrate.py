@@ -23,12 +23,12 @@ def calibrate(
         write: Keep temperature and threshold in the classifier's folder; 'predict' and all others then use them.
         json: Print JSON for programs.
     """
+    classifier, given = settle(classifier, images or ValidationImages())
     with importing():
         from vitral.cli.chosen import name_of
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.deployment.calibrate import calibrate as fit
 
-    classifier, given = settle(classifier, images or ValidationImages())
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         result = fit(name, **given, accuracy=accuracy, write=write, listener=listener)

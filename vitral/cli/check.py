@@ -74,9 +74,7 @@ def check(
 def _one_name(what: str | None, data: str | None) -> str:
     """Return the data's name, given without a flag or with one."""
     if (what is None) == (data is None):
-        raise VitralError(
-            "Which data? Name a folder, file, address or built-in set once, such as 'vitral check photos/'."
-        )
+        raise CycloptsError(msg="Which data? Name a folder, file, address or built-in set once, such as 'photos/'.")
     return what or data or ""
 
 

@@ -13,11 +13,11 @@ def compare(first: str, second: str, /, images: SplitImages | None = None, *, js
         images: The images.
         json: Print JSON for programs.
     """
+    _, given = settle(None, images or SplitImages())
     with importing():
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.evaluation.compare import compare as decide
 
-    _, given = settle(None, images or SplitImages())
     with ConsoleListener() as listener:
         comparison = decide(first, second, **given, listener=listener)
     print_result(comparison, json=json, below=comparison.examples())

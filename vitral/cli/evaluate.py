@@ -49,6 +49,7 @@ def evaluate(
         overwrite: Let --report replace a file that is not such a report.
         json: Print JSON for programs.
     """
+    classifier, given = settle(classifier, images or SplitImages())
     with importing():
         from vitral.cli.chosen import choose
         from vitral.cli.console import ConsoleListener, print_result
@@ -59,7 +60,6 @@ def evaluate(
         from vitral.evaluation.slices import slices
         from vitral.report.page import mark, write_report
 
-    classifier, given = settle(classifier, images or SplitImages())
     faster = engine is not None or precision not in (None, "fp32") or bool(merge)
     _check_flags(faster, report, by=by, frozen=frozen)
     if by is not None or frozen is not None:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import CycloptsError, Group, Parameter
 from cyclopts.validators import Number
 
 from vitral.data.classes import Reading
-from vitral.errors import VitralError
 from vitral.paths import CLASSIFIER, DESCRIPTION
 
 USUAL = Group("Usual", sort_key=1)
@@ -80,14 +79,13 @@ def settle(classifier: str | None, images: LabelledImages) -> tuple[str | None, 
     """Return which classifier is meant, and the arguments of its images; a single name is that of the data.
 
     Raises:
-        VitralError: No data are named.
+        CycloptsError: No data are named.
     """
     given = dict(vars(images))
     if images.data is None:
         if classifier is None or _is_classifier(Path(classifier)):
-            raise VitralError(
-                f"Which data? Name the images after the classifier, such as '{classifier or 'photos/'} photos/'."
-            )
+            example = f"{classifier} photos/" if classifier else "photos/"
+            raise CycloptsError(msg=f"Which data? Name a folder, file, address or built-in set, such as '{example}'.")
         classifier, given["data"] = None, classifier
     return classifier, given
 

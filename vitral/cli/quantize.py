@@ -24,12 +24,12 @@ def quantize(
         write: Keep the form in the classifier's folder; --precision int8 of 'predict' and 'evaluate' then computes by it.
         json: Print JSON for programs.
     """
+    classifier, given = settle(classifier, images or ValidationImages())
     with importing():
         from vitral.cli.chosen import name_of
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.deployment.quantize import quantize as find
 
-    classifier, given = settle(classifier, images or ValidationImages())
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         result = find(name, **given, loss=loss, write=write, listener=listener)

@@ -21,12 +21,12 @@ def robustness(
         images: The number of images at most, evenly spaced; each is computed 76 times.
         json: Print JSON for programs.
     """
+    classifier, given = settle(classifier, source or SplitImages())
     with importing():
         from vitral.cli.chosen import choose
         from vitral.cli.console import ConsoleListener, print_result
         from vitral.evaluation.corruptions import robustness as score
 
-    classifier, given = settle(classifier, source or SplitImages())
     with ConsoleListener() as listener:
         _, chosen = choose(classifier, listener)
         result = score(chosen, **given, images=images, listener=listener)

@@ -34,6 +34,7 @@ def tune(
         overwrite: Let --plot replace any file that is there.
         json: Print JSON for programs.
     """
+    classifier, given = settle(classifier, images or ValidationImages())
     with importing():
         from vitral.classifier.folder import folder_that_keeps
         from vitral.cli.chosen import name_of
@@ -41,7 +42,6 @@ def tune(
         from vitral.deployment.tune import tune as find
         from vitral.report.speed_charts import TUNE_MARK, check_drawing, tuning_chart, write_chart
 
-    classifier, given = settle(classifier, images or ValidationImages())
     write = write and not no_write
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
