@@ -15,7 +15,6 @@ import vitral
 from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
-from vitral.cli import evaluate as evaluating
 from vitral.cli.main import main
 from vitral.data.generated import open_digits
 from vitral.deployment import tune as tuning
@@ -128,7 +127,7 @@ def test_everything_computes_by_the_setting_unless_it_is_told_otherwise(run: Pat
 
 
 @pytest.mark.usefixtures("timed")
-@every_case(("name", "way"), [("slices", ["--by", "folder"]), ("score_frozen", ["--frozen", "knn"])])
+@every_case(("name", "way"), [("slices.slices", ["--by", "folder"]), ("frozen.score_frozen", ["--frozen", "knn"])])
 def test_parts_of_the_images_and_frozen_features_are_scored_by_the_network_itself(
     run: Path, monkeypatch: pytest.MonkeyPatch, name: str, way: list[str]
 ) -> None:
@@ -140,7 +139,7 @@ def test_parts_of_the_images_and_frozen_features_are_scored_by_the_network_itsel
         scored.append(classifier)
         raise VitralError("That is enough.")
 
-    monkeypatch.setattr(evaluating, name, score)
+    monkeypatch.setattr(f"vitral.evaluation.{name}", score)
     for more in ([], ["--precision", "fp32"]):
         assert main(["evaluate", "--data", "digits", "--classifier", str(run), *way, *more]) == 1
     assert [one.model.image_size for one in scored] == [own.model.image_size] * 2

@@ -114,7 +114,7 @@ def _befall(kind: str, number: int, home: str) -> None:
 
 def serve() -> None:
     """Answer line after line until there are no more."""
-    for command in COMMANDS:
+    for command in (*COMMANDS, "schemas", "training"):  # and with the last two what they import as they run
         importlib.import_module(f"vitral.cli.{command}")
     answers = os.fdopen(os.dup(1), "w")
     print(json.dumps({"ready": True}), file=answers, flush=True)

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cyclopts import CycloptsError
+
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result, print_table
 from vitral.cli.options import Start
 from vitral.cli.process import importing
