@@ -47,10 +47,8 @@ def test_every_command_that_uses_it_is_logged_and_who_chooses_by_it_hears_how_of
         ["evaluate", "--data", "photos", "--classifier", name, "--report", str(tmp_path / "scores.html")],
     ):
         assert main(command) == 0
-        assert " times" not in capsys.readouterr().err
-    assert main(["compare", name, "runs/photos", "--data", "photos"]) == 0
-    assert "7 times" in " ".join(capsys.readouterr().err.split())
-    by = ["fine-tune", "evaluate", "compare", "calibrate", "score_frozen", "evaluate", "compare"]
+        assert ("3 times" in capsys.readouterr().err) == (command[0] == "compare")
+    by = ["fine-tune", "evaluate", "compare", "calibrate", "score_frozen", "evaluate"]
     assert [look["by"] for look in looks(run)] == by
     assert "<td>6 times</td>" in (tmp_path / "scores.html").read_text()
     after = json.loads((run / "run.json").read_text())

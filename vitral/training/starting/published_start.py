@@ -84,7 +84,7 @@ def _everywhere(chosen: ChosenStart, loaded: Classifier | None, listener: Listen
     if not failures:
         return chosen, loaded
     listener(Message(f"{failures[0]} So training starts from zero.", warning=True))
-    return starts.from_scratch(f"{chosen.name} is not on every machine of the job"), None
+    return starts.from_scratch(f"not every machine of the job has {chosen.name}"), None
 
 
 def _choose(search: _Search) -> Found:
@@ -122,7 +122,7 @@ def _fetched(search: _Search, free: Sequence[Row]) -> Found:
     chosen, why = starts.choose_start(offered, facts)
     if chosen is None:
         return starts.from_scratch(why), None
-    return _had(search, chosen, why, offered) or (starts.from_scratch(f"{chosen.name} could not be downloaded"), None)
+    return _had(search, chosen, why, offered) or (starts.from_scratch(f"the download of {chosen.name} failed"), None)
 
 
 def is_free(row: Row) -> bool:
