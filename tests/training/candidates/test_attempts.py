@@ -99,7 +99,7 @@ def test_all_figures_are_in_every_record(whole: tuple[RunResult, list[str]]) -> 
     assert vitral.load(run).provenance.training["choice"]["sentence"] == sentence
     card = (run / "classifier" / "README.md").read_text()
     assert all(name in card for name in TRIED)
-    assert ("Kept", sentence) in run_report(result).facts
+    assert ("Choice", sentence) in run_report(result).facts
 
 
 def test_the_recipe_of_the_run_makes_what_it_delivers_again_or_it_is_said_why_not(
