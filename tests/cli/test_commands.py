@@ -147,7 +147,7 @@ def test_evaluate_scores_what_training_left_out(there: Path, capsys: pytest.Capt
     page = (there / "scores.html").read_text()
     assert page.startswith("<!doctype html>")
     low, chance = evaluation["top1_interval"][0], max(evaluation["support"]) / evaluation["num_examples"]
-    assert ("from chance" in page or "than chance" in page) == (low <= chance)
+    assert ("from guessing" in page or "than guessing" in page) == (low <= chance)
     # Of three images nothing else can be told: one right may be two thirds right another time.
     assert ("better than guessing" in page) == (evaluation["top1"] == 0)
     assert main(["evaluate", "--data", "photos", "--split", "train"]) == 0
@@ -157,8 +157,8 @@ def test_evaluate_scores_what_training_left_out(there: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("folders", "asked", "split", "images"),
     [
-        (("train", "val"), (), "validation", "validation images"),
-        (("train", "test"), ("--split", "train"), "train", "training images"),
+        (("train", "val"), (), "validation", "validation photos"),
+        (("train", "test"), ("--split", "train"), "train", "training photos"),
     ],
 )
 def test_the_split_that_was_scored_is_named_everywhere(
@@ -178,8 +178,7 @@ def test_the_split_that_was_scored_is_named_everywhere(
     count = re.search(rf"Scores on (\d+) {images.replace('images', 'photos')}\n", out)
     assert count is not None
     assert re.search(rf"{count[1]} {images.replace('images', 'photos')}", page)
-    assert f"On the {split} split" in page
-    assert "test images" not in page + out
+    assert "test photos" not in page + out
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["split"] == split
 
