@@ -224,7 +224,7 @@ def test_other_files_are_reported_and_hidden_ones_ignored(root: Path, make: Make
     (root / "a" / ".hidden.png").write_bytes(b"")
     data = open_data(root)
     assert data.class_names == ("a", "b")
-    assert any("1 files" in note and "not named like images" in note and "a/notes.txt" in note for note in data.notes)
+    assert any("1 file " in note and "not named like images" in note and "a/notes.txt" in note for note in data.notes)
 
 
 def test_names_of_classes_that_may_be_mistakes_are_said(root: Path, make: Make) -> None:

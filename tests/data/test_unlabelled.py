@@ -52,7 +52,7 @@ def test_a_folder_gives_all_its_images_wherever_they_are(tmp_path: Path) -> None
     assert everything == {str(path) for path in (tmp_path / "album").rglob("*.png")}
     assert all(data.splits["train"].label(index) is None for index in range(18))
     assert data.splits["train"].image(0).shape == (12, 16, 3)
-    assert any("1 files" in note and "not named like images" in note for note in data.notes)
+    assert any("1 file " in note and "not named like images" in note for note in data.notes)
     assert any("10% of the images are held out" in note for note in data.notes)
     assert not any("test/" in note or "each class" in note for note in data.notes)
 

@@ -411,7 +411,7 @@ def _class_names(
     if "train" not in classes and ALL not in classes and classes:
         raise DataError(f"'{title}' has no training images, only {' and '.join(classes)}: it is for scoring.")
     if len(base) < listing.task.fewest_classes:
-        raise DataError(" ".join([_too_few(listing, next(iter(base), "")), *unread]))
+        raise DataError(" ".join([_too_few(listing, next(iter(base), "")), *listing.notes, *unread]))
     declared = listing.class_names
     for split, names in classes.items():
         if declared is None and (unknown := sorted(names - base, key=natural_key)):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from vitral.advice import counted
 from vitral.data.classes import Arranged, Folder, arrange
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, some, split_named
@@ -56,7 +57,7 @@ def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Li
         [Entry(index, file.path, (), file.size) for index, file in enumerate(paths)],
         [PurePosixPath(file.path).parts for file in paths],
         how,
-        notes=lambda arranged: _notes(folder, walked, arranged.empty, len(paths), arranged.outside),
+        notes=lambda arranged: _notes(folder, walked, arranged.empty, arranged.outside),
         folders=[PurePosixPath(name).parts for name in walked.folders if name],
     )
     return replace(listing, name=folder.resolve().name or "folder", bad=tuple(_broken(folder, walked)))
@@ -137,7 +138,7 @@ def list_images(folder: Path) -> Listing:
     paths = [file for file in walked.files if _is_image(file.path)]
     splits = [split_named(PurePosixPath(file.path).parts[0]) if "/" in file.path else None for file in paths]
     held = "test" in splits and "train" in splits
-    notes = _notes(folder, walked, [], len(paths), 0)
+    notes = _notes(folder, walked, [], 0)
     if held:
         notes.append(f"{splits.count('test')} images in the test folder of '{folder}' are left out.")
         paths = [file for file, split in zip(paths, splits, strict=True) if split != "test"]
@@ -179,6 +180,11 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
+def _describes(name: str) -> bool:
+    """Tell whether a file is named like a description of a dataset, which nobody takes for an image."""
+    return name.rpartition("/")[2].lower().startswith(("readme", "licence", "license"))
+
+
 def _broken(folder: Path, walked: Walk) -> list[BadImage]:
     return [
         BadImage(str(folder / name), f"'{folder / name}' is a link that leads nowhere")
@@ -187,7 +193,7 @@ def _broken(folder: Path, walked: Walk) -> list[BadImage]:
     ]
 
 
-def _notes(folder: Path, walked: Walk, empty: list[str], images: int, outside: int) -> list[str]:
+def _notes(folder: Path, walked: Walk, empty: list[str], outside: int) -> list[str]:
     notes = []
     if empty:
         notes.append(f"{_folders(empty)} in '{folder}' without images, not taken as classes: {some(empty)}.")
@@ -199,11 +205,12 @@ def _notes(folder: Path, walked: Walk, empty: list[str], images: int, outside: i
         notes.append(
             f"{len(walked.again)} links in '{folder}' to folders that were already read, skipped: {some(walked.again)}."
         )
-    if len(walked.files) > images:
-        others = sorted(file.path for file in walked.files if not _is_image(file.path))
+    others = sorted(file.path for file in walked.files if not (_is_image(file.path) or _describes(file.path)))
+    if others:
+        verb = "is" if len(others) == 1 else "are"
         notes.append(
-            f"{len(others)} files in '{folder}' are not named like images ({', '.join(EXTENSIONS)}) and were left out: "
-            f"{some(others)}."
+            f"{counted(len(others), 'file')} in '{folder}' {verb} not named like images ({', '.join(EXTENSIONS)}), and left "
+            f"out: {some(others)}."
         )
     if outside:
         notes.append(f"{outside} images in '{folder}' are in no class folder, or beside the splits, and were left out.")
