@@ -121,7 +121,8 @@ def shortened(words: Sequence[str]) -> list[str]:
     replace(line, "--runs", "2")
     if by_recipe:
         replace(line, "--time", None)
-        return [*line, *FEW_STEPS]
+        waiting = ("--set", "method.student_wait=0") if "method.name=meta-pseudo-labels" in line else ()
+        return [*line, *FEW_STEPS, *waiting]
     if not replace(line, "--time", SECONDS) and "--quick" not in line:
         line += ["--time", SECONDS] if "--resume" in line else ["--quick"]
     return line

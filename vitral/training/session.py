@@ -152,7 +152,7 @@ class Run(Session):
         network = f"{describe(model.config)}, {count_parameters(model) / 1e6:.2g} M parameters, photos at {size} pixels"
         return (
             f"Found   {data.what()} in {data.name}: {', '.join(counts)}",
-            f"Model   {network}; {self._origin()}",
+            f"Model   {network}. {self._origin()}",
             f"Time    {self._duration()}",
         )
 
@@ -161,7 +161,7 @@ class Run(Session):
         chosen = self.plan.chosen
         if chosen is not None and not chosen.name:
             return chosen.lines[0]
-        return "training starts from zero" if self.source.startswith(RANDOM) else f"trained weights: {self.source}"
+        return "Training starts from zero" if self.source.startswith(RANDOM) else f"Trained weights: {self.source}"
 
     def _duration(self) -> str:
         """Return how long the command is expected to take."""
