@@ -14,7 +14,7 @@ from tests.data.test_groups import write_exposures
 from vitral.classifier.load import load
 from vitral.cli.command_line import commands_of
 from vitral.data.open import open_data
-from vitral.errors import TrainingError
+from vitral.errors import ImageError, TrainingError
 from vitral.evaluation.opening import open_split
 from vitral.events import Event, Message
 from vitral.studies.finetune import finetune
@@ -273,7 +273,12 @@ def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatc
 def test_a_slip_leaves_no_run_behind(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     (folder.photos / "red" / "0.jpg").write_bytes(b"no image")
-    with pytest.raises(Exception, match="cannot be read"):
+    with pytest.raises(ImageError, match=r"red/0\.jpg"):
+        folder.begin(skip_bad_images=False)
+    assert not folder.run.exists()
+    for number in range(10):  # too many to be left out unasked
+        (folder.photos / "red" / f"{number}.jpg").write_bytes(b"no image")
+    with pytest.raises(ImageError, match="10 of 28 "):
         folder.begin()
     assert not folder.run.exists()
 

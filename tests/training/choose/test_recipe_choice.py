@@ -13,7 +13,7 @@ from vitral.events import Event, Message
 from vitral.models.families import build, create_model
 from vitral.studies.finetune import finetune
 from vitral.training.choose.draft import draft_of
-from vitral.training.choose.recipe import choose_recipe, fitting_size, has_one_size
+from vitral.training.choose.recipe import METHODS, choose_recipe, fitting_size, has_one_size
 from vitral.training.facts import Facts, Measured
 from vitral.training.request import Request
 
@@ -52,7 +52,7 @@ def test_what_is_chosen(facts: Facts, expected: dict[str, Any]) -> None:
     text = "\n".join(reasons)
     assert str(recipe.steps) in text
     assert str(recipe.image_size) in text
-    assert {"full": "all weights learn", "probe": "linear probe", "lora": "LoRA"}[recipe.adaptation.method] in text
+    assert [name for name, said in METHODS.items() if f"  {said}: " in text] == [recipe.adaptation.method]
     assert recipe.optimizer.layer_decay == (0.75 if recipe.adaptation.method == "full" else 1.0)
 
 
