@@ -173,7 +173,10 @@ def _try_first(
 def _why_alone(run: Run, scoring: Scoring) -> str:
     """Return why nothing is trained after the first classifier of a run that has trained nothing; empty if something is."""
     if run.request.quick:
-        return f"That is all with {argument('quick', True)}; {argument('resume', True)} goes on with training."
+        more = (
+            "would train nothing without validation photos" if scoring.validating is None else "goes on with training"
+        )
+        return f"That is all with {argument('quick', True)}; {argument('resume', True)} {more}."
     if scoring.validating is None:
         recipe = ADAPTED if run.plan.origin == "weights" else SCRATCH
         return (
