@@ -182,7 +182,7 @@ def _is_image(name: str) -> bool:
 
 def _describes(name: str) -> bool:
     """Tell whether a file is named like a description of a dataset, which nobody takes for an image."""
-    return name.rpartition("/")[2].lower().startswith(("readme", "licence", "license"))
+    return name.rpartition("/")[2].lower().partition(".")[0] in ("readme", "licence", "license")
 
 
 def _broken(folder: Path, walked: Walk) -> list[BadImage]:
