@@ -135,7 +135,7 @@ def test_names_are_each_compared_once_in_the_order_in_which_they_were_typed(amon
     assert read_names("poor, good,,poor", ignore) == ("poor", "good")
     assert read_names([among_starts / "good", "poor"], ignore) == (str(among_starts / "good"), "poor")
     for nothing in ("", " , ", ()):
-        with pytest.raises(StudyError, match="names no start"):
+        with pytest.raises(StudyError, match="No start .*'auto'"):
             read_names(nothing, ignore)
 
 

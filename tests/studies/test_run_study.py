@@ -293,6 +293,7 @@ def test_the_page_shows_every_run_as_a_dot_and_no_text_as_code(tmp_path: Path) -
     study = Study("<script>alert(1)", SingleLabel.headline, (StudyArm("<b>arm", runs), StudyArm("$x$", runs[:1])))
     write_study(study, tmp_path / "study.md", tmp_path / "study.html")
     page = (tmp_path / "study.html").read_text()
+    assert page.count("<figure") == 1
     assert "<script" not in page
     assert "<b>arm" not in page
     assert len(re.findall(r"<use ", page.split("</figure>")[0])) >= 4
@@ -301,7 +302,7 @@ def test_the_page_shows_every_run_as_a_dot_and_no_text_as_code(tmp_path: Path) -
         tmp_path / "study.md",
         tmp_path / "empty.html",
     )
-    assert "<svg" not in (tmp_path / "empty.html").read_text()
+    assert "<figure" not in (tmp_path / "empty.html").read_text()
 
 
 def trainings() -> Design:
