@@ -150,14 +150,10 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 def typed(name: str, photos: Path, folder: Path) -> list[str]:
     """Return a recipe's command with real data, a start and a folder in the places that its header leaves open."""
     tokens = command(name)
-    for flag, value in (("--data", str(photos)), ("--from", str(folder / "start"))):
-        if flag in tokens and tokens[tokens.index(flag) + 1] not in (
-            "digits",
-            "visualatom",
-            "visualatom-21k",
-            "visualatom-mini",
-        ):
-            tokens[tokens.index(flag) + 1] = value
+    if not tokens[1].startswith("--") and tokens[1] not in GENERATED:
+        tokens[1] = str(photos)
+    if "--from" in tokens:
+        tokens[tokens.index("--from") + 1] = str(folder / "start")
     if "--from" in tokens:
         start = next((model for prefix, model in STARTS.items() if name.startswith(prefix)), "vit-b16")
         config = dataclasses.replace(VARIANTS[start], num_classes=7)
