@@ -149,9 +149,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def typed(name: str, photos: Path, folder: Path) -> list[str]:
     """Return a recipe's command with real data, a start and a folder in the places that its header leaves open."""
-    tokens = command(name)
-    if not tokens[1].startswith("--") and tokens[1] not in GENERATED:
-        tokens[1] = str(photos)
+    tokens = [str(photos) if token in ("FOLDER", "photos/") else token for token in command(name)]
     if "--from" in tokens:
         tokens[tokens.index("--from") + 1] = str(folder / "start")
     if "--from" in tokens:
