@@ -225,13 +225,13 @@ def test_without_a_network_a_run_begins_from_scratch_and_says_so_in_one_line(
 ) -> None:
     point_to(monkeypatch, NOWHERE)
     told = Told()
-    assert "o internet" in from_scratch(tune(photos, tmp_path / "run", told), told)
+    assert "No internet" in from_scratch(tune(photos, tmp_path / "run", told), told)
     assert told.failures == []
 
 
 def test_offline_nothing_is_asked_of_the_network(mirror: HubServer, photos: Path, tmp_path: Path) -> None:
     told = Told()
-    assert "ownloads are off" in from_scratch(tune(photos, tmp_path / "run", told, offline=True), told)
+    assert "Downloads are off" in from_scratch(tune(photos, tmp_path / "run", told, offline=True), told)
     with pytest.raises(WeightsError, match="is not on this machine"):
         tune(photos, tmp_path / "named", source=BETTER, offline=True)
     assert (mirror.asked, mirror.unknown) == ([], [])
