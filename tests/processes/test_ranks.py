@@ -231,7 +231,7 @@ def finetune(folder: Path, ranks: int, *options: str) -> dict[int, dict[str, flo
         target = [*launcher, "-m", "vitral", *line]
         done = subprocess.run(target, env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("Accuracy") == 1
+    assert done.stdout.count("of 359 test photos right") == 1
     return history(folder)
 
 

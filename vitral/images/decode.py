@@ -19,7 +19,7 @@ from jaxtyping import UInt8, UInt16
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vitral.advice import argument
-from vitral.errors import ImageError, one_line
+from vitral.errors import ImageError, one_line, refuse_shortage
 from vitral.images.depth import FULL, DeepPixels, colours_of, depth_of
 from vitral.paths import LIMIT
 
@@ -94,13 +94,14 @@ def read_image(
     max_pixels = pixel_limit() if max_pixels is None else max_pixels
     if (pixels := _read_plain_jpeg(source, max_pixels, shrink)) is not None:
         return pixels
+    readable = formats()
     if max_pixels > MAX_PIXELS:
         Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit, which is lower than what was allowed
     try:
         with warnings.catch_warnings():
             # Pillow warns of damaged metadata, which does not matter, and of large images, which are refused below.
             warnings.simplefilter("ignore")
-            with Image.open(_open(source, name), formats=formats()) as image:
+            with Image.open(_open(source, name), formats=readable) as image:
                 return _decoded(image, name, max_pixels, shrink, bits)
     except ImageError:
         raise
@@ -168,8 +169,11 @@ def formats() -> tuple[str, ...]:
     """Return the formats that are read: HEIF, too, if pi-heif is installed, which only decodes and turns photos upright."""
     if find_spec("pi_heif") is None:
         return FORMATS
-    import pi_heif
-
+    try:
+        import pi_heif
+    except ImportError as error:  # of its libraries, too: no fault of the image that is being read
+        refuse_shortage(error, "to load what reads HEIC photos")
+        return FORMATS
     pi_heif.register_heif_opener()
     return (*FORMATS, HEIF)
 
