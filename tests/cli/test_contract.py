@@ -47,7 +47,6 @@ PRINTED = [
 SLOW = [
     ["starts", "photos", "--from", RUN],
     ["robustness", "photos", "--images", "2"],
-    ["quantize", "photos", "--loss", "0.99"],
     ["tune", "photos", "--latency", "1s"],
     ["bench", RUN, "--rounds", "1", "--batch-sizes", "1"],
     ["export", RUN, "--format", "torch", "--out", "OUT/exported"],

@@ -16,6 +16,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.cli.main import main
+from vitral.cli.schemas import adapter
 from vitral.data.generated import open_digits
 from vitral.data.source import DataSet
 from vitral.deployment import quantize as module
@@ -208,7 +209,9 @@ def test_the_commands_from_end_to_end(run: Path, tmp_path: Path, capsys: pytest.
     assert main(["quantize", *named]) == 0
     assert "--write keeps it" in capsys.readouterr().out
     assert main(["quantize", *named, "--write", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["quantization"]["images"] > 100
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["quantization"]["images"] > 100
+    adapter("quantize").validate_json(printed, strict=False)
     assert main(["evaluate", *named, "--precision", "int8"]) == 0
     caught = capsys.readouterr()
     assert "against torch in fp32: probabilities differ by at most" in " ".join(caught.out.split())
