@@ -21,7 +21,7 @@ ROOT = Path(vitral.__file__).parent
 SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "cli" not in path.relative_to(ROOT).parts]
 SOURCES += sorted(ROOT.parent.glob("packages/*/vitral_*/*.py"))
 _NAMED = """
-baselines budget classes classifier data data_changed engine group head image_size label layer loss max_pixels method model
+accuracy baselines budget classes classifier data data_changed engine group head image_size label layer loss max_pixels method model
 offline out overrides overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher time
 transfer write
 """
@@ -68,6 +68,7 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
             vitral.pretrain,
             vitral.starts,
             vitral.explain,
+            vitral.calibrate,
             vitral.evaluate,
             vitral.load,
             vitral.study,

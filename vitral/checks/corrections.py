@@ -124,6 +124,10 @@ class Corrected(Presentable):
         already = f"; {self.before:,} had been moved before" if self.before else ""
         if self.undone:
             return (f"{what} back where {'it' if self.corrected == 1 else 'they'} had been, in {self.out}.",)
+        if not (self.corrected or self.before):
+            return (
+                "Nothing to correct: the column 'correction' is empty. Fill it in, or save the table from the page.",
+            )
         return (f"{what} corrected in {self.out}{already}.",)
 
 

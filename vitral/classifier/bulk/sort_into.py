@@ -77,7 +77,8 @@ class SortedPhotos(Presentable):
             )
         if not self.decided:
             lines.append(
-                f"Every photo is in a class, however unsure; {function('calibrate')} sets from where on it is sure."
+                "Photos are in a class however unsure the answer; to have these apart, first set how often an answer shall be "
+                f"right: {function('calibrate')} with {argument('accuracy', 0.95)} and {argument('write', True)}."
             )
         return tuple(lines)
 
