@@ -21,9 +21,9 @@ ROOT = Path(vitral.__file__).parent
 SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "cli" not in path.relative_to(ROOT).parts]
 SOURCES += sorted(ROOT.parent.glob("packages/*/vitral_*/*.py"))
 _NAMED = """
-accuracy baselines budget classes classifier data data_changed engine group head image_size label layer loss max_pixels method model
-offline out overrides overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher time
-transfer write
+accuracy baselines budget classes classifier data data_changed engine group head image_size label layer loss max_pixels method
+model offline out overrides overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher
+time transfer write
 """
 ARGUMENTS = frozenset(_NAMED.split())  # that messages may name
 OWN_FLAGS = {"--from", "--set", "--no-baselines", *(f"--{name.replace('_', '-')}" for name in ARGUMENTS)}

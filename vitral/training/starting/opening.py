@@ -170,7 +170,12 @@ def opened(
     with occupied(folder, inputs, resume=completed.resume, overwrite=overwrite):
         if torchrun.is_main() and not (completed.resume and holds_run(folder)):
             begin(folder, completed)
-        yield checked.session(folder, data or checked.read(verify=verify), fetching=True)
+        try:
+            yield checked.session(folder, data or checked.read(verify=verify), fetching=True)
+        except KeyboardInterrupt:  # before training, which saves itself and says so
+            going_on = f"{argument('resume', True)} {argument('out', str(folder))}"
+            checked.listener(Message(f"What is done so far is in '{folder}'; go on with {going_on}."))
+            raise
 
 
 def looked_at(request: Request, *, started: float | None = None, verify: bool = True, listener: Listener) -> Session:
