@@ -21,7 +21,7 @@ EXIF_ORIENTATION = 0x0112
 EVERY_HEIC = 10  # one of so many photos
 BROKEN = 3  # files that cannot be read, in photos/ and in holiday/
 MISPLACED = 3  # photos in the folder of another class
-HEIC = Path(__file__).parent / "photo.heic"  # where nothing writes HEIC, one such photo stands for all
+HEIC = Path(__file__).parents[1] / "images" / "turned.heic"  # where nothing writes HEIC, one such photo stands for all
 VIDEO_HEADER = b"\x00\x00\x00\x14ftypqt  \x00\x00\x02\x00qt  "
 
 

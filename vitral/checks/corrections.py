@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from vitral.advice import counted
 from vitral.checks.check_data import check_data
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
@@ -84,7 +85,7 @@ class DoubtfulLabels(Presentable):
         about = (
             "" if self.expected is None else f"; about {self.expected:,} {'is' if self.expected == 1 else 'are'} wrong"
         )
-        return (f"{count:,} {'label' if count == 1 else 'labels'} to look at{about}.",)
+        return (f"{counted(count, 'label')} to look at{about}.",)
 
     def tables(self) -> tuple[Table, ...]:
         """Return the first of them."""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from vitral.advice import argument, function
+from vitral.advice import argument, counted, function
 from vitral.classifier.bulk.ahead import Ready, prepare_ahead
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
@@ -68,13 +68,12 @@ class SortedPhotos(Presentable):
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
         total = sum(self.counts.values())
-        lines = [f"{_photos(total)} sorted into {self.out}; the originals are unchanged."]
+        lines = [f"{counted(total, 'photo')} sorted into {self.out}; the originals are unchanged."]
         if self.before:
             lines.append(f"{self.before:,} of them were sorted before.")
         if self.unread:
-            lines.append(
-                f"{_photos(len(self.unread))} cannot be read, and {'has' if len(self.unread) == 1 else 'have'} no copy."
-            )
+            have = "has" if len(self.unread) == 1 else "have"
+            lines.append(f"{counted(len(self.unread), 'photo')} cannot be read, and {have} no copy.")
         if not self.decided:
             lines.append(
                 "Photos are in a class however unsure the answer; to have these apart, first set how often an answer shall be "
@@ -86,10 +85,6 @@ class SortedPhotos(Presentable):
         """Return the count per folder."""
         rows = tuple((name, f"{count:,}") for name, count in self.counts.items())
         return (Table("Photos in each folder", ("Folder", "Photos"), rows),)
-
-
-def _photos(count: int) -> str:
-    return "1 photo" if count == 1 else f"{count:,} photos"
 
 
 def sort_into(
@@ -212,13 +207,13 @@ class _Copies:
 
         A copy that is there without being recorded was made just before a command was killed.
         """
-        taken = set(self.copies.values())
         for number in itertools.count(1):
             name = source.name if number == 1 else f"{source.stem}-{number}{source.suffix}"
             path = folder / name
             if not os.path.lexists(path):
                 return name
-            if f"{folder.name}/{name}" not in taken and is_regular(path) and filecmp.cmp(source, path, shallow=False):
+            recorded = f"{folder.name}/{name}" in self.copies.values()
+            if not recorded and is_regular(path) and filecmp.cmp(source, path, shallow=False):
                 return name
         raise AssertionError
 
@@ -265,7 +260,7 @@ def _sorted(classifier: Classifier, listed: list[LazyImage], copies: _Copies, li
         done += len(batch)
         listener(Progress("sort", done, len(listed)))
     if len(unread) == len(listed):
-        raise ImageError(f"None of {_photos(len(listed))} can be read.")
+        raise ImageError(f"None of {counted(len(listed), 'photo')} can be read.")
     decided = classifier.calibration is not None and classifier.calibration.threshold is not None
     return SortedPhotos(str(copies.out), copies.counts(), before, tuple(unread), decided)
 
