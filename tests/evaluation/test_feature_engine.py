@@ -11,11 +11,13 @@ from vitral.data.generated import open_digits
 from vitral.data.source import Source
 from vitral.errors import ModelError
 from vitral.evaluation import feature_engine
-from vitral.evaluation.baselines import extract_features
+from vitral.evaluation.baselines import Describer, extract_features
 from vitral.evaluation.feature_engine import Context, feature_column
 from vitral.images.preprocessing import Preprocessing
+from vitral.inference.choice import predictor_in
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.int8 import HAS_INT8
+from vitral.inference.predictor import Predictor
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_int8
 
@@ -92,3 +94,20 @@ def test_a_predictor_that_is_chosen_stays(
     monkeypatch.setattr(feature_engine, "PAYS", 0.0)
     classifier.predictor = EnginePredictor(classifier.model, "torch", "fp32")
     assert engine(classifier, source, contextlib.nullcontext) is None
+
+
+def test_an_engine_is_made_once_for_the_timing_and_for_all_images(
+    classifier: Classifier, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def counted(*arguments: object) -> Predictor:
+        made.append(arguments)
+        return predictor_in(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(feature_engine, "PAYS", 0.0)
+    monkeypatch.setattr(feature_engine, "predictor_in", counted)
+    describer = Describer.of(classifier)
+    describer.image_seconds(source)
+    describer.describe(source)
+    assert len(made) == 1

@@ -18,7 +18,7 @@ from vitral.data.open import open_data
 from vitral.data.source import DIGEST_BYTES, Source
 from vitral.data.subset import Joined, Subset
 from vitral.evaluation import kept_features
-from vitral.evaluation.baselines import describe, extract_features, image_seconds
+from vitral.evaluation.baselines import Describer, extract_features
 from vitral.evaluation.feature_engine import feature_column
 from vitral.evaluation.kept_features import image_keys, missing_share, read_rows, write_rows
 from vitral.events import ignore
@@ -94,9 +94,9 @@ def counted(tiny_config: ViTConfig, cached: Path) -> Counted:
 
 
 def test_features_are_computed_once(counted: Counted, train: Source) -> None:
-    first = describe(counted.classifier, train, batch_size=3)
+    first = Describer.of(counted.classifier).describe(train, batch_size=3)
     assert counted.predictor.images == len(train)
-    again = describe(counted.classifier, train)
+    again = Describer.of(counted.classifier).describe(train)
     features, labels = extract_features(counted.classifier, train)
     assert counted.predictor.images == len(train)
     assert first.features is not None
@@ -196,11 +196,11 @@ def test_what_may_be_deep_has_no_key(photos: Path) -> None:
 
 
 def test_kept_images_take_next_to_no_time(counted: Counted, train: Source) -> None:
-    describe(counted.classifier, Subset(train, [0, 1]))
+    Describer.of(counted.classifier).describe(Subset(train, [0, 1]))
     columns = [feature_column(counted.classifier)]
     assert missing_share(columns, train) == 1 - 2 / len(train)
-    describe(counted.classifier, train)
+    Describer.of(counted.classifier).describe(train)
     assert missing_share(columns, train) == 0
     before = counted.predictor.images
-    image_seconds(counted.classifier, train)
+    Describer.of(counted.classifier).image_seconds(train)
     assert counted.predictor.images > before, "what is kept says nothing of the time"

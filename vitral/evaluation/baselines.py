@@ -86,59 +86,96 @@ class Described:
         return (self.pixels,) if self.features is None else (self.features, self.pixels)
 
 
-def describe(
-    classifier: Classifier,
-    source: Source,
-    *,
-    network: bool = True,
-    context: Context = nullcontext,
-    batch_size: int = BATCH_SIZE,
-    limit: int | None = None,
-    listener: Listener = ignore,
-) -> Described:
-    """Return the shrunk pixels and the label of every image of a source, and in the same pass the network's features.
+@dataclass(frozen=True, eq=False)
+class Describer:
+    """Describes images for simple classifiers, and tells how long that takes; what computes them is made once for both.
 
-    Args:
+    Attributes:
         classifier: The network with its preprocessing.
-        source: The images and their labels.
-        network: Whether to compute the features.
-        context: The context in which the network computes them.
-        batch_size: The number of images computed at once.
-        limit: The number of images to take of an endless source; a finite one is always taken whole.
-        listener: The receiver of progress.
-
-    Raises:
-        ImageError: An image cannot be read.
+        columns: What is computed of each image: the network's features, where they are wanted, then the pixels.
     """
-    columns = _columns(classifier, network, context)
-    return _described(columns, classifier, source, batch_size=batch_size, limit=limit, listener=listener)
 
+    classifier: Classifier
+    columns: Sequence[KeptColumn]
 
-def _described(
-    columns: Sequence[KeptColumn],
-    classifier: Classifier,
-    source: Source,
-    *,
-    batch_size: int,
-    limit: int | None = None,
-    listener: Listener = ignore,
-) -> Described:
-    values, labels = collect_kept(
-        columns,
-        source,
-        classifier.preprocessing,
-        batch_size=batch_size,
-        limit=limit,
-        purpose=PURPOSE,
-        listener=listener,
-        encode=CLASS_NUMBERS,
-    )
-    return Described(values[0] if len(columns) > 1 else None, values[-1], labels)
+    @classmethod
+    def of(cls, classifier: Classifier, *, network: bool = True, context: Context = nullcontext) -> "Describer":
+        """Return what describes images.
 
+        Args:
+            classifier: The network with its preprocessing.
+            network: Whether to compute the features.
+            context: The context in which the network computes them.
+        """
+        pixels = KeptColumn(lambda source: _shrunk, name_of(classifier.preprocessing, SHRUNK))
+        return cls(classifier, [feature_column(classifier, context), pixels] if network else [pixels])
 
-def _columns(classifier: Classifier, network: bool, context: Context) -> list[KeptColumn]:
-    pixels = KeptColumn(lambda source: _shrunk, name_of(classifier.preprocessing, SHRUNK))
-    return [feature_column(classifier, context), pixels] if network else [pixels]
+    @property
+    def network(self) -> bool:
+        """Whether the network's features are computed."""
+        return len(self.columns) > 1
+
+    def describe(
+        self,
+        source: Source,
+        *,
+        batch_size: int = BATCH_SIZE,
+        limit: int | None = None,
+        listener: Listener = ignore,
+    ) -> Described:
+        """Return the shrunk pixels and the label of every image of a source, and in the same pass the network's features.
+
+        Args:
+            source: The images and their labels.
+            batch_size: The number of images computed at once.
+            limit: The number of images to take of an endless source; a finite one is always taken whole.
+            listener: The receiver of progress.
+
+        Raises:
+            ImageError: An image cannot be read.
+        """
+        return self._described(self.columns, source, batch_size=batch_size, limit=limit, listener=listener)
+
+    def image_seconds(self, source: Source, timed: int = TIMED) -> tuple[float, Described]:
+        """Return the seconds that one image of a source takes, by its first `timed`, and what was learned of those.
+
+        A first image is not timed: it has the engine made. The next pass pays for what is set up once for each size of a batch,
+        ten times the images themselves; unless it takes long in any case, there is another. Images whose features are kept take
+        next to nothing.
+        """
+        share = max(KEPT, missing_share(self.columns, source))
+        timing = [column.unkept(source) for column in self.columns]
+        few = Subset(source, range(min(timed, len(source))))
+        self._described(timing, Subset(source, [0]), batch_size=1)
+        least = math.inf
+        for _ in range(2):
+            began = time.perf_counter()
+            described = self._described(timing, few, batch_size=len(few))
+            least = min(least, time.perf_counter() - began)
+            if distributed.broadcast(least > LONG):  # the processes share the images out, so that all go on or none
+                break
+        return share * least / len(few), described
+
+    def _described(
+        self,
+        columns: Sequence[KeptColumn],
+        source: Source,
+        *,
+        batch_size: int,
+        limit: int | None = None,
+        listener: Listener = ignore,
+    ) -> Described:
+        values, labels = collect_kept(
+            columns,
+            source,
+            self.classifier.preprocessing,
+            batch_size=batch_size,
+            limit=limit,
+            purpose=PURPOSE,
+            listener=listener,
+            encode=CLASS_NUMBERS,
+        )
+        return Described(values[0] if self.network else None, values[-1], labels)
 
 
 def _shrunk(images: Images) -> Features:
@@ -159,8 +196,8 @@ def extract_features(
 ) -> tuple[Features, Labels]:
     """Return the network's pooled representation and the label of every image of a source, in order.
 
-    The arguments are those of `describe`, and of `collect`; `keep` says whether features may be kept and those that were kept
-    before are taken, which a network that is being trained has no use for.
+    The arguments are those of `Describer.describe`, and of `collect`; `keep` says whether features may be kept and those that
+    were kept before are taken, which a network that is being trained has no use for.
 
     Raises:
         Stopped: `stop` said so.
@@ -179,28 +216,6 @@ def extract_features(
         stop=stop,
     )
     return values[0], labels
-
-
-def image_seconds(
-    classifier: Classifier, source: Source, *, network: bool = True, context: Context = nullcontext, timed: int = TIMED
-) -> tuple[float, Described]:
-    """Return the seconds that one image of a source takes, by its first `timed`, and what was learned of those.
-
-    The first time pays for what is set up once for each size of a batch, ten times the images themselves; unless it takes long
-    in any case, there is a second. Images whose features are kept take next to nothing.
-    """
-    columns = _columns(classifier, network, context)
-    share = max(KEPT, missing_share(columns, source))
-    timing = [column.unkept(source) for column in columns]
-    few = Subset(source, range(min(timed, len(source))))
-    least = math.inf
-    for _ in range(2):
-        began = time.perf_counter()
-        described = _described(timing, classifier, few, batch_size=len(few))
-        least = min(least, time.perf_counter() - began)
-        if distributed.broadcast(least > LONG):  # the processes share the images out, so that all go on or none
-            break
-    return share * least / len(few), described
 
 
 def fit_units(images: int, features: int, classes: int) -> float:
@@ -337,19 +352,17 @@ def score_baselines(
         fitted = None
     train = sample(data.splits["train"], MOST_TRAINING, seed=SEED, purpose="baseline training images")
     test = sample(data.splits[split], MOST_TEST, seed=SEED, purpose="baseline test images")
-    look = partial(describe, classifier, network=network, context=context, listener=listener)
+    describer = Describer.of(classifier, network=network, context=context)
     if seconds < math.inf:
-        an_image, described = image_seconds(
-            classifier, train if fitted is None else test, network=network, context=context
-        )
+        an_image, described = describer.image_seconds(train if fitted is None else test)
         fits = described.values if fitted is None else ()
         counts = distributed.broadcast(_affordable(an_image, fits, len(train), len(test), classes, stopwatch))
         if counts is None:
             return None
         train, test = (spread_over(source, count) for source, count in zip((train, test), counts, strict=True))
     if fitted is None:
-        fitted = Fitted.of(look(train), classes)
-    return _scored(fitted, look(test), split)
+        fitted = Fitted.of(describer.describe(train, listener=listener), classes)
+    return _scored(fitted, describer.describe(test, listener=listener), split)
 
 
 def _scored(fitted: Fitted, test: Described, split: str) -> Baselines:

@@ -44,7 +44,7 @@ def feature_column(classifier: Classifier, context: Context = nullcontext, *, ke
     """Return the features of a classifier's network as a column.
 
     A network in torch on the CPU is computed by whatever is fastest in float32, or in any precision within a context that
-    computes in bfloat16; another predictor computes as it is.
+    computes in bfloat16; another predictor computes as it is. What was made for a source computes further ones, too.
 
     Args:
         classifier: The network.
@@ -55,11 +55,13 @@ def feature_column(classifier: Classifier, context: Context = nullcontext, *, ke
     with context():
         rounded = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
     name = _name(classifier, rounded=rounded) if keep else ""
+    made: list[Predictor] = []  # once: a runtime compiles for seconds
 
     def compute_for(source: Source) -> Compute:
-        fast = _soonest(classifier, source, rounded=rounded)
-        if fast is not None:
-            return fast.features
+        if not made and (fast := _soonest(classifier, source, rounded=rounded)) is not None:
+            made.append(fast)
+        if made:
+            return made[0].features
 
         def compute(prepared: Images) -> Features:
             with context():

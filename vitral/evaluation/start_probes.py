@@ -12,7 +12,7 @@ from torch import Tensor
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
-from vitral.evaluation.baselines import LEAST_TEST, SHARES, describe, fewest, fit_units, image_seconds
+from vitral.evaluation.baselines import LEAST_TEST, SHARES, Describer, fewest, fit_units
 from vitral.evaluation.comparison import LEVEL, mcnemar_exact
 from vitral.evaluation.feature_engine import Context
 from vitral.evaluation.heads import fit_head
@@ -97,14 +97,14 @@ def probe_start(
         ModelError: The network gives no finite numbers.
     """
     began = time.perf_counter()
-    train = describe(classifier, images.train, network=network, context=context, listener=listener)
+    train = Describer.of(classifier, network=network, context=context).describe(images.train, listener=listener)
     seconds_each = (time.perf_counter() - began) / len(train.labels)
     fit = fit_head if network else fit_probe
     probe = fit(train.values[0], train.labels, classes=images.classes)
     left_out = probe.left_out.argmax(dim=1) == train.labels
     if images.judging is None:
         return Probed(left_out, left_out[:0], seconds_each, time.perf_counter() - began)
-    judged = describe(classifier, images.judging, network=network, listener=listener)
+    judged = Describer.of(classifier, network=network).describe(images.judging, listener=listener)
     right = probe.predict(judged.values[0]) == judged.labels
     return Probed(right, left_out, seconds_each, time.perf_counter() - began)
 
@@ -135,10 +135,11 @@ def measure_cost(
     classifier: Classifier, images: Images, loading: float, *, network: bool = True, context: Context = nullcontext
 ) -> ProbeCost:
     """Measure what a start takes, on a few images; `loading` are the seconds that loading it took."""
-    seconds, described = image_seconds(classifier, images.train, network=network, context=context, timed=TIMED_TRAINING)
+    training = Describer.of(classifier, network=network, context=context)
+    seconds, described = training.image_seconds(images.train, TIMED_TRAINING)
     judging = 0.0
     if images.judging is not None:
-        judging, _ = image_seconds(classifier, images.judging, network=network, timed=TIMED_JUDGING)
+        judging, _ = Describer.of(classifier, network=network).image_seconds(images.judging, TIMED_JUDGING)
     return ProbeCost(loading, seconds, judging, described.values[0].shape[1])
 
 

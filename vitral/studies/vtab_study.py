@@ -18,7 +18,7 @@ from vitral.data.vtab.raw import why_not
 from vitral.data.vtab.task_data import Spec, open_task, source_of, task_named
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import StudyError
-from vitral.evaluation.baselines import describe
+from vitral.evaluation.baselines import Describer
 from vitral.evaluation.opening import open_test
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener, Message, ignore, show
@@ -215,9 +215,9 @@ class Probe:
         data = open_task(self.spec, Opening(listener=listener), most_test=self.most)
         classifier = self.network.classifier
         open_test(classifier, data, "test", "vtab", listener)
+        describer = Describer.of(classifier, context=autocast_here)
         train, test = (
-            describe(classifier, data.splits[split], context=autocast_here, listener=named(listener, cell.name))
-            for split in ("train", "test")
+            describer.describe(data.splits[split], listener=named(listener, cell.name)) for split in ("train", "test")
         )
         probe = fit_probe(train.values[0], train.labels, classes=len(data.class_names))
         return {ACCURACY: probe.accuracy(test.values[0], test.labels), IMAGES: float(len(test.labels))}

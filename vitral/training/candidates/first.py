@@ -24,13 +24,12 @@ from vitral.errors import WeightsError
 from vitral.evaluation.baselines import (
     SHARES,
     Described,
+    Describer,
     Fitted,
     Labels,
     Stopwatch,
-    describe,
     fewest,
     fit_units,
-    image_seconds,
     sample,
     unit_seconds,
 )
@@ -116,7 +115,7 @@ class FirstClassifier:
             train = sample(
                 run.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
             )
-            seen = describe(run.classifier_of(model), train, context=_context(run), listener=run.listener)
+            seen = Describer.of(run.classifier_of(model), context=_context(run)).describe(train, listener=run.listener)
             fitted = Fitted.of(seen, len(run.data.class_names), run.recipe.objective.class_weights)
             assert fitted.probe is not None, "the features were computed"
             set_head(model, fitted.probe)
@@ -126,8 +125,8 @@ class FirstClassifier:
         return (HEAD,)
 
 
-# The images to fit on, and whether they go through the network, or are looked at as pixels only.
-Affordable = tuple[Source, bool]
+# The images to fit on, and what describes them: by the network's features, or by the pixels only.
+Affordable = tuple[Source, Describer]
 
 
 def affordable(run: Run, train: Source, seconds: float, *, others: int) -> Affordable | None:
@@ -141,29 +140,33 @@ def affordable(run: Run, train: Source, seconds: float, *, others: int) -> Affor
     """
     trained = run.plan.origin == "weights"
     if seconds == math.inf:
-        return train, trained
+        return train, _describer(run, network=trained)
     stopwatch = Stopwatch(seconds)
     for network in (True, False) if trained else (False,):
-        count = distributed.broadcast(_count(run, train, stopwatch, others, network=network))
+        describer = _describer(run, network=network)
+        count = distributed.broadcast(_count(run, train, describer, stopwatch, others))
         if count is not None:
-            return spread_over(train, count), network
+            return spread_over(train, count), describer
     return None
 
 
 def least(run: Run, train: Source) -> Affordable:
     """Return the least that a classifier is fitted on: the pixels of so few images that they hardly take any time."""
-    return spread_over(train, fewest(len(train), len(run.data.class_names))), False
+    return spread_over(train, fewest(len(train), len(run.data.class_names))), _describer(run, network=False)
 
 
-def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, network: bool) -> int | None:
+def _describer(run: Run, *, network: bool) -> Describer:
+    """Return what describes training images, rounded where training itself rounds."""
+    return Describer.of(run.classifier, network=network, context=_context(run))
+
+
+def _count(run: Run, train: Source, describer: Describer, stopwatch: Stopwatch, others: int) -> int | None:
     """Return how many images there is time to fit on; None where they would be too few."""
     if distributed.broadcast(stopwatch.left() <= 0):  # the processes share the images out
         return None
     classes = len(run.data.class_names)
-    context = partial(autocast, training_device(), run.recipe.precision)
-    an_image, described = image_seconds(run.classifier, train, network=network, context=context)
-    # The others are computed as the classifier will predict, which may take longer.
-    scoring = image_seconds(run.classifier, train, network=network, timed=TIMED_JUDGED)[0] if others else 0.0
+    an_image, described = describer.image_seconds(train)
+    scoring = _judge(run, describer).image_seconds(train, TIMED_JUDGED)[0] if others else 0.0
     weighed = run.recipe.objective.class_weights != "none" and ClassSizes(run.data.class_images()).unequal
     unit, fits = unit_seconds(), 2 if weighed else 1
     for share in SHARES:
@@ -174,6 +177,11 @@ def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, networ
         if count * an_image + others * scoring + fitting <= stopwatch.left():
             return count
     return None
+
+
+def _judge(run: Run, describer: Describer) -> Describer:
+    """Return what describes images as the classifier will predict them, in float32, which may take longer."""
+    return Describer.of(run.classifier, network=describer.network)
 
 
 def first_classifier(
@@ -217,19 +225,21 @@ def _stays(folder: Path, before: Candidate | None) -> bool:
         return False
 
 
-def _made(run: Run, train: Source, network: bool, validating: Source | None, *, seconds: float) -> FirstClassifier:
+def _made(
+    run: Run, train: Source, describer: Describer, validating: Source | None, *, seconds: float
+) -> FirstClassifier:
     """Fit what can be fitted, and write the better one into the run's folder.
 
     The training images go through the network by what is fastest, rounded where training itself rounds; the images that judge
     it in float32, as it will predict, so that the figure is that of the very classifier.
     """
     task, listener = run.data.task, run.listener
-    described = describe(run.classifier, train, network=network, context=_context(run), listener=listener)
+    described = describer.describe(train, listener=listener)
     fitted = Fitted.of(described, len(run.data.class_names), run.recipe.objective.class_weights)
     judged = None
     if validating is not None:
         limit = VALIDATION_IMAGES if validating.endless else None
-        judged = describe(run.classifier, validating, network=network, limit=limit, listener=listener)
+        judged = _judge(run, describer).describe(validating, limit=limit, listener=listener)
     best = pixels = _of_pixels(run, fitted, judged)
     if fitted.probe is not None:
         probe = _of_features(run, fitted.probe, described, judged)
