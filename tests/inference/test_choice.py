@@ -17,7 +17,7 @@ from vitral.inference import choice
 from vitral.inference.choice import fastest, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import EXTRAS, Computation, Engine, EngineChoice, Precision, PrecisionChoice
-from vitral.inference.kept_speeds import KIND
+from vitral.inference.kept_speeds import KIND, Effort, keep_speeds, known_speeds
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Model
 from vitral.paths import cache
@@ -29,6 +29,7 @@ EXACT, FAST = Computation("torch", "fp32"), Computation("packed", "bf16")
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Computation]:
     """An empty cache, hardware with bf16 and without extras, and the list of what is measured, at given speeds."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Effort, "starved", lambda effort: False)  # however busy the machine
     monkeypatch.setattr(choice, "has_native_bf16", lambda device: True)
     monkeypatch.setattr(choice, "is_installed", lambda engine: engine not in EXTRAS)
     seen: list[Computation] = []
@@ -75,6 +76,22 @@ def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Computation]
         before = len(measured)
         assert predictor_of(model, None, "auto", ignore).computed_by == "packed in bf16"
         assert len(measured) == before + 4
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_a_starved_process_measured_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    effort, device = Effort(), torch.device("cpu")
+    used = time.process_time()
+    while alone and time.process_time() < used + 0.2:
+        pass
+    time.sleep(0.05)
+    if alone and effort.starved():
+        pytest.skip("the machine is too busy to tell")
+    keep_speeds(["network"], device, {"torch in fp32": 2.0}, effort)
+    assert known_speeds(["network"], device) == ({"torch in fp32": 2.0} if alone else {})
 
 
 def test_a_cache_that_cannot_be_written_stops_nothing(

@@ -24,7 +24,7 @@ from vitral.inference.engines import (
     is_installed,
     precisions_of,
 )
-from vitral.inference.kept_speeds import keep_speeds, known_speeds
+from vitral.inference.kept_speeds import Effort, keep_speeds, known_speeds
 from vitral.inference.merging import check_merging
 from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
@@ -146,8 +146,9 @@ def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Spe
     options = [mine, Computation("packed", "fp32", merge), *([Computation("packed", "bf16", merge)] if native else [])]
     speeds = _known(model, options, quantization)
     if speeds is None or mine not in speeds:
+        effort = Effort()
         speeds = {option: measured(model, option, quantization if option == mine else None) for option in options}
-        _keep(model, options, speeds, quantization)
+        _keep(model, options, speeds, effort, quantization)
     best = max(speeds, key=speeds.__getitem__)
     if best != mine:
         raise ModelError(
@@ -192,10 +193,11 @@ def fastest_of(model: Model, options: list[Computation]) -> tuple[Computation, f
 def _measured_once(model: Model, options: list[Computation]) -> tuple[Computation, Speeds]:
     speeds = _known(model, options)
     if speeds is None:
+        effort = Effort()
         speeds, reason = _all_measured(model, options)
         if not speeds:
             raise reason or ModelError("There is no engine that computes the network.")
-        _keep(model, options, speeds)
+        _keep(model, options, speeds, effort)
     return fastest(speeds), speeds
 
 
@@ -289,6 +291,12 @@ def _known(model: Model, options: list[Computation], quantization: Quantization 
     return {option: stored[str(option)] for option in options if str(option) in stored} or None
 
 
-def _keep(model: Model, options: list[Computation], speeds: Speeds, quantization: Quantization | None = None) -> None:
+def _keep(
+    model: Model,
+    options: list[Computation],
+    speeds: Speeds,
+    effort: Effort,
+    quantization: Quantization | None = None,
+) -> None:
     by_name = {str(option): speed for option, speed in speeds.items()}
-    keep_speeds(_compared(model, options, quantization), next(model.parameters()).device, by_name)
+    keep_speeds(_compared(model, options, quantization), next(model.parameters()).device, by_name, effort)

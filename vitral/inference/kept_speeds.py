@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,18 @@ from vitral.machine import processor_name
 from vitral.paths import cache
 
 KIND = "engines"  # of what is cached
+STARVED = 0.5  # of one core: a process that measures and gets less waits for others, which may slow what it compares unequally
+
+
+class Effort:
+    """What this process gets of the processor from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._used = time.perf_counter(), time.process_time()
+
+    def starved(self) -> bool:
+        """Tell whether other processes had most of the time, so that a measurement holds for the moment alone."""
+        return time.process_time() - self._used < STARVED * (time.perf_counter() - self._began)
 
 
 def known_speeds(of: Sequence[object], device: torch.device) -> dict[str, float]:
@@ -28,8 +41,13 @@ def known_speeds(of: Sequence[object], device: torch.device) -> dict[str, float]
         return {}
 
 
-def keep_speeds(of: Sequence[object], device: torch.device, speeds: dict[str, float]) -> None:
-    """Keep speeds by name; where that is impossible the next process measures again. The arguments are `known_speeds`'."""
+def keep_speeds(of: Sequence[object], device: torch.device, speeds: dict[str, float], effort: Effort) -> None:
+    """Keep speeds by name; where that is impossible, or the process was starved, the next process measures again.
+
+    The first arguments are those of `known_speeds`; `effort` began with the measurement.
+    """
+    if effort.starved():
+        return
     try:
         write_file(cache(KIND) / _place(of, device), json.dumps(speeds))
     except StorageError:

@@ -15,7 +15,7 @@ from vitral.data.batch import Batch
 from vitral.data.source import Source
 from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import predict_probabilities
-from vitral.inference.kept_speeds import keep_speeds, known_speeds
+from vitral.inference.kept_speeds import Effort, keep_speeds, known_speeds
 from vitral.machine import has_native_bf16
 from vitral.models.families import count_macs
 from vitral.tasks.task import Targets
@@ -110,9 +110,10 @@ def step_speeds(classifier: Classifier, recipe: Recipe, within: float | None) ->
     speeds = distributed.by_main(lambda: known_speeds(of, device))
     if not speeds:
         count = max(FEWEST, min(recipe.batch_size, COMPARED_IMAGES, int(COMPARED_MACS // count_macs(config))))
+        effort = Effort()
         speeds = _compared(classifier, recipe, count, within)
         if speeds and torchrun.is_main():
-            keep_speeds(of, device, speeds)
+            keep_speeds(of, device, speeds, effort)
     return speeds
 
 
