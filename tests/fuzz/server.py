@@ -53,8 +53,9 @@ def _become(asked: dict[str, Any]) -> None:
     code = FIRST_SIGNAL
     try:
         os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores in what it runs in the background
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # likewise nohup
+        # A shell ignores the one in what it runs in the background, nohup the other.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.chdir(asked["home"])
         for number, name in ((0, os.devnull), (1, asked["out"]), (2, asked["err"])):
             flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC

@@ -325,16 +325,17 @@ def test_where_nothing_is_to_be_trained_no_step_is_spoken_of() -> None:
     assert said.endswith("scoring and report take about 11 s more. With a fifth to spare that makes `time='24s'`.")
 
 
-def scheduled(seconds: float | None, *, training: float = 500.0, first: bool = True) -> Schedule:
+def scheduled(seconds: float | None, *, training: float = 500.0, first: float | None = None) -> Schedule:
     allowed = Allowance(0, scored=240, followed=0, completing=10, image_seconds=0.05)
-    return schedule(seconds, allowed, reading=10.0, training=training, first=first)
+    return schedule(seconds, allowed, spent=10.0, training=training, first=first)
 
 
 @pytest.mark.parametrize("seconds", [30.0, 60.0, 180.0, 600.0])
-@pytest.mark.parametrize("first", [False, True])
-def test_the_parts_of_a_schedule_fill_the_budget(seconds: float, first: bool) -> None:
+@pytest.mark.parametrize("first", [None, 0.0, 4.0])
+def test_the_parts_of_a_schedule_fill_the_budget(seconds: float, first: float | None) -> None:
     parts = scheduled(seconds, training=1e6, first=first)
-    assert parts.first == pytest.approx(FIRST_SHARE * (seconds - 10.0) if first else 0.0)
+    assert parts.first == pytest.approx(FIRST_SHARE * (seconds - 10.0) if first is None else first)
+    assert parts.reading == 10.0 - (first or 0.0)
     assert parts.report == 3.5 + ENDING_SECONDS
     room = seconds - parts.reading - parts.first - parts.scoring - parts.report
     assert parts.training == pytest.approx(max(room, 0.0))

@@ -175,7 +175,7 @@ class Schedule:
 
     Attributes:
         reading: Until the plan is made.
-        first: The first classifier, at most.
+        first: The first classifier; at most, where it is yet to be fitted.
         training: All attempts.
         scoring: Validation is part of training; this is the scoring at the end.
         report: Saving and the report.
@@ -200,23 +200,25 @@ class Schedule:
 
 
 def schedule(
-    clock_seconds: float | None, allowed: Allowance, *, reading: float, training: float, first: bool
+    clock_seconds: float | None, allowed: Allowance, *, spent: float, training: float, first: float | None
 ) -> Schedule:
     """Return how a command's time is shared out.
 
     Args:
         clock_seconds: The budget; None for none.
         allowed: What is scored and reported.
-        reading: Seconds that the command took until its plan was made.
+        spent: Seconds that the command took until its plan was made.
         training: Seconds that training would take in full.
-        first: Whether a first classifier is fitted.
+        first: Seconds of these that the first classifier took; 0 where there is none, None where it is yet to be fitted.
     """
     scoring, report = allowed.scored * allowed.image_seconds, allowed.report_seconds + ENDING_SECONDS
+    reading = spent - (first or 0.0)
     if clock_seconds is None:
-        return Schedule(reading, 0.0, training, scoring, report)
-    left = max(clock_seconds - reading, 0.0)
-    fitting = FIRST_SHARE * left if first else 0.0
-    return Schedule(reading, fitting, min(training, max(left - fitting - scoring - report, 0.0)), scoring, report)
+        return Schedule(reading, first or 0.0, training, scoring, report)
+    left = max(clock_seconds - spent, 0.0)
+    fitting = FIRST_SHARE * left if first is None else 0.0
+    training = min(training, max(left - fitting - scoring - report, 0.0))
+    return Schedule(reading, fitting + (first or 0.0), training, scoring, report)
 
 
 @dataclass(frozen=True)

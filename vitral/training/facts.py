@@ -56,7 +56,6 @@ class DataFacts:
         detail: The shorter side, pixels, at which they show as much, where they were enlarged; None where they were not, or
             nothing depends on it.
         judged: Whether there are validation images, by which a trained network is compared with the first classifier.
-        reading_seconds: What the command took until its plan was made: reading them, without a start's download.
     """
 
     images: int
@@ -67,7 +66,6 @@ class DataFacts:
     side: float | None = None
     detail: float | None = None
     judged: bool = True
-    reading_seconds: float = 0.0
 
     @property
     def known_side(self) -> float:
@@ -195,7 +193,7 @@ class Facts:
     def at(self, spent: float, budget_seconds: float | None) -> "Facts":
         """Return the facts when the plan is made: after `spent` seconds of what the whole command may take, or None."""
         left = None if budget_seconds is None else budget_seconds - max(spent - READING_SECONDS, 0.0)
-        return replace(self, data=replace(self.data, reading_seconds=spent), budget_seconds=left)
+        return replace(self, budget_seconds=left)
 
     @property
     def task(self) -> Task:

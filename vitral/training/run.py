@@ -26,9 +26,8 @@ from dataclasses import replace
 
 from vitral import distributed, torchrun
 from vitral.advice import argument
-from vitral.data.loader import TrainingBatches
 from vitral.errors import TrainingError
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, ignore
 from vitral.training.candidates.deliver import finish, first_outcome
 from vitral.training.candidates.first import FirstClassifier, first_before, first_classifier
 from vitral.training.candidates.result import Candidate, RunResult, write_description, write_training_images
@@ -54,7 +53,7 @@ from vitral.training.scoring.validation import (
 from vitral.training.session import Run, Session
 from vitral.training.settings.durations import written
 from vitral.training.starting.opening import opened
-from vitral.training.starting.prepare import prepare
+from vitral.training.starting.prepare import begin, complete
 
 JUDGING = "evaluation"  # as further data are named in a run's record, beside those of its method
 UNSCORED = (
@@ -86,15 +85,18 @@ def run_request(
 
 
 def carry_out(session: Session) -> RunResult:
-    """Plan a session as one run, or read its plan; make the first classifier and each attempt; score and diagnose the best."""
-    whole = prepare(session)
-    _announce(whole)
-    before = first_before(whole)
+    """Plan a session as one run, or read its plan; make the first classifier and each attempt; score and diagnose the best.
+
+    The first classifier of a run that begins is made before anything is tried or timed for the training, which takes longer.
+    """
+    begun = begin(session)
+    names, skip, listener = begun.data.class_names, begun.request.skip_bad_images, begun.listener
+    further = open_further(begun.recipe, names, skip_bad_images=skip, listener=listener)
+    first, whole = _begin_with_first(begun, further)
+    before = first_before(whole) if first is None else first.candidate
     run, scoring = within_time(whole, before.images if before is not None and before.split == "validation" else None)
     continues = run.request.resume and bool(distributed.broadcast(states(run.folder, run.plan)))
     _check_possible(run, scoring, continues=continues)
-    names, skip, preprocessing = run.data.class_names, run.request.skip_bad_images, run.classifier.preprocessing
-    further = open_further(run.recipe, names, skip_bad_images=skip, listener=run.listener)
     batches = training_batches(
         run.splits["train"],
         run.recipe,
@@ -102,14 +104,16 @@ def carry_out(session: Session) -> RunResult:
         augmentation=run.plan.augmentation,
         task=run.task,
         num_classes=len(names),
-        fill=preprocessing.mean_colour,
+        fill=run.classifier.preprocessing.mean_colour,
         further=further,
-        listener=run.listener,
+        listener=listener,
     )
-    _write_down(whole, run, batches, further)
-    first, why_alone = _try_first(run, scoring, before, continues=continues)
+    _write_down(whole, further)
+    if torchrun.is_main():
+        write_training_images(run.folder, run.data, batches, keep=run.request.resume)
+    first, why_alone = _try_first(run, scoring, first, before, continues=continues)
     if first is not None and why_alone:
-        run.listener(Message(why_alone))
+        listener(Message(why_alone))
         return finish(first_outcome(run, first), scoring, None)
     baselines = run_baselines(run, None if first is None else first.fitted)
     if run.plan.several and first is None and not continues:
@@ -117,10 +121,42 @@ def carry_out(session: Session) -> RunResult:
     return finish(try_attempts(run, scoring, batches, first), scoring, baselines)
 
 
-def _write_down(whole: Run, run: Run, batches: TrainingBatches, further: Further) -> None:
+def _begin_with_first(begun: Run, further: Further) -> tuple[FirstClassifier | None, Run]:
+    """Return the first classifier of a run, where it can be made before the plan is complete, and the run with that plan."""
+    listener = begun.listener
+    soon = not (begun.request.quick or begun.request.resume or begun.why_no_first)
+    whole = begun if soon else complete(begun)
+    _announce(whole)
+    first = _first_soon(begun, further) if soon else None
+    if soon:
+        whole = complete(begun, first=None if first is None else first.seconds)
+        if begun.clock.seconds is None:
+            listener(Message(whole.summary()[-1]))  # which was not known before
+    for line in whole.details():
+        listener(Message(line, detail=True))
+    if whole.data.scored_split() == "train":
+        listener(Message(UNSCORED, warning=True))
+    return first, whole
+
+
+def _first_soon(begun: Run, further: Further) -> FirstClassifier | None:
+    """Return the first classifier of a run of which nothing was measured yet; None where there are no images to judge it by."""
+    run, scoring = within_time(replace(begun, listener=ignore))
+    if scoring.validating is None:
+        return None
+    _write_down(begun, further)
+    seconds = math.inf if run.clock.seconds is None else FIRST_SHARE * run.clock.left()
+    run = replace(run, listener=begun.listener)
+    first = first_classifier(run, scoring.validating, None, seconds=seconds, after=0)
+    if first is not None:
+        begun.listener(Message(first.sentence(run)))
+    return first
+
+
+def _write_down(run: Run, further: Further) -> None:
     """Write plan and description, once the data are known to be the run's.
 
-    `whole` is the run before its images were cut to its time, and `further` what its method learns from besides its data.
+    `run` has all of its images, also those for which its time has no room; `further` is what its method learns from besides.
     """
     folder = run.folder
     beside = further if run.judging is None else {**further, JUDGING: run.judging}
@@ -131,43 +167,42 @@ def _write_down(whole: Run, run: Run, batches: TrainingBatches, further: Further
         )
     distributed.barrier()  # nobody reads the plan any more, which the main process is about to write
     if torchrun.is_main():
-        write_plan(folder, whole.plan)
-        write_description(whole, beside)
+        write_plan(folder, run.plan)
+        write_description(run, beside)
         if run.request.resume:
-            note_request(folder, whole.plan, run.request, more_time=run.more_time, retry=run.retry)
-        write_training_images(folder, run.data, batches, keep=run.request.resume)
+            note_request(folder, run.plan, run.request, more_time=run.more_time, retry=run.retry)
 
 
 def _try_first(
-    run: Run, scoring: Scoring, before: Candidate | None, *, continues: bool
+    run: Run, scoring: Scoring, first: FirstClassifier | None, before: Candidate | None, *, continues: bool
 ) -> tuple[FirstClassifier | None, str]:
     """Return the first classifier, and why nothing is trained after it; empty where the run goes on with training.
 
-    Where the time is over before there is anything, a small one is made all the same: late is better than nothing.
+    One that was made at once is made anew only where it alone has the time, and had too little. Where the time is over before
+    there is anything, a small one is made all the same: late is better than nothing.
     """
     if run.why_no_first:
         return None, ""
-    alone = not continues and bool(_why_alone(run, scoring))
+    why, validating, listener = "" if continues else _why_alone(run, scoring), scoring.validating, run.listener
+    if first is not None and (not why or first.whole):
+        return first, why
     seconds, after = math.inf, 0
     if run.clock.seconds is not None:
         left = run.clock.left()
-        seconds = left - ENDING_SECONDS * machine_slowness() if alone else FIRST_SHARE * left
-        after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
-    validating, listener = scoring.validating, run.listener
-    first = first_classifier(run, validating, before, seconds=seconds, after=after)
-    if first is None and (alone or is_too_short(run, scoring)):
+        seconds = left - ENDING_SECONDS * machine_slowness() if why else FIRST_SHARE * left
+        after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES if why else 0
+    made = first_classifier(run, validating, before if first is None else None, seconds=seconds, after=after)
+    if made is None and first is None and (why or is_too_short(run, scoring)):
         given = argument("time", written(run.clock.seconds or 0.0))
         late = "a linear model is fitted all the same, on what a few seconds allow"
         listener(Message(f"{given} leaves no time for anything; {late}.", warning=True))
-        first = first_classifier(run, validating, before, seconds=LATE_SECONDS, after=0, late=True)
-    if first is None:
+        made = first_classifier(run, validating, before, seconds=LATE_SECONDS, after=0, late=True)
+    if made is None and first is None:
         listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s.", detail=True))
         return None, ""
-    if continues:
-        return first, ""  # what was trained may have taken its place
-    why = _why_alone(run, scoring)
-    listener(Message(f"{first.sentence(run)}{'' if why else ' Training goes on.'}"))
-    return first, why
+    if made is not None and not continues:
+        listener(Message(made.sentence(run)))
+    return made or first, "" if continues else _why_alone(run, scoring)  # by the time that is left now
 
 
 def _why_alone(run: Run, scoring: Scoring) -> str:
@@ -225,7 +260,3 @@ def _check_possible(run: Run, scoring: Scoring, *, continues: bool) -> None:
 def _announce(run: Run) -> None:
     for line in (*run.summary(), f"Folder  {run.folder}", *run.notes()):
         run.listener(Message(line))
-    for line in run.details():
-        run.listener(Message(line, detail=True))
-    if run.data.scored_split() == "train":
-        run.listener(Message(UNSCORED, warning=True))

@@ -25,6 +25,7 @@ FIRST_THEN = (
     "First a linear layer is fitted, in closed form: on pixels, or on the features of trained weights. It is saved at once; "
     "after training the better one on the validation photos is selected."
 )
+UNMEASURED = "measured after the first classifier"
 PURPOSES = {"train": "training", "validation": "validation", "test": "testing"}
 
 
@@ -167,8 +168,12 @@ class Run(Session):
         """Return how long the command is expected to take."""
         budget, planned = self.request.budget_seconds, self.schedule
         if planned is None:
-            alone = self.request.quick or self.plan.why_none
-            left = "a linear layer alone, without training" if alone else "as long as the rest of the training takes"
+            if self.request.quick or self.plan.why_none:
+                left = "a linear layer alone, without training"
+            elif self.request.resume:
+                left = "as long as the rest of the training takes"
+            else:
+                return UNMEASURED if budget is None else f"stops after {rounded(budget)}"
             return left if budget is None else f"at most {rounded(budget)}: {left}"
         whole = self.cost.seconds
         if budget is None:

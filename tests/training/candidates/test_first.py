@@ -30,6 +30,7 @@ from vitral.training.scoring import validation as within_time
 from vitral.training.scoring.validation import Scoring, run_validation
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe
+from vitral.training.starting import prepare
 from vitral.training.step import Step
 
 QUICK = ("steps=4", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
@@ -240,7 +241,7 @@ def test_from_random_weights_nothing_but_pixels_is_looked_at_before_training(
 def test_a_run_whose_random_features_an_older_version_scored_goes_on_with_those(tmp_path: Path) -> None:
     data, run = shades(tmp_path / "photos"), tmp_path / "run"
     with pytest.raises(Killed):
-        tune(data, run, listener=killed_when(at_message("goes on")))
+        tune(data, run, listener=killed_when(at_message("First classifier")))
     older = {"knn": 0.5, "linear_probe": 0.75, "split": "test", "num_train": 30, "num_test": 6}
     older |= {"pixel_neighbour": 1.0, "pixel_linear": 1.0}
     (run / "baselines.json").write_text(json.dumps(older))
@@ -341,7 +342,7 @@ def test_quick_goes_with_nothing_that_it_would_leave_out(asked: dict[str, Any], 
 
 KILLS: dict[str, Callable[[Event], bool]] = {
     "while its images are read": lambda event: isinstance(event, Progress) and event.task == "extract features",
-    "when it is saved": at_message("goes on"),
+    "when it is saved": at_message("First classifier"),
     "while the network trains": lambda event: isinstance(event, Progress) and event.task == "train" and event.done == 3,
     "when the choice is made": at_message("Selected: "),
 }
@@ -357,6 +358,23 @@ def test_a_run_that_is_killed_goes_on_to_the_same_choice_and_bits(when: str, tmp
         tune(data, run, listener=killed_when(KILLS[when]), **asked)
     result = vitral.finetune(out=run, resume=True, listener=lambda event: None)
     assert result.choice == whole.choice
+    assert contents(run) == contents(tmp_path / "whole")
+
+
+def test_it_is_there_before_anything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, start, run = shades(tmp_path / "photos"), a_start(tmp_path / "start"), tmp_path / "run"
+    asked: dict[str, Any] = {"source": start, "overrides": QUICK}
+    whole = tune(data, tmp_path / "whole", **asked)
+
+    def killed(*arguments: Any, **more: Any) -> None:  # noqa: ANN401
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(prepare, "measure", killed)
+        with pytest.raises(Killed):
+            tune(data, run, **asked)
+    assert "in closed form" in vitral.load(run).provenance.training["method"]
+    assert vitral.finetune(out=run, resume=True, listener=lambda event: None).choice == whole.choice
     assert contents(run) == contents(tmp_path / "whole")
 
 

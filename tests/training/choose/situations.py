@@ -37,7 +37,7 @@ def changed(facts: Facts, **values: Any) -> Facts:  # noqa: ANN401
     return replace(facts, **rooms, **values)
 
 
-def planned(facts: Facts = FACTS, kind: str = "fine-tune", **request: Any) -> Plan:  # noqa: ANN401
-    """Return the plan of a command for some photos; what reading took is that of the facts."""
+def planned(facts: Facts = FACTS, kind: str = "fine-tune", *, spent: float = 0.0, **request: Any) -> Plan:  # noqa: ANN401
+    """Return the plan of a command for some photos, that took so many seconds before."""
     given = Request(kind, "photos", **request)
-    return decide(draft_of(given), facts.at(facts.data.reading_seconds, given.budget_seconds))
+    return decide(draft_of(given), facts.at(spent, given.budget_seconds))

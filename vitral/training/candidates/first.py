@@ -71,12 +71,16 @@ class FirstClassifier:
         folder: where it lies.
         probe: where the linear probe lies; None where none was fitted.
         fitted: what was learned of the training images on the way; None where that is not known any more.
+        whole: whether it is fitted on all that it may be; not where there was no time for that.
+        seconds: that it took.
     """
 
     candidate: Candidate
     folder: Path
     probe: Path | None = None
     fitted: Fitted | None = None
+    whole: bool = True
+    seconds: float = 0.0
 
     def sentence(self, run: Run) -> str:
         """Return what it is, how good, and where it can be used, in one sentence."""
@@ -197,6 +201,7 @@ def first_classifier(
         after: images that are yet to be put through it in that time, for scores and report.
         late: whether it is fitted on the pixels of the fewest images where there is no time for more.
     """
+    began = run.clock.spent()
     if before is not None:
         first = _in_folder(run, before)
     else:
@@ -208,11 +213,13 @@ def first_classifier(
             may = least(run, train)
         if may is None:
             return None
-        first = _made(run, *may, validating, seconds=seconds)
+        some, describer = may
+        whole = len(some) == len(train) and describer.network == (run.plan.origin == "weights")
+        first = replace(_made(run, some, describer, validating, seconds=seconds), whole=whole)
     if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, before):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
-    return first
+    return replace(first, seconds=run.clock.spent() - began)
 
 
 def _stays(folder: Path, before: Candidate | None) -> bool:

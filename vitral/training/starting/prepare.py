@@ -89,10 +89,19 @@ def _named_config(name: str, recipe: Recipe) -> Any:  # noqa: ANN401  # the fami
 
 
 def prepare(session: Session) -> Run:
-    """Return the run of a session, looked at, decided, built and measured; where it continues its plan is read.
+    """Return the run of a session, decided, built, tried and measured; where it continues its plan is read.
 
     Raises:
         VitralError: What was requested does not go together, or not with the data or the machine.
+    """
+    return complete(begin(session))
+
+
+def begin(session: Session) -> Run:
+    """Return a run as far as its first classifier needs it: the network, of which nothing was measured, and no attempts.
+
+    Raises:
+        VitralError: As of `prepare`.
     """
     if session.plan is not None:
         return _run(session, session.plan, begin_network(session, session.plan, session.loaded))
@@ -104,19 +113,31 @@ def prepare(session: Session) -> Run:
         session.listener(Message(line, warning=True))
     timed = draft.needs_network or draft.chosen is not None
     facts = session.facts or look(session.data, sized=draft.automatic or timed, timed=timed)
-    facts = replace(facts, views=_views(session, draft, facts))
     facts = facts.at(distributed.broadcast(session.clock.spent()), session.clock.seconds)
     if loaded is not None and draft.automatic:
         facts = replace(facts, weights=look_at_weights(loaded))
     learned = loaded is not None and same_data(learned_data(loaded), session.data.fingerprint)
+    plan = replace(decide(draft, facts), learned=learned)
+    return _run(replace(session, facts=facts), plan, begin_network(session, plan, loaded))
+
+
+def complete(run: Run, *, first: float | None = None) -> Run:
+    """Return a run that has begun with all that is tried and measured: how images vary, the layout, the attempts, the schedule.
+
+    Args:
+        run: What `begin` returns; a run whose plan was read, and one that trains nothing, stay as they are.
+        first: Seconds that its first classifier took already; None where it is yet to be made.
+    """
+    draft, facts, learned = run.draft, run.facts, run.plan.learned
+    if draft is None or facts is None or run.request.quick:
+        return run
+    facts = replace(facts, views=_views(run, draft, facts))
     plan = decide(draft, facts)
-    classifier = begin_network(session, plan, loaded)
-    if not session.request.quick:  # which trains nothing, so that nothing need be measured
-        scored = session.data.splits[session.data.scored_split()]
-        measured = measure(classifier, plan.recipe, budget_seconds=session.clock.seconds, scored=scored)
-        plan = decide(draft, replace(facts, measured=measured, fresh=_fresh(session, draft, facts, plan)))
-    run = _run(session, replace(plan, learned=learned), classifier)
-    return replace(run, schedule=_schedule(run, facts.data.reading_seconds)) if plan.attempts else run
+    scored = run.splits[run.data.scored_split()]
+    measured = measure(run.classifier, plan.recipe, budget_seconds=run.clock.seconds, scored=scored)
+    plan = decide(draft, replace(facts, measured=measured, fresh=_fresh(run, draft, facts, plan)))
+    run = replace(run, plan=replace(plan, learned=learned))
+    return replace(run, schedule=_schedule(run, first)) if run.plan.attempts else run
 
 
 def _fresh(session: Session, draft: Draft, facts: Facts, plan: Plan) -> Measured | None:
@@ -146,11 +167,11 @@ def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:
     return Run(**(vars(session) | {"plan": plan}), classifier=classifier, judging=judging)
 
 
-def _schedule(run: Run, reading: float) -> Schedule:
-    scored = len(run.splits[run.data.scored_split()])
+def _schedule(run: Run, first: float | None) -> Schedule:
+    scored, spent = len(run.splits[run.data.scored_split()]), run.clock.spent()
     allowed = Allowance(0, scored, image_seconds=run.plan.image_seconds or 0.0).within(run.clock.left())
-    training, first = run.cost.seconds, not run.why_no_first
-    return schedule(run.clock.seconds, allowed, reading=reading, training=training, first=first)
+    fitting = 0.0 if run.why_no_first else first
+    return schedule(run.clock.seconds, allowed, spent=spent, training=run.cost.seconds, first=fitting)
 
 
 def learned_data(start: Classifier) -> str:
