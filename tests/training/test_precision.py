@@ -10,6 +10,7 @@ from tests.cases import every_case
 from tests.training.choose.situations import LAPTOP, planned
 from vitral.classifier.classifier import Classifier
 from vitral.images.preprocessing import PHOTOS
+from vitral.inference.kept_speeds import Effort
 from vitral.models.families import create_model
 from vitral.paths import cache
 from vitral.training import measuring
