@@ -30,10 +30,10 @@ PROBE, CHOICE = "probe", "choice"
 def arms(start: str) -> dict[str, list[str]]:
     """Return the options of each arm from a start."""
     import vitral
+    from vitral.paths import attempt_folder_name
     from vitral.training.choose.attempts import COST, FINER_SIDE, changes_of
     from vitral.training.choose.recipe import fitting_size
     from vitral.training.facts import look_at_weights
-    from vitral.training.plan import folder_of
 
     loaded = vitral.load(start)
     model, weights = loaded.model, look_at_weights(loaded)
@@ -42,7 +42,7 @@ def arms(start: str) -> dict[str, list[str]]:
     for name in COST:
         changes, _ = changes_of(name, weights, finer)
         said = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
-        found[folder_of(name)] = ["--no-baselines", *said]
+        found[attempt_folder_name(name)] = ["--no-baselines", *said]
     return {**found, CHOICE: []}
 
 

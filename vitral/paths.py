@@ -21,7 +21,17 @@ LIMIT = "VITRAL_MAX_PIXELS"  # in the environment: the pixels above which an ima
 # In a run's folder.
 CLASSIFIER = "classifier"  # the trained classifier
 RUN_FILE = "run.json"  # the request, the start, the data and the machine
+PLAN_FILE = "plan.json"  # what was decided before the first step, which resuming reads
+RECIPE_FILE = "recipe.toml"
+METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"  # from which a run resumes
+FIRST_FILE = "first.json"  # how good the classifier is that a run has before it trains
+ATTEMPTS = (
+    "attempts"  # where a run of several attempts keeps each of them, in the folder that `attempt_folder_name` says
+)
+ATTEMPT_FILE = "attempt.json"  # in the folder of a finished attempt: how good it is
+OUTCOME_FILE = "outcome.json"  # in the folder of one that is not finished, or its longer training is not: why
+REPORT_FILE = "report.html"
 # In a classifier folder.
 DESCRIPTION = "classifier.json"
 WEIGHTS = "weights.safetensors"
@@ -33,8 +43,7 @@ MARK_LIMIT = 1 << 24  # bytes of a file that are searched for our marks
 # The marks of our own files, by name.
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}
 # A run that lost its run.json is recognised by its recipe and either of the files beside it.
-RECIPE = "recipe.toml"
-BESIDE_RECIPE = ("metrics.jsonl", "checkpoints")
+BESIDE_RECIPE = (METRICS_FILE, CHECKPOINTS)
 # What systems put beside a user's files, in lower case: thumbnails, snapshots, recycle bins, and what a check of a disk finds.
 OF_SYSTEMS = {
     *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@sharebin", "@tmp"),
@@ -84,6 +93,11 @@ def look_at(path: str | Path) -> os.stat_result | None:
         return os.stat(path)
     except (OSError, ValueError):  # a name may be too long, or contain a zero byte
         return None
+
+
+def attempt_folder_name(name: str) -> str:
+    """Return the name of the folder of one of a run's several attempts, by the attempt's name."""
+    return name.lower().replace(" ", "-")
 
 
 def from_home(path: str) -> Path:
@@ -159,7 +173,7 @@ def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool
         names: The folder's entries.
         holds: A function that tells whether a named file has some bytes among its first `MARK_LIMIT`.
     """
-    if RECIPE in names and any(name in names for name in BESIDE_RECIPE):
+    if RECIPE_FILE in names and any(name in names for name in BESIDE_RECIPE):
         return True
     return any(name in names and holds(name, mark) for name, mark in MARKS.items())
 

@@ -15,7 +15,7 @@ import torch
 from tests.conftest import Record
 from tests.forks import Fork, job, type_command
 from tests.processes import agent, ranks_run
-from vitral.training.records.run_folder import RECIPE_FILE
+from vitral.paths import RECIPE_FILE
 
 pytestmark = pytest.mark.long
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.training.choose.situations import LAPTOP, changed, planned
 from vitral.errors import TrainingError
+from vitral.paths import PLAN_FILE
 from vitral.training.facts import Measured
-from vitral.training.plan import PLAN_FILE, TRAINED, ChosenStart, Plan, attempt_folder, read_plan, write_plan
+from vitral.training.plan import TRAINED, ChosenStart, Plan, attempt_folder, read_plan, write_plan
 
 MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24, image_seconds=0.03)
 

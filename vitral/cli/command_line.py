@@ -6,9 +6,10 @@ from pathlib import Path
 
 from vitral.cli.commands import PLUGIN
 from vitral.cli.wording import flag
+from vitral.paths import RECIPE_FILE
 from vitral.studies.speech import Speech
 from vitral.training.candidates.result import RunResult
-from vitral.training.records.run_folder import RECIPE_FILE, kept_remarks, stored_request
+from vitral.training.records.run_folder import kept_remarks, stored_request
 from vitral.training.request import FUNCTIONS, Request
 from vitral.training.settings.durations import written
 

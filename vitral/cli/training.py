@@ -9,6 +9,7 @@ from vitral.cli.command_line import COMMANDS, command_of, next_commands
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_styled
 from vitral.cli.process import began
 from vitral.events import Listener, Message
+from vitral.paths import REPORT_FILE
 from vitral.torchrun import is_main
 from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
@@ -43,7 +44,7 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
     from vitral.report.page import write_report  # drawing takes a second to import, and a plan draws nothing
     from vitral.studies.run_report import run_report
 
-    target = result.run.folder / "report.html"
+    target = result.run.folder / REPORT_FILE
     listener(Message("Drawing the report …", detail=True))
     write_report(run_report(result.at_its_end(), speech=COMMANDS), target)  # late already, if it is, and says so
     return target

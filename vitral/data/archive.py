@@ -32,7 +32,7 @@ from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_hidden, is_of_system, is_ours
+from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE_FILE, is_hidden, is_of_system, is_ours
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -43,7 +43,7 @@ UTF_8_FLAG = 0x800  # of a zip's member whose name is UTF-8
 UNICODE_PATH_KIND = 0x7075
 # Kind, size of what follows, version, and checksum of the name that it stands for.
 UNICODE_PATH = struct.Struct("<HHBL")
-MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
+MARKERS = {*MARKS, RECIPE_FILE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
 # What readers raise for a damaged archive.
 UNREADABLE = (
     *(OSError, EOFError, ValueError, RuntimeError),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from vitral.files import new_folder
 from vitral.outputs import check_folder
-from vitral.training.records.run_folder import REPORT_FILE, stored_request
+from vitral.paths import REPORT_FILE
+from vitral.training.records.run_folder import stored_request
 from vitral.training.request import Request
 
 PHOTOS = "demo_photos.zip"  # 340 photos of clothes in ten classes, CC0; its README names the source

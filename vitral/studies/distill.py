@@ -24,12 +24,12 @@ from vitral.events import Listener, Message, show
 from vitral.machine import processor_name
 from vitral.models.catalog import list_models
 from vitral.models.families import configure, count_macs, count_parameters, describe
-from vitral.paths import RUNS, look_at
+from vitral.paths import RECIPE_FILE, RUNS, look_at
 from vitral.studies.finetune import finetune
 from vitral.tasks.shown import NO_VALUE, Presentable, Table, fitting_digits, percent
 from vitral.training.candidates.result import RunResult
 from vitral.training.optimization.optimizers import training_device
-from vitral.training.records.run_folder import RECIPE_FILE, stored_request
+from vitral.training.records.run_folder import stored_request
 from vitral.training.settings.recipe import load_recipe
 from vitral.weights.dialect import UNTRAINED
 

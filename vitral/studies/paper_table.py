@@ -16,13 +16,13 @@ from vitral.described import read_object
 from vitral.errors import StudyError, VitralError
 from vitral.evaluation.published import CITATION, paper_dataset, paper_results
 from vitral.models.families import config_from_json, describe
-from vitral.paths import CLASSIFIER, DESCRIPTION, is_folder, look_at
+from vitral.paths import CLASSIFIER, DESCRIPTION, RECIPE_FILE, is_folder, look_at
 from vitral.report.score_table import Column, Score, ScoreTable
 from vitral.tasks.registry import described_task
 from vitral.tasks.task import Figure
 from vitral.training.candidates.result import PIXELS
 from vitral.training.plan import read_plan
-from vitral.training.records.run_folder import RECIPE_FILE, REQUEST, STUDY_FILE, holds_run, read_run
+from vitral.training.records.run_folder import REQUEST, STUDY_FILE, holds_run, read_run
 from vitral.training.settings.recipe import Recipe, load_recipe, may_change
 
 SCORES_FILE = "evaluation.json"

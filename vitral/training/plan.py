@@ -10,10 +10,8 @@ from vitral.advice import argument
 from vitral.errors import TrainingError, one_line
 from vitral.files import text_of, write_file
 from vitral.images.augment import Augmentation
+from vitral.paths import ATTEMPTS, PLAN_FILE, attempt_folder_name
 from vitral.training.settings.recipe import Recipe
-
-PLAN_FILE = "plan.json"
-ATTEMPTS = "attempts"  # where a run of several attempts keeps each of them
 
 # The names of what a run tries: of its only attempt,
 TRAINED = "trained network"
@@ -159,14 +157,9 @@ class Plan:
 _PLAN = TypeAdapter(Plan)
 
 
-def folder_of(name: str) -> str:
-    """Return the name of the folder of one of several attempts."""
-    return name.lower().replace(" ", "-")
-
-
 def attempt_folder(folder: Path, plan: Plan, attempt: Attempt) -> Path:
     """Return where an attempt of the run in a folder keeps what it makes: the run folder itself for the only attempt."""
-    return folder / ATTEMPTS / folder_of(attempt.name) if plan.several else folder
+    return folder / ATTEMPTS / attempt_folder_name(attempt.name) if plan.several else folder
 
 
 def write_plan(folder: Path, plan: Plan) -> None:

@@ -11,7 +11,8 @@ from vitral.data.open import seen_from_here
 from vitral.data.source import DataSet
 from vitral.errors import PluginError, TrainingError
 from vitral.events import Listener, Message
-from vitral.training.plan import ATTEMPTS, PLAN_FILE, ChosenStart, Plan, attempt_folder, read_plan
+from vitral.paths import ATTEMPTS, FIRST_FILE, PLAN_FILE, RECIPE_FILE
+from vitral.training.plan import ChosenStart, Plan, attempt_folder, read_plan
 from vitral.training.records.attempts import (
     forget_outcomes,
     is_over,
@@ -22,8 +23,6 @@ from vitral.training.records.attempts import (
 from vitral.training.records.data_record import Further, check_data, record_change, redrawn
 from vitral.training.records.run_folder import (
     BASELINES_FILE,
-    FIRST_FILE,
-    RECIPE_FILE,
     REQUEST,
     TRAINED,
     environment,

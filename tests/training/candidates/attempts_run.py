@@ -11,12 +11,13 @@ import pytest
 import vitral
 from vitral import distributed
 from vitral.events import Event, Progress, ignore
+from vitral.paths import PLAN_FILE
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates import first
 from vitral.training.candidates.result import RunResult, choose
 from vitral.training.choose import attempts
 from vitral.training.choose import recipe as chosen_recipe
-from vitral.training.plan import ALL, ANEW, LAST, LORA, PLAN_FILE
+from vitral.training.plan import ALL, ANEW, LAST, LORA
 
 SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
 STEPS = 24

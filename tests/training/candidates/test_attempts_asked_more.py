@@ -23,9 +23,10 @@ from tests.training.candidates.attempts_run import (
 )
 from tests.training.candidates.material import Killed, at_message, killed_when
 from vitral.events import Event, Message, Progress
+from vitral.paths import attempt_folder_name
 from vitral.training.candidates import trained as made
 from vitral.training.candidates.result import RunResult
-from vitral.training.plan import LORA, folder_of, read_plan
+from vitral.training.plan import LORA, read_plan
 from vitral.training.records.attempts import states, trained_seconds
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
@@ -53,7 +54,7 @@ def test_a_length_that_an_attempt_was_killed_before_is_not_forgotten(
     named = best_of(whole[0]).name
     plan = read_plan(run)
     assert plan is not None
-    best = next(attempt for attempt in plan.attempts if folder_of(attempt.name) == named)
+    best = next(attempt for attempt in plan.attempts if attempt_folder_name(attempt.name) == named)
     begins = at_message(f"{best.name[1:]}: {best.reason}.")
     with pytest.raises(Killed):
         go_on(run, overrides=["steps=30"], listener=killed_when(begins))

@@ -43,14 +43,14 @@ from vitral.models.catalog import SHRUNK
 from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
-from vitral.paths import CLASSIFIER
+from vitral.paths import CLASSIFIER, FIRST_FILE
 from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.task import Figure
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate, asked
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.records.attempts import states
-from vitral.training.records.run_folder import FIRST, FIRST_FILE, PROBED
+from vitral.training.records.run_folder import FIRST, PROBED
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 from vitral.training.session import Run
 

@@ -16,7 +16,7 @@ from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingI
 from vitral.events import Message, ignore
 from vitral.files import write_file
 from vitral.models.model import Model
-from vitral.paths import CLASSIFIER
+from vitral.paths import CLASSIFIER, METRICS_FILE, RECIPE_FILE
 from vitral.training.candidates.beside import AttemptBehind, batches_of, compared, run_of
 from vitral.training.candidates.deliver import Outcome, first_outcome
 from vitral.training.candidates.first import FirstClassifier
@@ -38,8 +38,7 @@ from vitral.training.records.attempts import (
     recipe_steps,
     write_record,
 )
-from vitral.training.records.logs import METRICS_FILE, read_metrics
-from vitral.training.records.run_folder import RECIPE_FILE
+from vitral.training.records.logs import read_metrics
 from vitral.training.scoring.validation import Scoring, is_too_short, run_validation
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe, may_change

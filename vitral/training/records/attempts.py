@@ -10,10 +10,9 @@ from vitral import torchrun
 from vitral.classifier.folder import is_classifier
 from vitral.described import read_kept, read_object
 from vitral.files import write_file
-from vitral.paths import CHECKPOINTS, CLASSIFIER
+from vitral.paths import ATTEMPT_FILE, CHECKPOINTS, CLASSIFIER, OUTCOME_FILE, RECIPE_FILE
 from vitral.training.plan import Plan, attempt_folder
 from vitral.training.records.checkpoints import State, checkpoints, newest_state
-from vitral.training.records.run_folder import ATTEMPT_FILE, OUTCOME_FILE, RECIPE_FILE
 from vitral.training.settings.recipe import load_recipe
 
 # What became of an attempt that is not trained to its end:

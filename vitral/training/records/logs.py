@@ -17,9 +17,9 @@ from vitral.described import fits
 from vitral.errors import StorageError, TrainingDiverged
 from vitral.events import Listener, Message, ignore
 from vitral.files import storage_errors, sync_folder, write_file
+from vitral.paths import METRICS_FILE
 from vitral.training.records.checkpoints import checkpoints
 
-METRICS_FILE = "metrics.jsonl"  # in the run folder
 NAMED = 4  # images in a message
 
 

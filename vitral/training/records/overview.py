@@ -11,16 +11,22 @@ from typing import Any, Literal
 
 from vitral.described import read_object
 from vitral.outputs import is_worked_in
-from vitral.paths import CLASSIFIER, DESCRIPTION, RUN_FILE, RUNS
+from vitral.paths import (
+    ATTEMPT_FILE,
+    ATTEMPTS,
+    CLASSIFIER,
+    DESCRIPTION,
+    FIRST_FILE,
+    METRICS_FILE,
+    OUTCOME_FILE,
+    PLAN_FILE,
+    REPORT_FILE,
+    RUN_FILE,
+    RUNS,
+    attempt_folder_name,
+)
 
 State = Literal["running", "stopped", "done"]
-# As the modules call them that write them, and import torch.
-REPORT = "report.html"
-LOG = "metrics.jsonl"
-PLAN = "plan.json"
-FIRST = "first.json"
-ATTEMPT = "attempt.json"
-OUTCOME = "outcome.json"
 VALIDATION = "validation/"
 HEADLINES = ("top1", "map")  # the figure by which a classifier is judged, by task
 TAIL = 1 << 16  # bytes of a log's end that hold its last rows
@@ -89,10 +95,10 @@ def list_runs(parent: Path = RUNS) -> list[RunState]:
 
 def read_state(folder: Path) -> RunState:
     """Return how the run in a folder stands."""
-    run, plan = read_object(folder / RUN_FILE), read_object(folder / PLAN)
+    run, plan = read_object(folder / RUN_FILE), read_object(folder / PLAN_FILE)
     request = _mapping(run.get("request"))
     kind = str(run.get("kind", "fine-tune"))
-    logs = [folder / LOG, *folder.glob(f"attempts/*/{LOG}")]
+    logs = [folder / METRICS_FILE, *folder.glob(f"{ATTEMPTS}/*/{METRICS_FILE}")]
     state: State = "running" if is_worked_in(folder) else "done" if _is_reported(folder, logs) else "stopped"
     steps, planned, progress = _progress(folder, plan)
     left = None if state == "done" or progress is None else (1 - progress) * _seconds(plan, request)
@@ -103,7 +109,7 @@ def read_state(folder: Path) -> RunState:
         kind=kind,
         data=str(request.get("data") or run.get("data") or ""),
         state=state,
-        changed=_changed([folder / REPORT, folder / PLAN, folder / RUN_FILE, *logs]),
+        changed=_changed([folder / REPORT_FILE, folder / PLAN_FILE, folder / RUN_FILE, *logs]),
         classifier=str(classifier) if known else None,
         score=_score(read_object(classifier / DESCRIPTION)) if known else None,
         best=_best(folder, logs),
@@ -116,16 +122,16 @@ def read_state(folder: Path) -> RunState:
 
 def _is_reported(folder: Path, logs: list[Path]) -> bool:
     """Tell whether a run's report is of all that it trained: what goes on writes its log after it."""
-    if not (folder / REPORT).is_file():
+    if not (folder / REPORT_FILE).is_file():
         return False
-    written = (folder / REPORT).stat().st_mtime
+    written = (folder / REPORT_FILE).stat().st_mtime
     return all(log.stat().st_mtime <= written for log in logs if log.is_file())
 
 
 def _changed(paths: list[Path]) -> str:
     """Return when a report was written; of a run without one when any of its files was."""
     there = [path for path in paths if path.is_file()]
-    reported = there[:1] if there and there[0].name == REPORT else there
+    reported = there[:1] if there and there[0].name == REPORT_FILE else there
     newest = max((path.stat().st_mtime for path in reported), default=time.time())
     return datetime.fromtimestamp(newest, UTC).isoformat(timespec="seconds")
 
@@ -137,11 +143,11 @@ def _progress(folder: Path, plan: dict[str, Any]) -> tuple[int, int, float | Non
     attempts = [_mapping(attempt) for attempt in plan.get("attempts", ())]
     steps, planned, done = 0, 0, 0.0
     for attempt in attempts:
-        name = str(attempt.get("name", "")).lower().replace(" ", "-")
-        place = folder / "attempts" / name if len(attempts) > 1 else folder
+        name = attempt_folder_name(str(attempt.get("name", "")))
+        place = folder / ATTEMPTS / name if len(attempts) > 1 else folder
         length = int(_mapping(attempt.get("recipe")).get("steps") or 0)
-        made = min(length, max((int(row.get("step", 0)) for row in _last_rows(place / LOG)), default=0))
-        ended = (place / ATTEMPT).is_file() or (place / OUTCOME).is_file()
+        made = min(length, max((int(row.get("step", 0)) for row in _last_rows(place / METRICS_FILE)), default=0))
+        ended = (place / ATTEMPT_FILE).is_file() or (place / OUTCOME_FILE).is_file()
         steps, planned = steps + made, planned + length
         done += float(attempt.get("share", 1.0)) * (1.0 if ended or not length else made / length)
     return steps, planned, done if attempts else 1.0
@@ -167,7 +173,7 @@ def _score(description: dict[str, Any]) -> RunScore | None:
 def _best(folder: Path, logs: list[Path]) -> RunScore | None:
     """Return the best figure on validation images: of the first classifier, of finished attempts, or in a log."""
     found = []
-    for path in (folder / FIRST, folder / ATTEMPT, *folder.glob(f"attempts/*/{ATTEMPT}")):
+    for path in (folder / FIRST_FILE, folder / ATTEMPT_FILE, *folder.glob(f"{ATTEMPTS}/*/{ATTEMPT_FILE}")):
         told = read_object(path)
         if isinstance(figure := told.get("figure"), int | float):
             found.append(RunScore("top1", float(figure), str(told.get("split", "validation"))))

@@ -27,8 +27,24 @@ from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors, write_file
 from vitral.machine import processor_name
 from vitral.outputs import check_location, locked, refuse_inputs
-from vitral.paths import CHECKPOINTS, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUN_FILE, RUNS
-from vitral.training.plan import ATTEMPTS, PLAN_FILE, SEVERAL, ChosenStart, folder_of
+from vitral.paths import (
+    ATTEMPT_FILE,
+    ATTEMPTS,
+    CHECKPOINTS,
+    CLASSIFIER,
+    CLASSIFIER_FILES,
+    DESCRIPTION,
+    FIRST_FILE,
+    METRICS_FILE,
+    OUTCOME_FILE,
+    PLAN_FILE,
+    RECIPE_FILE,
+    REPORT_FILE,
+    RUN_FILE,
+    RUNS,
+    attempt_folder_name,
+)
+from vitral.training.plan import SEVERAL, ChosenStart
 from vitral.training.request import Request
 from vitral.training.settings.recipe import Recipe, first_difference, load_recipe
 
@@ -36,13 +52,11 @@ REQUEST = "request"  # in run.json: what the command was given, with what later 
 START = "start"  # in run.json: the start that was chosen, before there is a plan
 TRAINED = "trained_before"  # in run.json: seconds trained when a time was last given
 EARLIER = {"budget_seconds": "time"}  # fields of a request as earlier versions wrote them
-RECIPE_FILE = "recipe.toml"
 EXACT = (
     "# Run again on the same data, from the same weights, by the same means, and without a time budget, it gives the same "
     "weights."
 )
 NOT_EXACT = "# Run again, it does not give the same weights: "
-REPORT_FILE = "report.html"
 SWEEP = "sweep"  # where the runs lie that try a setting
 STUDY_FILE = "study.json"
 STUDY_ROWS = "rows.jsonl"
@@ -52,13 +66,10 @@ STUDY_FILES = (STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE)
 STUDY_CELLS = "cells"  # where a study keeps what came of each of its runs, and who works on it
 LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
-FIRST = "first"  # the classifier that a run has before it trains,
-FIRST_FILE = "first.json"  # and how good it is
+FIRST = "first"  # the classifier that a run has before it trains; FIRST_FILE says how good it is
 PROBED = "first-probe"  # the linear probe, where another is the first classifier: training begins with its head
 BASELINES_FILE = "baselines.json"
-ATTEMPT_FOLDERS = tuple(map(folder_of, SEVERAL))
-ATTEMPT_FILE = "attempt.json"  # in the folder of a finished attempt: how good it is
-OUTCOME_FILE = "outcome.json"  # in the folder of one that is not finished, or its longer training is not: why
+ATTEMPT_FOLDERS = tuple(map(attempt_folder_name, SEVERAL))
 FILES = (
     RECIPE_FILE,
     PLAN_FILE,
@@ -68,7 +79,7 @@ FILES = (
     ATTEMPT_FILE,
     OUTCOME_FILE,
     BASELINES_FILE,
-    "metrics.jsonl",
+    METRICS_FILE,
     "evaluation.json",
     REPORT_FILE,
 )
