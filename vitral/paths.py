@@ -31,6 +31,7 @@ ATTEMPTS = (
 )
 ATTEMPT_FILE = "attempt.json"  # in the folder of a finished attempt: how good it is
 OUTCOME_FILE = "outcome.json"  # in the folder of one that is not finished, or its longer training is not: why
+EVALUATION_FILE = "evaluation.json"  # the scores of what the run delivers: its last file but for the report
 REPORT_FILE = "report.html"
 # In a classifier folder.
 DESCRIPTION = "classifier.json"

@@ -1,6 +1,7 @@
 """What is named without a flag: data and classifiers; and what a run, a classifier or a name is said to be."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -117,7 +118,8 @@ def test_a_run_says_how_it_stands_and_how_to_go_on(
     found = listed(capsys, "status", str(run))
     assert (found["state"], found["data"], found["planned_steps"]) == (state, "photos", 12)
     assert found["next"] == command.replace("RUN", str(run))
-    assert (found["score"] is None) == (not (run / "classifier").exists())
+    assert found["validation"] is None
+    assert (found["test"] is None) == (not (run / "classifier").exists())
     if change is half:
         assert 0 < found["steps"] <= 6
         assert 0 < found["progress"] < 1
@@ -129,6 +131,50 @@ def test_a_run_says_how_it_stands_and_how_to_go_on(
     assert state in capsys.readouterr().out
     assert main(["status", str(run)]) == 0
     assert found["next"] in capsys.readouterr().out
+
+
+@pytest.fixture
+def runs(there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with photos and two runs that are done, the newer one called "newer"."""
+    for name in ("older", "newer"):
+        shutil.copytree("runs/photos", tmp_path / "runs" / name)
+        (tmp_path / "runs" / name / "evaluation.json").touch()
+        os.utime(tmp_path / "runs" / name / "metrics.jsonl", (0, 0))
+    (tmp_path / "photos").symlink_to(there / "photos")
+    os.utime(tmp_path / "runs/older/evaluation.json", (1_000_000_000, 1_000_000_000))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+def test_the_newest_run_that_is_done_answers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answered = {}
+    steps: dict[str, Callable[[], object]] = {
+        "as they are": lambda: None,
+        "the newer stopped": (runs / "newer/evaluation.json").unlink,
+        "the newer without a classifier": lambda: shutil.rmtree(runs / "newer/classifier"),
+        "the older alone, and stopped": (runs / "older/evaluation.json").unlink,
+    }
+    for name, step in steps.items():
+        step()
+        assert main(["predict", "photos/red/0.jpg"]) == 0
+        answered[name] = capsys.readouterr().err
+    taken = {name: said.split("Answered by ")[1].split(",")[0] for name, said in answered.items()}
+    assert list(taken.values()) == ["runs/newer", "runs/older", "runs/older", "runs/older"]
+    passed_over = {name for name, said in answered.items() if "runs/newer" in said.split("Answered by ")[0]}
+    assert passed_over == {"the newer stopped", "the newer without a classifier"}
+    assert "stopped" in answered["the older alone, and stopped"].split("Answered by ")[0].splitlines()[1]
+
+
+def test_runs_have_their_validation_and_their_test_scores_apart(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = runs / "older" / "classifier" / "classifier.json"
+    described = json.loads(path.read_text())
+    described["provenance"]["scores"] = {"validation/top1": 0.75, "test/top1": 0.625}
+    path.write_text(json.dumps(described))
+    assert main(["runs"]) == 0
+    heading, *rows = capsys.readouterr().out.splitlines()
+    row = next(row for row in rows if row.startswith("runs/older"))
+    assert heading.index("validation") == row.index("75.0%")
+    assert heading.index("test") == row.index("62.5%")
 
 
 def test_where_there_is_no_run_is_said(

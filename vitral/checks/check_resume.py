@@ -19,7 +19,7 @@ from pathlib import Path
 from vitral.errors import TrainingError, VitralError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
-from vitral.paths import CHECKPOINTS, METRICS_FILE
+from vitral.paths import CHECKPOINTS, EVALUATION_FILE, METRICS_FILE
 from vitral.seeds import generator
 from vitral.tasks.shown import Presentable
 from vitral.training.records.checkpoints import PATTERN
@@ -162,7 +162,7 @@ def _compare(first: Path, second: Path) -> dict[str, bool]:
         "weights": _same(first / "classifier" / "weights.safetensors", second / "classifier" / "weights.safetensors"),
         "weights, average and optimizer at the end": _tensors(last[0]) == _tensors(last[1]),
         "metrics log": _same(first / METRICS_FILE, second / METRICS_FILE),
-        "scores": _same(first / "evaluation.json", second / "evaluation.json"),
+        "scores": _same(first / EVALUATION_FILE, second / EVALUATION_FILE),
     }
 
 

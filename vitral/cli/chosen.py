@@ -4,11 +4,12 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import setting_of
 from vitral.classifier.load import load
 from vitral.cli.console import ConsoleListener
+from vitral.data.names import some
 from vitral.errors import WeightsError
 from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.paths import RUNS
-from vitral.training.records.run_folder import newest_classifier
+from vitral.training.records.overview import RunState, list_runs
 
 
 def choose(
@@ -36,7 +37,7 @@ def choose(
         WeightsError: There is no such classifier, or no run yet.
         ModelError: There is no such engine.
     """
-    name = classifier or _newest()
+    name = classifier or _newest(listener)
     if precision is None and setting_of(name) is None:
         precision = otherwise
     source = load(name, engine=engine, precision=precision, merge=merge, tuned=tuned, listener=listener)
@@ -53,18 +54,31 @@ def name_of(classifier: str | None, listener: ConsoleListener) -> str:
         WeightsError: There is no run yet.
     """
     if classifier is None:
-        classifier = _newest()
+        classifier = _newest(listener)
         listener(Message(f"Of {classifier}, the newest run; --classifier names another."))
     return classifier
 
 
-def _newest() -> str:
-    classifier = newest_classifier()
-    if classifier is None:
+def _newest(listener: ConsoleListener) -> str:
+    """Return the newest run that is done, or else the newest with a classifier; say which newer ones are passed over."""
+    every = list_runs(studies=False)
+    usable = [run for run in every if run.classifier is not None]
+    chosen = next((run for run in usable if run.state == "done"), next(iter(usable), None))
+    if chosen is None:
         raise WeightsError(
             f"No run in '{RUNS}' has a classifier yet; name one with --classifier, or run 'vitral finetune' first."
         )
-    return str(classifier.parent)
+    newer = [f"{run.folder} ({_standing(run)})" for run in every[: every.index(chosen)]]
+    if newer:
+        listener(Message(f"Newer, but not taken: {some(newer)}; --classifier names another.", warning=True))
+    if chosen.state != "done":
+        listener(Message(f"No run is done; of {chosen.folder} ({_standing(chosen)}) its best so far.", warning=True))
+    return chosen.folder
+
+
+def _standing(run: RunState) -> str:
+    state = "still running" if run.state == "running" else "stopped before it was done"
+    return state if run.classifier is not None or run.state == "done" else f"{state}, without a classifier"
 
 
 def _facts(source: Classifier) -> str:

@@ -130,7 +130,7 @@ COMMANDS = {
         group="Train",
     ),
     "runs": Command(
-        "List the runs: data, score, when, and whether each is done, running or stopped.",
+        "List the runs: data, scores, when, and whether each is done, running or stopped.",
         "vitral runs  # those in runs/",
         "vitral runs experiments/ --json  # those in another folder, for programs",
         group="Train",

@@ -8,7 +8,7 @@ from pathlib import Path
 from vitral.cli.console import print_json, print_lines, print_table
 from vitral.errors import TrainingError
 from vitral.paths import RUNS
-from vitral.training.records.overview import RunState, list_runs
+from vitral.training.records.overview import RunScore, RunState, list_runs
 
 WIDTH = 100  # characters of the table
 MOMENT = len("2026-01-31T12:00")
@@ -40,7 +40,7 @@ def next_command(run: RunState) -> str:
 
 
 def runs(folder: Path = RUNS, /, *, json: bool = False) -> None:
-    """List the runs: data, score, when, and whether each is done, running or stopped.
+    """List the runs: data, scores, when, and whether each is done, running or stopped.
 
     Args:
         folder: The folder that the runs lie in.
@@ -53,12 +53,17 @@ def runs(folder: Path = RUNS, /, *, json: bool = False) -> None:
         print_json([dataclasses.asdict(listed(run)) for run in found])
         return
     rows = [
-        [run.folder, run.data, "" if run.score is None else run.score.text(), moment(run), state_of(run)]
+        [run.folder, run.data, *(score_text(score) for score in (run.validation, run.test)), moment(run), state_of(run)]
         for run in found
     ]
-    columns = ["run", "data", "score", "when (UTC)", "state"]
+    columns = ["run", "data", "validation", "test", "when (UTC)", "state"]
     print_table(columns, rows, texts=columns, least_width=WIDTH)
     print_lines("'vitral status RUN' says how far a run is, and how to go on.")
+
+
+def score_text(score: RunScore | None) -> str:
+    """Return a score for people; nothing where there is none."""
+    return "" if score is None else score.text()
 
 
 def moment(run: RunState) -> str:

@@ -47,7 +47,9 @@ def _facts(run: RunState) -> list[str]:
     if run.seconds_left:
         lines.append(f"Time left   about {rounded(run.seconds_left)} by the plan")
     if run.best is not None and run.state != "done":
-        lines.append(f"Best so far {run.best.text()}")
-    if run.score is not None:
-        lines.append(f"Score       {run.score.text()}")
+        lines.append(f"Best so far {run.best.text()}, of {run.best.split} images")
+    if run.validation is not None:
+        lines.append(f"Validation  {run.validation.text()}")
+    if run.test is not None:
+        lines.append(f"Test        {run.test.text()}")
     return lines if run.classifier is None else [*lines, f"Classifier  {run.classifier}"]

@@ -16,7 +16,7 @@ from vitral.described import read_object
 from vitral.errors import StudyError, VitralError
 from vitral.evaluation.published import CITATION, paper_dataset, paper_results
 from vitral.models.families import config_from_json, describe
-from vitral.paths import CLASSIFIER, DESCRIPTION, RECIPE_FILE, is_folder, look_at
+from vitral.paths import CLASSIFIER, DESCRIPTION, EVALUATION_FILE, RECIPE_FILE, is_folder, look_at
 from vitral.report.score_table import Column, Score, ScoreTable
 from vitral.tasks.registry import described_task
 from vitral.tasks.task import Figure
@@ -25,7 +25,6 @@ from vitral.training.plan import read_plan
 from vitral.training.records.run_folder import REQUEST, STUDY_FILE, holds_run, read_run
 from vitral.training.settings.recipe import Recipe, load_recipe, may_change
 
-SCORES_FILE = "evaluation.json"
 LENGTH = {"steps", "schedule.bends"}  # may change when a run continues, and make it another
 SPLITS = ("test", "validation", "train")  # one of which a run scores itself on
 MOST_DIFFERENCES = 3  # settings that a column's heading names
@@ -102,7 +101,7 @@ def read_finished(folder: Path) -> FinishedRun:
     Raises:
         StudyError: It is not finished, or its files are damaged.
     """
-    scores, described = read_object(folder / SCORES_FILE), read_object(folder / CLASSIFIER / DESCRIPTION)
+    scores, described = read_object(folder / EVALUATION_FILE), read_object(folder / CLASSIFIER / DESCRIPTION)
     if not scores or not described:
         resume = argument("resume", True)
         raise StudyError(f"The run in '{folder}' has no score yet; finish it by {resume}, or leave it out.")

@@ -20,7 +20,7 @@ from vitral.evaluation.opening import TEST, note_look
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.models.model import Features
-from vitral.paths import CLASSIFIER
+from vitral.paths import CLASSIFIER, EVALUATION_FILE
 from vitral.tasks.task import Result
 from vitral.training.candidates.adjusted import LogitAdjustment, adjust
 from vitral.training.candidates.first import FirstClassifier
@@ -124,7 +124,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
         write_known(classifier, folder, run.listener)
         found = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis]}
         scores = {**found, **entry, "split": split, **evaluation.to_json()}
-        write_file(run.folder / "evaluation.json", json.dumps(scores, indent=2, default=str))
+        write_file(run.folder / EVALUATION_FILE, json.dumps(scores, indent=2, default=str))
         if entry:
             update_run(run.folder, entry)
     distributed.barrier()

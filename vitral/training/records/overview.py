@@ -16,11 +16,11 @@ from vitral.paths import (
     ATTEMPTS,
     CLASSIFIER,
     DESCRIPTION,
+    EVALUATION_FILE,
     FIRST_FILE,
     METRICS_FILE,
     OUTCOME_FILE,
     PLAN_FILE,
-    REPORT_FILE,
     RUN_FILE,
     RUNS,
     attempt_folder_name,
@@ -47,11 +47,8 @@ class RunScore:
     split: str
 
     def text(self) -> str:
-        """Return it for people."""
-        right = self.name in ("top1", "accuracy")
-        return f"{self.value:.1%} " + (
-            f"of {self.split} images right" if right else f"{self.name} of {self.split} images"
-        )
+        """Return it for people, who are told of which images it is."""
+        return f"{self.value:.1%} right" if self.name in ("top1", "accuracy") else f"{self.name} {self.value:.1%}"
 
 
 @dataclass(frozen=True)
@@ -62,10 +59,11 @@ class RunState:
         folder: The run's folder.
         kind: "fine-tune" or "pre-train".
         data: The name of its data, as it was given; empty where the folder does not say.
-        state: "running" if a process works in the folder, "done" if the run came to its report, or else "stopped".
+        state: "running" if a process works in the folder, "done" if the run came to its scores, or else "stopped".
         changed: When something was last written of the run, in UTC, as ISO 8601.
         classifier: The folder of its classifier; None as long as there is none.
-        score: How good that is: of its test images, or its validation images where there are no others.
+        validation: How good that is on validation images; None where it was not scored on them.
+        test: How good it is on test images; likewise.
         best: The best of what it tried so far, on validation images.
         steps: Updates made, of all that is trained.
         planned_steps: Updates planned; 0 where nothing is trained, or nothing is planned yet.
@@ -79,7 +77,8 @@ class RunState:
     state: State
     changed: str
     classifier: str | None
-    score: RunScore | None
+    validation: RunScore | None
+    test: RunScore | None
     best: RunScore | None
     steps: int
     planned_steps: int
@@ -87,9 +86,10 @@ class RunState:
     seconds_left: float | None
 
 
-def list_runs(parent: Path = RUNS) -> list[RunState]:
-    """Return the runs below a folder, and those of its studies, the newest first."""
-    folders = {path.parent for pattern in ("*", "*/*") for path in parent.glob(f"{pattern}/{RUN_FILE}")}
+def list_runs(parent: Path = RUNS, *, studies: bool = True) -> list[RunState]:
+    """Return the runs in a folder, and those of its studies unless they are left out, the newest first."""
+    patterns = ("*", "*/*") if studies else ("*",)
+    folders = {path.parent for pattern in patterns for path in parent.glob(f"{pattern}/{RUN_FILE}")}
     return sorted(map(read_state, folders), key=lambda run: (run.changed, run.folder), reverse=True)
 
 
@@ -99,19 +99,21 @@ def read_state(folder: Path) -> RunState:
     request = _mapping(run.get("request"))
     kind = str(run.get("kind", "fine-tune"))
     logs = [folder / METRICS_FILE, *folder.glob(f"{ATTEMPTS}/*/{METRICS_FILE}")]
-    state: State = "running" if is_worked_in(folder) else "done" if _is_reported(folder, logs) else "stopped"
+    state: State = "running" if is_worked_in(folder) else "done" if _is_scored(folder, logs) else "stopped"
     steps, planned, progress = _progress(folder, plan)
     left = None if state == "done" or progress is None else (1 - progress) * _seconds(plan, request)
     classifier = folder / CLASSIFIER
     known = (classifier / DESCRIPTION).is_file()
+    scores = _scores(read_object(classifier / DESCRIPTION)) if known else {}
     return RunState(
         folder=str(folder),
         kind=kind,
         data=str(request.get("data") or run.get("data") or ""),
         state=state,
-        changed=_changed([folder / REPORT_FILE, folder / PLAN_FILE, folder / RUN_FILE, *logs]),
+        changed=_changed([folder / EVALUATION_FILE, folder / PLAN_FILE, folder / RUN_FILE, *logs]),
         classifier=str(classifier) if known else None,
-        score=_score(read_object(classifier / DESCRIPTION)) if known else None,
+        validation=scores.get("validation"),
+        test=scores.get("test"),
         best=_best(folder, logs),
         steps=steps,
         planned_steps=planned,
@@ -120,19 +122,19 @@ def read_state(folder: Path) -> RunState:
     )
 
 
-def _is_reported(folder: Path, logs: list[Path]) -> bool:
-    """Tell whether a run's report is of all that it trained: what goes on writes its log after it."""
-    if not (folder / REPORT_FILE).is_file():
+def _is_scored(folder: Path, logs: list[Path]) -> bool:
+    """Tell whether a run's scores are of all that it trained: what goes on writes its log after them."""
+    if not (folder / EVALUATION_FILE).is_file():
         return False
-    written = (folder / REPORT_FILE).stat().st_mtime
+    written = (folder / EVALUATION_FILE).stat().st_mtime
     return all(log.stat().st_mtime <= written for log in logs if log.is_file())
 
 
 def _changed(paths: list[Path]) -> str:
-    """Return when a report was written; of a run without one when any of its files was."""
+    """Return when a run was scored; of one that was not when any of its files was written."""
     there = [path for path in paths if path.is_file()]
-    reported = there[:1] if there and there[0].name == REPORT_FILE else there
-    newest = max((path.stat().st_mtime for path in reported), default=time.time())
+    scored = there[:1] if there and there[0].name == EVALUATION_FILE else there
+    newest = max((path.stat().st_mtime for path in scored), default=time.time())
     return datetime.fromtimestamp(newest, UTC).isoformat(timespec="seconds")
 
 
@@ -160,14 +162,15 @@ def _seconds(plan: dict[str, Any], request: dict[str, Any]) -> float:
     return min(planned, float(budget)) if isinstance(budget, int | float) else planned
 
 
-def _score(description: dict[str, Any]) -> RunScore | None:
-    """Return the headline figure of a classifier's description."""
+def _scores(description: dict[str, Any]) -> dict[str, RunScore]:
+    """Return the headline figure of a classifier's description, by split."""
     scores = _mapping(_mapping(description.get("provenance")).get("scores"))
-    for split in ("test", "validation"):
-        for name in HEADLINES:
-            if isinstance(value := scores.get(f"{split}/{name}"), int | float):
-                return RunScore(name, float(value), split)
-    return None
+    return {
+        split: RunScore(name, float(value), split)
+        for split in ("validation", "test")
+        for name in HEADLINES
+        if isinstance(value := scores.get(f"{split}/{name}"), int | float)
+    }
 
 
 def _best(folder: Path, logs: list[Path]) -> RunScore | None:

@@ -33,7 +33,7 @@ from vitral.paths import (
     CHECKPOINTS,
     CLASSIFIER,
     CLASSIFIER_FILES,
-    DESCRIPTION,
+    EVALUATION_FILE,
     FIRST_FILE,
     METRICS_FILE,
     OUTCOME_FILE,
@@ -80,7 +80,7 @@ FILES = (
     OUTCOME_FILE,
     BASELINES_FILE,
     METRICS_FILE,
-    "evaluation.json",
+    EVALUATION_FILE,
     REPORT_FILE,
 )
 FOLDERS = {
@@ -196,13 +196,6 @@ def kept_remarks(folder: Path) -> tuple[str, ...]:
 def holds_run(folder: Path) -> bool:
     """Tell whether a run began in a folder."""
     return any((folder / name).is_file() for name in (RUN_FILE, RECIPE_FILE))
-
-
-def newest_classifier(runs: Path = RUNS) -> Path | None:
-    """Return the classifier folder that a run below `runs` wrote last; None where none has written one."""
-    descriptions = runs.glob(f"*/{CLASSIFIER}/{DESCRIPTION}")
-    newest = max(descriptions, key=lambda path: path.stat().st_mtime_ns, default=None)
-    return None if newest is None else newest.parent
 
 
 @contextlib.contextmanager
