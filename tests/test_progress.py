@@ -72,10 +72,15 @@ def test_a_reported_task_is_reported_when_it_ends_with_the_last_validation() -> 
     clock.now = 11.0
     lines(Progress("train", 2, 3))
     clock.now = 12.0
+    lines(Scalars(3, {"validation/accuracy": 0.5}))
     lines(Progress("train", 3, 3))
-    middle, end = stream.getvalue().splitlines()
+    clock.now = 23.0
+    lines(Progress("train", 1, 9))  # another training
+    middle, end, other = stream.getvalue().splitlines()
     assert "train 2/3  validation 25.0%" in middle
     assert end.startswith("train 3/3")
+    assert "50.0%" in end
+    assert "%" not in other
 
 
 def test_a_notebook_gets_one_line_that_is_overwritten() -> None:

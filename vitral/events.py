@@ -7,11 +7,12 @@ plain text: occasional lines for a log, one line that is overwritten in a notebo
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from vitral.advice import printable
+from vitral.advice import counted, printable
 
 FIGURES = {
     "loss": "loss {:.3f}",
@@ -25,6 +26,7 @@ SELDOM = 30.0  # seconds between lines of a job that is older than PATIENCE
 PATIENCE = 60.0  # seconds
 BAR = 24  # characters
 REDRAWN = 0.2  # seconds between two redraws of a bar
+NAMED = 3  # images that cannot be read
 TELLING = 2.0  # seconds of a task that must be seen before the rest is estimated
 
 
@@ -76,6 +78,24 @@ Listener = Callable[[Event], None]
 
 def ignore(event: Event) -> None:
     """Ignore every event."""
+
+
+@contextmanager
+def skipping(listener: Listener) -> Iterator[Callable[[object], None]]:
+    """Have a function that says, by its error, that an image is left out: of the first ones, and at the end how many more.
+
+    The others are details, for those who want to know everything.
+    """
+    count = 0
+
+    def skip(error: object) -> None:
+        nonlocal count
+        count += 1
+        listener(Message(f"Skipped: {error}", warning=True, detail=count > NAMED))
+
+    yield skip
+    if count > NAMED:
+        listener(Message(f"Skipped: {counted(count - NAMED, 'more image')}.", warning=True))
 
 
 def few_shot_name(shots: int) -> str:
@@ -153,6 +173,8 @@ class PlainLines:
             self._last, task.shown = now, True
         if finished:
             del self._tasks[event.task]
+            if event.task == "train":
+                self._validation = {}  # another training has figures of its own
 
     def _write(self, line: str) -> None:
         print(printable(line), file=self.stream or sys.stderr, flush=True)

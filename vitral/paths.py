@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from vitral.errors import VitralError
+from vitral.errors import VitralError, did_you_mean
 
 RUNS = Path("runs")  # the parent of run folders if no folder is given
 LIMIT = "VITRAL_MAX_PIXELS"  # in the environment: the pixels above which an image is refused
@@ -94,6 +94,16 @@ def look_at(path: str | Path) -> os.stat_result | None:
         return os.stat(path)
     except (OSError, ValueError):  # a name may be too long, or contain a zero byte
         return None
+
+
+def nearest_path(path: str | Path) -> str:
+    """Return `` Did you mean 'photos/'?`` for a path that is not there, by the nearest name beside it; else an empty string."""
+    wanted = Path(path)
+    try:
+        beside = [entry for entry in wanted.parent.iterdir() if not is_hidden(entry.name)]
+    except (OSError, ValueError):
+        return ""
+    return did_you_mean(str(wanted), [f"{entry}{'/' if entry.is_dir() else ''}" for entry in beside])
 
 
 def attempt_folder_name(name: str) -> str:

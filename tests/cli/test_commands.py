@@ -336,7 +336,7 @@ def test_mistakes_are_one_line_with_the_nearest_name(refused: Refused, there: Pa
     assert "no duration" in refused(*data, "--time", "soon")
     assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume")
     assert "already holds a run" in refused("finetune", "--data", "photos", "--out", "runs/photos", *QUICK)
-    assert "No such file" in refused("predict", "missing.jpg")
+    assert "'missing.jpg'" in refused("predict", "missing.jpg")
     assert "no file, no classifier folder" in refused("predict", "photos", "--classifier", "missing")
     assert "Did you mean 'validation'" in refused("evaluate", "--data", "photos", "--split", "validatoin")
     write_images(tmp_path / "other", {"red": 2, "grene": 2})

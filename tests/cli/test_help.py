@@ -58,7 +58,7 @@ FLAGS = {
     "study": "--budget --data --json --out --plan --runs --time --transfer",
     "predict": (
         "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --sort-into"
-        " --strict --top --overwrite"
+        " --strict --top --verbose -v --overwrite"
     ),
     "bench": "--batch-sizes --classifier --compile --image-size --json --merge --overwrite --plot --rounds",
     "explain": (
@@ -76,7 +76,7 @@ FLAGS = {
     "push": "--format --json --private",
     "runs": "--json",
     "status": "--json",
-    "info": "--json",
+    "info": "--json --verbose -v",
     "schema": "--json",
     "models": "--weights --json",
     "recipes": "--json",

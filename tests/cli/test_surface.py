@@ -162,7 +162,7 @@ def test_the_newest_run_that_is_done_answers(runs: Path, capsys: pytest.CaptureF
     assert list(taken.values()) == ["runs/newer", "runs/older", "runs/older", "runs/older"]
     passed_over = {name for name, said in answered.items() if "runs/newer" in said.split("Answered by ")[0]}
     assert passed_over == {"the newer stopped", "the newer without a classifier"}
-    assert "stopped" in answered["the older alone, and stopped"].split("Answered by ")[0].splitlines()[1]
+    assert "stopped" in answered["the older alone, and stopped"].split("Answered by ")[0].splitlines()[-1]
 
 
 def test_runs_have_their_validation_and_their_test_scores_apart(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,6 +210,29 @@ def test_info_says_what_a_thing_is(
 def test_info_of_nothing_is_said(refused: Refused, there: Path) -> None:
     assert "Did you mean 'vit-b16'?" in refused("info", "vit-b61")
     assert "neither a classifier folder nor a run" in refused("info", "photos")
+
+
+@every_case(
+    ("line", "meant"),
+    [
+        ("check photo/", "photos/"),
+        ("finetune photo", "photos/"),
+        ("finetune photos --recipe runs/photos/recip.toml", "runs/photos/recipe.toml"),
+        ("predict photo/", "photos/"),
+        ("predict photos/red/00.jpg", "photos/red/0.jpg"),
+        ("predict photo --out answers.csv", "photos/"),
+        ("explain photo", "photos/"),
+        ("evaluate runs/photos photo", "photos/"),
+        ("evaluate runs/photo photos", "runs/photos/"),
+        ("fix photo", "photos/"),
+        ("fix photos --apply photos/red/00.jpg", "photos/red/0.jpg"),
+        ("status runs/photo", "runs/photos/"),
+        ("info runs/photo", "runs/photos/"),
+        ("runs run", "runs/"),
+    ],
+)
+def test_the_path_that_was_meant_is_named(there: Path, refused: Refused, line: str, meant: str) -> None:
+    assert f"Did you mean '{meant}'?" in refused(*line.split())
 
 
 def test_completion_is_installed_for_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_baselines_of_random_features_beat_chance(
     assert baselines.knn > 0.3
     assert baselines.linear_probe is not None
     assert baselines.linear_probe > 0.4
-    assert events[-1] == Progress("extract features", 150, 150)
+    assert events[-1] == Progress("read photos", 150, 150)
     assert baselines.pixel_neighbour is not None
     assert baselines.pixel_linear is not None
     assert min(baselines.pixel_neighbour, baselines.pixel_linear) > 0.8

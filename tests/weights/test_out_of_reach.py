@@ -47,7 +47,7 @@ def test_a_name_like_a_path_never_goes_to_the_hub(tmp_path: Path, monkeypatch: p
     (tmp_path / "made" / "photos").mkdir(parents=True)
     with pytest.raises(WeightsError, match=f"no file or folder '{name}'") as refused:
         vitral.load(name)
-    assert ("Did you mean 'made/photos'?" in str(refused.value)) == name.startswith("made")
+    assert ("Did you mean 'made/photos/'?" in str(refused.value)) == name.startswith("made")
 
 
 def test_names_that_no_system_takes_are_one_line(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from vitral.files import storage_errors, write_file
 from vitral.images.decode import Pixels, read_image
 from vitral.images.drawing import thumbnail
 from vitral.outputs import check_file, locked
-from vitral.paths import is_folder, is_regular
+from vitral.paths import is_folder, is_regular, look_at, nearest_path
 from vitral.tasks.shown import Presentable, Table, percent
 
 JOURNAL = ".vitral-corrections.jsonl"
@@ -220,7 +220,8 @@ def read_corrections(path: str | Path) -> list[Correction]:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(io.StringIO(file.read(LARGEST_TABLE), newline="")))
     except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"'{path}' cannot be read as a table of corrections ({one_line(error)}).") from error
+        near = "" if look_at(path) else nearest_path(path)
+        raise DataError(f"'{path}' cannot be read as a table of corrections ({one_line(error)}).{near}") from error
     if rows and (missing := [name for name in NEEDED if name not in rows[0]]):
         raise DataError(f"'{path}' has no column '{missing[0]}'; the columns of corrections are {', '.join(COLUMNS)}.")
     read = (Correction(*(_unquoted(row[name] or "") for name in NEEDED)) for row in rows)

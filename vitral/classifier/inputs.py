@@ -13,7 +13,7 @@ from torch import Tensor
 from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
-from vitral.events import Listener, Message
+from vitral.events import Listener, skipping
 from vitral.images.decode import Pixels, read_image, to_rgb
 
 ImageInput = str | Path | bytes | Image.Image | np.ndarray | LazyImage
@@ -87,13 +87,14 @@ def prepare(
     Raises:
         ImageError: an image cannot be read; the message names it.
     """
-    for image in images:
-        try:
-            yield image.name, preprocessing(image.read())
-        except ImageError as error:
-            if not skip_bad_images:
-                raise
-            listener(Message(f"Skipped: {error}", warning=True))
+    with skipping(listener) as skip:
+        for image in images:
+            try:
+                yield image.name, preprocessing(image.read())
+            except ImageError as error:
+                if not skip_bad_images:
+                    raise
+                skip(error)
 
 
 def to_pixels(image: ImageInput) -> Pixels:

@@ -10,7 +10,7 @@ from vitral.advice import function
 from vitral.classifier import exported, folder
 from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.metadata import RANDOM, Calibration, Provenance
-from vitral.errors import ModelError, VitralError, WeightsError, did_you_mean
+from vitral.errors import ModelError, VitralError, WeightsError
 from vitral.events import Listener, Message, show
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.choice import can_compute, predictor_in, predictor_of
@@ -19,7 +19,7 @@ from vitral.inference.exported.open import exported_in, format_of, is_exported
 from vitral.machine import processor_name
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.families import build, configure
-from vitral.paths import DESCRIPTION, RUNS, is_folder, look_at
+from vitral.paths import DESCRIPTION, RUNS, is_folder, look_at, nearest_path
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
 from vitral.weights.named.fetch import fetch, origin
@@ -237,7 +237,7 @@ def refuse_unknown(source: str | Path) -> None:
     if _is_path(name):
         hub = f"; for a Hub id write hf:{name}" if HUB_ID.fullmatch(name) else ""
         if "/" in name:
-            raise WeightsError(f"There is no file or folder '{name}'{hub}.{_neighbour(Path(name))}")
+            raise WeightsError(f"There is no file or folder '{name}'{hub}.{nearest_path(name)}")
     elif is_named(name):
         find(name)
         return
@@ -254,12 +254,3 @@ def _is_path(name: str) -> bool:
         return True
     start = name.partition("/")[0]
     return start == str(RUNS) or is_folder(start)
-
-
-def _neighbour(path: Path) -> str:
-    """Return a hint at the name next to a mistyped one."""
-    try:
-        beside = [str(entry) for entry in path.parent.iterdir() if not entry.name.startswith(".")]
-    except (OSError, ValueError):
-        return ""
-    return did_you_mean(str(path), beside)

@@ -11,7 +11,7 @@ from vitral.classifier.metadata import FileMetadata, read_metadata
 from vitral.classifier.prediction import Prediction
 from vitral.data.image_files import LazyImage, plain_images
 from vitral.errors import ImageError, ModelError, WeightsError, one_line
-from vitral.events import Listener, Message, Progress
+from vitral.events import Listener, Progress, ignore, skipping
 from vitral.images.decode import Pixels
 from vitral.images.depth import at_depth
 from vitral.inference.engines import EngineChoice, PrecisionChoice
@@ -51,19 +51,20 @@ class ExportedFile:
         calibration = self.metadata.calibration
         threshold = None if calibration is None else calibration.threshold
         predictions = []
-        for image in images:
-            try:
-                pixels = image.read()
-            except ImageError as error:
-                if not skip_bad_images:
-                    raise
-                listener(Message(f"Skipped: {error}", warning=True))
-                continue
-            probabilities = self._probabilities(pixels)
-            check_finite(probabilities[None], [image.name])
-            named = tuple((self.metadata.class_names[index], value) for index, value in rank(probabilities, top))
-            predictions.append(Prediction.ranked(image.name, named, threshold))
-            listener(Progress("predict", len(predictions), len(images)))
+        with skipping(listener) as skip:
+            for image in images:
+                try:
+                    pixels = image.read()
+                except ImageError as error:
+                    if not skip_bad_images:
+                        raise
+                    skip(error)
+                    continue
+                probabilities = self._probabilities(pixels)
+                check_finite(probabilities[None], [image.name])
+                named = tuple((self.metadata.class_names[index], value) for index, value in rank(probabilities, top))
+                predictions.append(Prediction.ranked(image.name, named, threshold))
+                listener(Progress("predict", len(predictions), len(images)))
         return predictions
 
     def _probabilities(self, pixels: Pixels) -> Float32[np.ndarray, " classes"]:
@@ -100,11 +101,11 @@ def exported_file(
     return ExportedFile(graph) if graph.is_ours else None
 
 
-def all_plain(names: Iterable[str]) -> dict[str, list[LazyImage]] | None:
+def all_plain(names: Iterable[str], listener: Listener = ignore) -> dict[str, list[LazyImage]] | None:
     """Return the images that each name stands for; None where one is neither an image file nor a folder of such."""
     images: dict[str, list[LazyImage]] = {}
     for name in names:
-        if (found := plain_images(name)) is None:
+        if (found := plain_images(name, listener)) is None:
             return None
         images[name] = found
     return images

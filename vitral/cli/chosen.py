@@ -84,7 +84,7 @@ def _standing(run: RunState) -> str:
 def _facts(source: Classifier) -> str:
     scores = source.provenance.scores
     right = [
-        f"{value:.1%} of its {name.removesuffix('/top1')} images right"
+        f"{value:.1%} of its {name.removesuffix('/top1')} photos right"
         for name, value in scores.items()
         if name.endswith("/top1")
     ]

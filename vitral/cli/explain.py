@@ -12,7 +12,7 @@ from vitral.cli.process import importing
 from vitral.cli.wording import flag
 from vitral.errors import ImageError
 from vitral.outputs import check_file, has_mark
-from vitral.paths import look_at
+from vitral.paths import look_at, nearest_path
 
 if TYPE_CHECKING:
     from vitral.data.image_files import LazyImage
@@ -98,7 +98,7 @@ def explain(
         _analyze(places)
         return
     request = dataclasses.replace(request, score=faithful)
-    listed = list_unlabelled(images)
+    listed = list_unlabelled(images, ConsoleListener())
     if len(listed) == 1 and listed[0].name == images:
         _refuse("a single image", worst_first=worst_first, report=report is not None)
         _draw(images, request, places, style)
@@ -124,7 +124,7 @@ def _draw(image: str, request: "GallerySettings", places: Places, style: Style) 
         from vitral.images.drawing import image_format
 
     if look_at(image) is None:
-        raise ImageError(f"There is no image '{image}'.")
+        raise ImageError(f"There is no image '{image}'.{nearest_path(image)}")
     target = places.out or Path(f"{Path(image).stem[:LONGEST_STEM]}-explained.jpg")
     check_file(target, inputs=places.inputs(image), mark=MARK, overwrite=places.overwrite)
     image_format(target)  # a name that cannot be written is refused before anything is computed

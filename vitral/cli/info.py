@@ -7,12 +7,13 @@ from typing import Any
 
 from vitral.cli.console import print_json, print_lines
 from vitral.cli.models import described_model, described_weights
+from vitral.cli.options import Details
 from vitral.cli.runs import listed
 from vitral.described import read_object
 from vitral.errors import WeightsError, did_you_mean
 from vitral.models.costs import COSTS
-from vitral.paths import CLASSIFIER, DESCRIPTION, RUN_FILE
-from vitral.training.records.overview import read_state
+from vitral.paths import CLASSIFIER, DESCRIPTION, RUN_FILE, nearest_path
+from vitral.training.records.overview import read_state, scores_of
 from vitral.training.settings.headers import list_headers
 from vitral.weights.named.table import rows
 
@@ -20,19 +21,37 @@ NAMED = 6  # classes that are named
 MACHINE = ("data_fingerprint", "sha256", "best", "progress", "steps", "planned_steps")  # facts for programs alone
 
 
-def info(name: str, /, *, json: bool = False) -> None:
+def info(name: str, /, *, verbose: Details = False, json: bool = False) -> None:
     """Say what something is: a classifier folder, a run, a model, published weights or a recipe.
 
     Args:
         name: A classifier or run folder, or the name of a model, of published weights or of a recipe.
+        verbose: Show every setting of its network, its preparation of photos and its training.
         json: Print JSON for programs.
     """
     kind, facts = _of_folder(Path(name)) if Path(name).is_dir() else _of_name(name)
     if json:
         print_json({"what": kind, **facts})
         return
-    shown = ((key.replace("_", " "), _text(value)) for key, value in facts.items() if value and key not in MACHINE)
+    plain = facts if verbose or not Path(name).is_dir() else _summary(facts)
+    shown = ((key.replace("_", " "), _text(value)) for key, value in plain.items() if value and key not in MACHINE)
     print_lines(f"{name}: {kind}", *(f"  {key}: {text}" for key, text in shown))
+    if plain is not facts:
+        print_lines("--verbose shows every setting.")
+
+
+def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a user wants to know first of a classifier or a run."""
+    size, scores = facts.get("preprocessing", {}).get("image_size"), scores_of({"scores": facts.get("scores", {})})
+    classes = facts.get("classes", [])
+    return {
+        "classes": f"{len(classes):,} ({_text(classes)})" if classes else "",
+        "photos": f"seen at {' x '.join(map(str, size))} pixels" if size else "",
+        "started from": facts.get("source"),
+        "trained on": facts.get("training", {}).get("data") or facts.get("data"),
+        **{split: score.text() for split, score in scores.items()},
+        **{key: facts.get(key) for key in ("notes", "state", "changed", "next")},
+    }
 
 
 def _of_folder(path: Path) -> tuple[str, dict[str, Any]]:
@@ -78,7 +97,7 @@ def _of_name(name: str) -> tuple[str, dict[str, Any]]:
         return "published weights", described_weights(weights[name])
     if name in recipes:
         return "recipe", dataclasses.asdict(recipes[name])
-    hint = did_you_mean(name, [*COSTS, *weights, *recipes])
+    hint = did_you_mean(name, [*COSTS, *weights, *recipes]) or nearest_path(name)
     raise WeightsError(f"Nothing is called '{name}': no folder, model, published weights or recipe.{hint}")
 
 

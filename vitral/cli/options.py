@@ -24,6 +24,7 @@ Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Count = Annotated[int, Parameter(validator=Number(gte=0))]
 Settings = Annotated[tuple[str, ...], Parameter("--set")]
 Start = Annotated[str | None, Parameter(("--from", "--source"))]
+Details = Annotated[bool, Parameter(("--verbose", "-v"))]
 Verbose = Annotated[bool, Parameter(("--verbose", "-v"), group=MORE)]
 # None leaves out and names a few images that cannot be read.
 SkipBad = Annotated[bool | None, Parameter(negative="--strict")]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result
-from vitral.cli.options import Count, Positive, SkipBad
+from vitral.cli.options import Count, Details, Positive, SkipBad
 from vitral.cli.process import importing
 from vitral.errors import DataError, ImageError, VitralError
 from vitral.events import Message
@@ -35,6 +35,7 @@ def predict(
     precision: PrecisionChoice | None = None,
     merge: Count | None = None,
     native_aspect: bool = False,
+    verbose: Details = False,
     json: bool = False,
 ) -> None:
     """Say what is in images, with probabilities.
@@ -61,6 +62,7 @@ def predict(
         merge: The tokens that each block of a Vision Transformer merges (ToMe), for speed; 'evaluate' shows what that costs.
         native_aspect: Show a Vision Transformer each image whole and at its own shape, images of all shapes at once, by the
             network itself in fp32; 'aspects' shows whether that is more accurate.
+        verbose: Name every image that cannot be read, and how fast the runtimes are here.
         json: Print JSON for programs.
     """
     _check_flags(out, sort_into, overwrite=overwrite, strict=skip_bad_images is False)
@@ -72,12 +74,12 @@ def predict(
         )
     computing: Computing = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
     if sort_into is not None:
-        _sort(images, classifier, sort_into, computing, json=json)
+        _sort(images, classifier, sort_into, computing, verbose=verbose, json=json)
         return
     if out is not None:
-        _to_file(images, classifier, out, top, computing, overwrite=overwrite, json=json)
+        _to_file(images, classifier, out, top, computing, overwrite=overwrite, verbose=verbose, json=json)
         return
-    with ConsoleListener() as listener:
+    with ConsoleListener(verbose=verbose) as listener:
         found = None
         if classifier is not None and not native_aspect and not merge:
             found = _alone(images, classifier, top, computing, listener, skip=skip_bad_images)
@@ -109,13 +111,15 @@ def _check_flags(out: Path | None, sort_into: Path | None, *, overwrite: bool, s
         )
 
 
-def _sort(images: list[str], classifier: str | None, out: Path, computing: Computing, *, json: bool) -> None:
+def _sort(
+    images: list[str], classifier: str | None, out: Path, computing: Computing, *, verbose: bool, json: bool
+) -> None:
     with importing():
         from vitral.classifier.bulk.sort_into import check_sorted, sort_into
         from vitral.cli.chosen import choose
 
     check_sorted(out, images)
-    with ConsoleListener() as listener:
+    with ConsoleListener(verbose=verbose) as listener:
         _, source = choose(classifier, listener, **computing, otherwise="auto")
         result = sort_into(source, images, out, listener=listener)
     print_result(result, json=json)
@@ -134,8 +138,8 @@ def _alone(
     with importing():
         from vitral.classifier.without_torch import all_plain, exported_file
 
-    given = all_plain(images)
-    if given is None or (file := exported_file(classifier, computing["engine"], computing["precision"])) is None:
+    file = exported_file(classifier, computing["engine"], computing["precision"])
+    if file is None or (given := all_plain(images, listener)) is None:
         return None
     listener.note(file.metadata.provenance)
     return given, file.predict(_all(given), top=top, skip_bad_images=_skips(given, skip), listener=listener)
@@ -197,14 +201,22 @@ def _refuse_unanswered(given: Given, predictions: "list[Prediction]") -> None:
 
 
 def _to_file(
-    images: list[str], classifier: str | None, out: Path, top: int, computing: Computing, *, overwrite: bool, json: bool
+    images: list[str],
+    classifier: str | None,
+    out: Path,
+    top: int,
+    computing: Computing,
+    *,
+    overwrite: bool,
+    verbose: bool,
+    json: bool,
 ) -> None:
     with importing():
         from vitral.classifier.bulk.predict_to_file import check_out, predict_to_file
         from vitral.cli.chosen import choose
 
     check_out(out, images, overwrite=overwrite)
-    with ConsoleListener() as listener:
+    with ConsoleListener(verbose=verbose) as listener:
         _, source = choose(classifier, listener, **computing, otherwise="auto")
         written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
     if json:

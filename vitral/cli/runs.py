@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vitral.cli.console import print_json, print_lines, print_table
 from vitral.errors import TrainingError
-from vitral.paths import RUNS
+from vitral.paths import RUNS, nearest_path
 from vitral.training.records.overview import RunScore, RunState, list_runs
 
 WIDTH = 100  # characters of the table
@@ -48,7 +48,8 @@ def runs(folder: Path = RUNS, /, *, json: bool = False) -> None:
     """
     found = list_runs(folder)
     if not found and not json:
-        raise TrainingError(f"There is no run in '{folder}'; 'vitral finetune photos/' begins one.")
+        near = "" if folder.exists() else nearest_path(folder)
+        raise TrainingError(f"There is no run in '{folder}'; 'vitral finetune photos/' begins one.{near}")
     if json:
         print_json([dataclasses.asdict(listed(run)) for run in found])
         return

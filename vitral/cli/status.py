@@ -6,7 +6,7 @@ from pathlib import Path
 from vitral.cli.console import print_json, print_lines
 from vitral.cli.runs import listed, moment, state_of
 from vitral.errors import TrainingError
-from vitral.paths import RUN_FILE, RUNS
+from vitral.paths import RUN_FILE, RUNS, nearest_path
 from vitral.training.records.overview import RunState, list_runs, read_state
 from vitral.training.settings.durations import rounded
 
@@ -35,7 +35,7 @@ def _newest() -> RunState:
 
 def _named(folder: Path) -> RunState:
     if not (folder / RUN_FILE).is_file():
-        raise TrainingError(f"'{folder}' is no run folder; 'vitral runs' lists those in {RUNS}/.")
+        raise TrainingError(f"'{folder}' is no run folder; 'vitral runs' lists those in {RUNS}/.{nearest_path(folder)}")
     return read_state(folder)
 
 

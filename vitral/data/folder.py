@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from vitral.advice import counted
 from vitral.data.classes import Arranged, Folder, arrange
+from vitral.data.image_files import describes, note_others
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, some, split_named
+from vitral.data.names import ALL, NAMED, natural_key, some, split_named
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry, Store, Strings
 from vitral.errors import DataError
@@ -180,11 +180,6 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def _describes(name: str) -> bool:
-    """Tell whether a file is named like a description of a dataset, which nobody takes for an image."""
-    return name.rpartition("/")[2].lower().partition(".")[0] in ("readme", "licence", "license")
-
-
 def _broken(folder: Path, walked: Walk) -> list[BadImage]:
     return [
         BadImage(str(folder / name), f"'{folder / name}' is a link that leads nowhere")
@@ -205,13 +200,9 @@ def _notes(folder: Path, walked: Walk, empty: list[str], outside: int) -> list[s
         notes.append(
             f"{len(walked.again)} links in '{folder}' to folders that were already read, skipped: {some(walked.again)}."
         )
-    others = sorted(file.path for file in walked.files if not (_is_image(file.path) or _describes(file.path)))
+    others = [file.path for file in walked.files if not (_is_image(file.path) or describes(file.path))]
     if others:
-        verb = "is" if len(others) == 1 else "are"
-        notes.append(
-            f"{counted(len(others), 'file')} in '{folder}' {verb} not named like images ({', '.join(EXTENSIONS)}), and left "
-            f"out: {some(others)}."
-        )
+        notes.append(note_others(folder, sorted(others, key=natural_key)[:NAMED], len(others)))
     if outside:
         notes.append(f"{outside} images in '{folder}' are in no class folder, or beside the splits, and were left out.")
     if broken := [name for name in walked.broken if not _is_image(name)]:

@@ -1,12 +1,15 @@
 """Files and folders of images, regardless of labels; without torch, which those that only predict may lack."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from vitral.advice import counted
+from vitral.data.names import NAMED
 from vitral.errors import ImageError
+from vitral.events import Listener, Message
 from vitral.images.decode import EXTENSIONS, Pixels, read_image
 from vitral.paths import files_below, is_folder, is_regular
 
@@ -30,25 +33,55 @@ class LazyImage:
     fetch: Callable[[], Callable[[], Pixels]] | None = None
 
 
-def files_in(folder: Path, arrange: Arrange) -> Iterator[LazyImage]:
+def files_in(folder: Path, arrange: Arrange, listener: Listener) -> Iterator[LazyImage]:
     """Give the image files below a folder, by their names' endings; a broken link is reported when it is read.
 
     Args:
         folder: The folder.
         arrange: Puts paths in order, such as `sorted`; or `iter`, which has the names of one folder at a time in memory.
+        listener: Receives a note on what is not named like an image, where there are images beside it.
     """
-    names = arrange(name for name in files_below(folder) if name.lower().endswith(EXTENSIONS))
-    return (of_file(folder / name) for name in names)
+    first: list[str] = []
+    images = others = 0
+
+    def names() -> Iterator[str]:
+        nonlocal images, others
+        for name in files_below(folder):
+            if name.lower().endswith(EXTENSIONS):
+                images += 1
+                yield name
+            elif not describes(name):
+                others += 1
+                first.extend([name] if len(first) < NAMED else [])
+
+    for name in arrange(names()):
+        yield of_file(folder / name)
+    if images and others:
+        listener(Message(note_others(folder, first, others)))
 
 
-def plain_images(spec: str) -> list[LazyImage] | None:
+def describes(name: str) -> bool:
+    """Tell whether a file is named like a description of a dataset, which nobody takes for an image."""
+    return name.rpartition("/")[2].lower().partition(".")[0] in ("readme", "licence", "license")
+
+
+def note_others(folder: Path, first: Sequence[str], count: int) -> str:
+    """Return a note on so many files of a folder that are not named like images, of which it names the first."""
+    verb, more = "is" if count == 1 else "are", f", … ({count:,} in all)" if count > len(first) else ""
+    return (
+        f"{counted(count, 'file')} in '{folder}' {verb} not named like images ({', '.join(EXTENSIONS)}), and left out: "
+        f"{', '.join(first)}{more}."
+    )
+
+
+def plain_images(spec: str, listener: Listener) -> list[LazyImage] | None:
     """Return the images that a name stands for, those of a folder in order of path; None where it is no file or folder of them.
 
     What else a name may stand for, a dataset or an archive, `vitral.data.image_stream` knows.
     """
     path = Path(spec)
     if is_folder(path):
-        return list(files_in(path, sorted)) or None
+        return list(files_in(path, sorted, listener)) or None
     return [of_file(path, spec)] if is_regular(path) and spec.lower().endswith(EXTENSIONS) else None
 
 

@@ -17,7 +17,7 @@ from vitral.data.web_image import is_web_image, web_image
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
 from vitral.images.decode import Pixels
-from vitral.paths import files_below, is_folder, is_regular
+from vitral.paths import files_below, is_folder, is_regular, look_at, nearest_path
 
 PACKED = (".tar", ".zip", ".parquet")  # what a folder without image files may hold them in
 
@@ -53,6 +53,8 @@ def stream_unlabelled(spec: str, listener: Listener = ignore, arrange: Arrange =
         yield web_image(spec)
     elif is_data_name(spec):
         yield from _of_data(spec, listener)
+    elif look_at(path) is None:
+        yield LazyImage(spec, partial(_refuse, f"'{spec}' cannot be read: it is not there.{nearest_path(spec)}"))
     else:
         yield of_file(path, spec)
 
@@ -64,12 +66,12 @@ def check_named(spec: str) -> None:
             return
     if not is_data_name(spec):
         raise ImageError(
-            f"'{spec}' is not there: no file, folder, archive or dataset has this name; check its spelling."
+            f"'{spec}' is not there: no file, folder, archive or dataset has this name.{nearest_path(spec)}"
         )
 
 
 def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[LazyImage]:
-    files = files_in(folder, arrange)
+    files = files_in(folder, arrange, listener)
     first = next(files, None)
     if first is not None:
         yield from chain([first], files)
@@ -97,7 +99,7 @@ def _of_data(spec: str, listener: Listener) -> Iterator[LazyImage]:
 
 
 def _bad(images: Sequence[BadImage]) -> Iterator[LazyImage]:
-    return (LazyImage(image.path, partial(_refuse, image.reason)) for image in images)
+    return (LazyImage(image.path, partial(_refuse, f"{image.reason}.")) for image in images)
 
 
 def _of_store(store: Store, indices: Sequence[int]) -> Iterator[LazyImage]:
@@ -117,5 +119,5 @@ def _fetch(source: StoredImages, index: int) -> Callable[[], Pixels]:
     return partial(source.decoded, index, content)
 
 
-def _refuse(reason: str) -> Pixels:
-    raise ImageError(f"{reason}.")
+def _refuse(sentence: str) -> Pixels:
+    raise ImageError(sentence)

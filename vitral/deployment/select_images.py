@@ -21,6 +21,7 @@ from vitral.events import Listener, Progress, show
 from vitral.files import write_file
 from vitral.inference.predictor import in_batches
 from vitral.outputs import check_file
+from vitral.paths import look_at, nearest_path
 from vitral.tasks.shown import Presentable, Table, percent
 
 BATCH_SIZE = 16
@@ -104,7 +105,7 @@ def select_images(
         if Path(out).suffix.lower() != ".csv":
             raise DataError(f"The table to fill in is a .csv file, not '{out}'.")
         check_file(Path(out), inputs=names, overwrite=overwrite)
-    listed = [image for name in names for image in _plain(name)]
+    listed = [image for name in names for image in _plain(name, listener)]
     classifier = as_classifier(classifier, listener, tuned=False)
     known = needed(classifier, classifier.folder or "The classifier")
     seen, features, probabilities = _looked_at(classifier, listed, listener, skip_bad_images=skip_bad_images)
@@ -116,9 +117,10 @@ def select_images(
     return Selection("" if out is None else str(out), len(seen), chosen, "" if curve is None else curve.sentence())
 
 
-def _plain(name: str) -> list[LazyImage]:
-    if (found := plain_images(name)) is None:
-        raise DataError(f"'{name}' is no image file and no folder of such, which alone can be chosen from.")
+def _plain(name: str, listener: Listener) -> list[LazyImage]:
+    if (found := plain_images(name, listener)) is None:
+        near = "" if look_at(name) else nearest_path(name)
+        raise DataError(f"'{name}' is no image file and no folder of such, which alone can be chosen from.{near}")
     return found
 
 

@@ -42,7 +42,7 @@ from vitral.tasks.shown import images_of
 
 Labels = Int64[Tensor, " examples"]
 
-PURPOSE = "extract features"  # as the listener hears of it
+PURPOSE = "read photos"  # as the listener hears of it
 TIMED = 32  # images that say how long the others will take
 KEPT = 0.01  # of an image's time that one takes at most whose features are kept
 LONG = 1.0  # seconds for those, of which set-up would explain little
@@ -277,7 +277,7 @@ class Baselines:
 
     def sentence(self) -> str:
         """Return the figures, and what they are for, in one line."""
-        features = _listed({"k-nearest-neighbour": self.knn, "linear probe": self.linear_probe})
+        features = _listed({"k-nearest-neighbour": self.knn, "last layer alone": self.linear_probe})
         pixels = _listed({"nearest neighbour": self.pixel_neighbour, "linear model": self.pixel_linear})
         groups = {"the network's frozen features": features, "bare pixels": pixels}
         figures = "; ".join(f"on {where}: {listed}" for where, listed in groups.items() if listed)

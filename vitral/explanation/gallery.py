@@ -1,6 +1,6 @@
 """Explanations of many images at once: what each was taken for, where the network looked, and which come first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from vitral.classifier.classifier import Classifier
 from vitral.data.image_files import LazyImage
 from vitral.errors import ImageError
-from vitral.events import Listener, Message, Progress, ignore, show
+from vitral.events import Listener, Progress, ignore, show, skipping
 from vitral.explanation.explain import Explanation, explain
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
@@ -111,23 +111,28 @@ def explain_all(
         ModelError: The network does not allow these settings.
     """
     unreadable: dict[str, None] = {}  # in order, each once
-    candidates = list(images)
-    if worst_first:
-        sure = list(_sureness(classifier, candidates, unreadable, listener))
-        order = np.argsort([probability for _, probability in sure], kind="stable")
-        candidates = [sure[index][0] for index in order]
-    else:
-        indices = np.unique(np.linspace(0, len(images) - 1, min(most, len(images))).round().astype(int))
-        candidates = [images[index] for index in indices.tolist()]
     entries: list[GalleryEntry] = []
-    for image in candidates:
-        if len(entries) == most:
-            break
-        try:
-            entries.append(_entry(classifier, image, settings))
-        except ImageError as error:
-            _skip(image, error, unreadable, listener)
-        listener(Progress("explain", len(entries), min(most, len(candidates))))
+    with skipping(listener) as say:
+
+        def skip(image: LazyImage, error: ImageError) -> None:
+            unreadable[image.name] = None
+            say(error)
+
+        if worst_first:
+            sure = list(_sureness(classifier, images, skip, listener))
+            order = np.argsort([probability for _, probability in sure], kind="stable")
+            candidates = [sure[index][0] for index in order]
+        else:
+            indices = np.unique(np.linspace(0, len(images) - 1, min(most, len(images))).round().astype(int))
+            candidates = [images[index] for index in indices.tolist()]
+        for image in candidates:
+            if len(entries) == most:
+                break
+            try:
+                entries.append(_entry(classifier, image, settings))
+            except ImageError as error:
+                skip(image, error)
+            listener(Progress("explain", len(entries), min(most, len(candidates))))
     if not entries:
         raise ImageError("None of the images can be read.")
     return Gallery(tuple(entries), len(images), worst_first, tuple(unreadable), classifier.doubt())
@@ -140,23 +145,21 @@ def truth_of(name: str, class_names: Sequence[str]) -> str | None:
 
 
 def _sureness(
-    classifier: Classifier, images: Sequence[LazyImage], unreadable: dict[str, None], listener: Listener
+    classifier: Classifier,
+    images: Sequence[LazyImage],
+    skip: Callable[[LazyImage, ImageError], None],
+    listener: Listener,
 ) -> Iterator[tuple[LazyImage, float]]:
     """Give each image that can be read with the probability of its class, or of the answer where that is not known."""
     for done, image in enumerate(images, start=1):
         try:
             (prediction,) = classifier.predict(image.read(), top=len(classifier.class_names), listener=ignore)
         except ImageError as error:
-            _skip(image, error, unreadable, listener)
+            skip(image, error)
             continue
         truth = truth_of(image.name, classifier.class_names)
         yield image, prediction.probability if truth is None else dict(prediction.top)[truth]
         listener(Progress("predict", done, len(images)))
-
-
-def _skip(image: LazyImage, error: ImageError, unreadable: dict[str, None], listener: Listener) -> None:
-    unreadable[image.name] = None
-    listener(Message(f"Skipped: {error}", warning=True))
 
 
 def _entry(classifier: Classifier, image: LazyImage, settings: GallerySettings) -> GalleryEntry:

@@ -175,8 +175,10 @@ def _best(
         if engine != "auto":
             raise
         return options[0]
-    rounded = f" bf16 keeps three digits of every value; {argument('precision', 'fp32')} computes exactly."
-    listener(Message(_said(best, speeds) + ("" if best.precision == "fp32" else rounded)))
+    listener(Message(_said(best, speeds), detail=True))
+    if best.precision != "fp32":
+        exact = argument("precision", "fp32")
+        listener(Message(f"Computes in {best.precision}, which is faster here and rounds a little; {exact} is exact."))
     return best
 
 

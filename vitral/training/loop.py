@@ -209,6 +209,8 @@ class _Trainer:
                         pacer.duties_done(validated=self.duties(stop=stop))
                         if self.state.step >= self.state.total_steps or self.state.step != expected:
                             break  # the end, or a return to a checkpoint, after which other batches come
+            if self.state.step > first:
+                self.show_progress()  # of the last update only now, beside the figure of what is delivered
             self.writer.wait()
         except BaseException:
             self.writer.drain()  # who goes on with the run at once must not meet a thread that writes into its folder
@@ -325,8 +327,14 @@ class _Trainer:
         if logged:
             figures = {**self.figures, "learning_rate": rate}
             self.record(figures)
+        if step < total:
+            self.show_progress()
+
+    def show_progress(self) -> None:
+        """Tell the listener how far the run is."""
         visible = {name: value for name, value in self.figures.items() if name != "gradient_norm"}
-        self.listener(Progress("train", step, total, {**visible, "images_per_second": self.images_per_second()}))
+        figures = {**visible, "images_per_second": self.images_per_second()}
+        self.listener(Progress("train", self.state.step, self.state.total_steps, figures))
 
     def record(self, figures: dict[str, float]) -> None:
         """Tell the log and the listener the figures after the last update."""

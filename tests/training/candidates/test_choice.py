@@ -20,14 +20,14 @@ def candidates(probe: float, trained: float) -> tuple[Candidate, Candidate]:
 def test_the_better_one_is_kept_and_both_figures_are_said() -> None:
     choice = choose(candidates(0.912, 0.901), ACCURACY)
     said = choice.sentence()
-    assert all(fact in said for fact in ("linear probe", "310 of 340 validation ", "trained network 306")), said
+    assert all(fact in said for fact in ("last layer alone", "310 of 340 validation ", "trained network 306")), said
     assert choose(candidates(0.912, 0.92), ACCURACY).best == TRAINED
 
 
 def test_one_alone_is_said_to_be_alone() -> None:
     choice = choose([Candidate("linear probe", 0.75, 40, split="training")], ACCURACY)
     assert choice.best == "linear probe"
-    assert all(fact in choice.sentence() for fact in ("linear probe", "30 of 40 training ", "left out"))
+    assert all(fact in choice.sentence() for fact in ("last layer alone", "30 of 40 training ", "left out"))
 
 
 def test_of_many_photos_the_share_is_said() -> None:

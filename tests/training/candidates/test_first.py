@@ -341,7 +341,7 @@ def test_quick_goes_with_nothing_that_it_would_leave_out(asked: dict[str, Any], 
 
 
 KILLS: dict[str, Callable[[Event], bool]] = {
-    "while its images are read": lambda event: isinstance(event, Progress) and event.task == "extract features",
+    "while its images are read": lambda event: isinstance(event, Progress) and event.task == "read photos",
     "when it is saved": at_message("First classifier"),
     "while the network trains": lambda event: isinstance(event, Progress) and event.task == "train" and event.done == 3,
     "when the choice is made": at_message("Selected: "),

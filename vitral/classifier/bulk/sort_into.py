@@ -29,10 +29,10 @@ from vitral.classifier.load import as_classifier
 from vitral.classifier.prediction import Prediction
 from vitral.data.image_files import LazyImage, of_file, plain_images
 from vitral.errors import ImageError, ModelError, StorageError
-from vitral.events import Listener, Message, Progress, show
+from vitral.events import Listener, Progress, show, skipping
 from vitral.files import new_file, storage_errors, sweep
 from vitral.outputs import check_location, locked
-from vitral.paths import is_regular
+from vitral.paths import is_regular, look_at, nearest_path
 from vitral.tasks.shown import Presentable, Table
 
 RECORD = "sorted.csv"
@@ -111,7 +111,7 @@ def sort_into(
     """
     names = [str(name) for name in ([images] if isinstance(images, str | Path) else images)]
     check_sorted(out, names)
-    listed = list({_key(image.name): image for name in names for image in _plain(name)}.values())
+    listed = list({_key(image.name): image for name in names for image in _plain(name, listener)}.values())
     classifier = as_classifier(classifier, listener)
     if not classifier.task.exclusive:
         raise ModelError(
@@ -143,12 +143,13 @@ def check_sorted(out: str | Path, images: Iterable[str]) -> None:
             raise StorageError(f"'{target}' holds something else ('{others[0]}'); choose a new folder.")
 
 
-def _plain(name: str) -> list[LazyImage]:
-    if (found := plain_images(name)) is not None:
+def _plain(name: str, listener: Listener) -> list[LazyImage]:
+    if (found := plain_images(name, listener)) is not None:
         return found
     if is_regular(name):
         return [of_file(Path(name), name)]  # whose content tells what it is
-    raise ImageError(f"'{name}' is no image file and no folder of such, of which alone copies can be made.")
+    near = "" if look_at(name) else nearest_path(name)
+    raise ImageError(f"'{name}' is no image file and no folder of such, of which alone copies can be made.{near}")
 
 
 class _Copies:
@@ -250,15 +251,16 @@ def _sorted(classifier: Classifier, listed: list[LazyImage], copies: _Copies, li
     for folder in {copies.out, *(copies.out / name for name in copies.counts())}:
         sweep(folder)
     ready = prepare_ahead(waiting, classifier.preprocessing, workers=threads, ahead=AHEAD * BATCH_SIZE)
-    for batch in _batches(ready):
-        for image in batch:
-            if image.pixels is None:
-                unread.append(image.name)
-                listener(Message(f"Skipped: {image.error}", warning=True))
-        for prediction in _predictions(classifier, batch):
-            copies.add(prediction)
-        done += len(batch)
-        listener(Progress("sort", done, len(listed)))
+    with skipping(listener) as skip:
+        for batch in _batches(ready):
+            for image in batch:
+                if image.pixels is None:
+                    unread.append(image.name)
+                    skip(image.error)
+            for prediction in _predictions(classifier, batch):
+                copies.add(prediction)
+            done += len(batch)
+            listener(Progress("sort", done, len(listed)))
     if len(unread) == len(listed):
         raise ImageError(f"None of {counted(len(listed), 'photo')} can be read.")
     decided = classifier.calibration is not None and classifier.calibration.threshold is not None

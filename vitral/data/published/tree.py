@@ -17,7 +17,7 @@ from vitral.data.folder import Files, ours_error
 from vitral.data.listing import Listing
 from vitral.data.stored import Entry, JoinedStores, Store, content_at
 from vitral.errors import DataError, ImageError, one_line
-from vitral.paths import FoundFile, is_folder, look_at, refuse_endless, walk
+from vitral.paths import FoundFile, is_folder, look_at, nearest_path, refuse_endless, walk
 
 ABOVE_ALL_NUMBERS = 1 << 31  # of images and classes
 MOST_TEXT = 1 << 26  # bytes of a list or of a file of labels
@@ -78,7 +78,7 @@ class Tree:
         """
         self.title, self.dataset = path, dataset
         if look_at(path) is None:
-            raise DataError(f"There is no folder or archive '{path}'; name where {dataset} is.")
+            raise DataError(f"There is no folder or archive '{path}'; name where {dataset} is.{nearest_path(path)}")
         refuse_endless(path, DataError)
         if not is_folder(path) and not is_archive(path):
             raise DataError(f"'{path}' is neither a folder nor a .tar, .tar.gz or .zip file; name where {dataset} is.")

@@ -85,7 +85,7 @@ def compared(
         if figures is None or choice is None or pacer.clock == whole.clock:
             return figures
         figure, best = next(iter(figures.values())), choice.kept
-        reached = f"{headline.text(figure)} on the validation photos, the {best.name} {headline.text(best.figure)}"
+        reached = f"{headline.text(figure)} on the validation photos, the {best.title} {headline.text(best.figure)}"
         if is_behind(figure, gone, best.figure, best.images):
             raise AttemptBehind(f"After {gone:.0%} of its time it reaches {reached}.")
         if is_ahead(figure, gone, best.figure, best.images):

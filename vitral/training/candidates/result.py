@@ -33,7 +33,7 @@ PROBE = "linear probe"
 PIXELS = "linear model on pixels"
 # How a sentence names them, where their names would not do:
 TITLES = {
-    PROBE: "last layer alone (linear probe)",
+    PROBE: "last layer alone",
     PIXELS: "linear model on pixels",
     LAST: "last blocks trained",
     ALL: "all weights trained",

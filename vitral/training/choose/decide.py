@@ -91,7 +91,7 @@ def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
         return None
     recipe = fit_length(_recipe(bare, own, chosen, {})[0], facts.data.an_epoch, facts.machine.processes)[0]
     reason = (
-        f"a {chosen.model} from random weights, on photos at {chosen.size} pixels; it is given up once it is behind"
+        f"a small network that starts from zero, on photos at {chosen.size} pixels; it is given up once it is behind"
     )
     return Attempt(FRESH, recipe, reason, FRESH_SHARE, network=chosen.model)
 

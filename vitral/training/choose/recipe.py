@@ -51,7 +51,7 @@ CONVOLUTIONS_BATCH = 32  # of which that was measured
 
 METHODS = {
     "full": "all weights are trained",
-    "probe": "the last layer alone is trained (linear probe)",
+    "probe": "the last layer alone is trained",
     "lora": "the head and low-rank changes are trained (LoRA)",
 }
 

@@ -104,7 +104,7 @@ def read_state(folder: Path) -> RunState:
     left = None if state == "done" or progress is None else (1 - progress) * _seconds(plan, request)
     classifier = folder / CLASSIFIER
     known = (classifier / DESCRIPTION).is_file()
-    scores = _scores(read_object(classifier / DESCRIPTION)) if known else {}
+    scores = scores_of(_mapping(read_object(classifier / DESCRIPTION).get("provenance"))) if known else {}
     return RunState(
         folder=str(folder),
         kind=kind,
@@ -162,9 +162,9 @@ def _seconds(plan: dict[str, Any], request: dict[str, Any]) -> float:
     return min(planned, float(budget)) if isinstance(budget, int | float) else planned
 
 
-def _scores(description: dict[str, Any]) -> dict[str, RunScore]:
-    """Return the headline figure of a classifier's description, by split."""
-    scores = _mapping(_mapping(description.get("provenance")).get("scores"))
+def scores_of(provenance: dict[str, Any]) -> dict[str, RunScore]:
+    """Return the headline figures of a classifier, by split, from what its description says of its provenance."""
+    scores = _mapping(provenance.get("scores"))
     return {
         split: RunScore(name, float(value), split)
         for split in ("validation", "test")

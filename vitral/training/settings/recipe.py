@@ -20,7 +20,7 @@ from vitral.models.families import FIELDS, configure, encoder_changes
 from vitral.models.layers import Gelu
 from vitral.models.position import PositionAt, PositionKind
 from vitral.models.vit_config import Pooling
-from vitral.paths import is_regular
+from vitral.paths import is_regular, nearest_path
 from vitral.training.settings.headers import list_recipes, recipe_text
 from vitral.training.settings.methods import MethodSettings, method_names, method_settings, older_spelling, section_of
 from vitral.training.settings.sections import (
@@ -297,7 +297,7 @@ def _read(source: str | Path) -> str:
     known = list_recipes()
     if name in known:
         return recipe_text(name)
-    hint = did_you_mean(name, known)
+    hint = did_you_mean(name, known) or nearest_path(path)
     raise RecipeError(
         f"There is no recipe file and no recipe '{name}'.{hint} {function('list_recipes')} lists Vitral's recipes."
     )
