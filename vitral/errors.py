@@ -28,6 +28,13 @@ class VitralError(Exception):
     """The base class of all errors that a user can fix."""
 
 
+class UsageError(VitralError):
+    """A command or a call that cannot begin as it is written: something is missing, or two things cannot go together.
+
+    The command line exits with status 2, as for a flag that it does not know.
+    """
+
+
 class ModelError(VitralError):
     """An unknown variant, or a size or setting that the model cannot take."""
 

@@ -13,14 +13,12 @@ from vitral.checks.corrections import (
     COLUMNS,
     JOURNAL,
     Correction,
-    Doubtful,
-    DoubtfulLabels,
     apply_corrections,
     read_corrections,
     undo_corrections,
-    write_corrections,
     write_table,
 )
+from vitral.checks.doubtful import Doubtful, DoubtfulLabels, write_corrections
 from vitral.data.open import open_data
 from vitral.errors import DataError, StorageError
 from vitral.report.pages import write_fix_page
@@ -150,7 +148,7 @@ def test_a_table_has_the_corrected_classes_and_moves_nothing(photos: Path, tmp_p
 def test_the_table_to_fill_in_and_the_page_have_every_label(tmp_path: Path) -> None:
     names = ("a.png", "=b.png", "c<script>.png")
     labels = tuple(Doubtful(name, "cat", "dog", 0.75) for name in names)
-    found = DoubtfulLabels("photos", ("cat", "dog", 'e"f'), labels, 2, (np.zeros((9, 9, 3), np.uint8), None, None))
+    found = DoubtfulLabels("photos", ("cat", "dog", 'e"f'), labels, 2, 0.9, (np.zeros((9, 9, 3), np.uint8), None, None))
     write_corrections(found, tmp_path / "corrections.csv")
     with open(tmp_path / "corrections.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -167,8 +165,28 @@ def test_the_table_to_fill_in_and_the_page_have_every_label(tmp_path: Path) -> N
     assert "c&lt;script&gt;.png" in page
     assert "c<script>" not in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_what_is_filled_in_stays_when_the_table_is_written_again(photos: Path, tmp_path: Path) -> None:
+    table, still, no_more, moved = tmp_path / "corrections.csv", "train/cat/1.png", "train/dog/2.png", "train/cat/0.png"
+
+    def found(*images: str) -> DoubtfulLabels:
+        labels = tuple(Doubtful(image, Path(image).parent.name, "cat", 0.75) for image in images)
+        return DoubtfulLabels(str(photos), ("cat", "dog"), labels, 2, 0.9, (None,) * len(labels))
+
+    assert write_corrections(found(still, no_more, moved), table) == 0
+    text = table.read_text()
+    table.write_text("\n".join(f"{line}{'dog' if '/cat/' in line else 'cat'}" for line in text.splitlines()[1:]))
+    table.write_text(f"{','.join(COLUMNS)}\n{table.read_text()}\n")
+    filled = read_corrections(table)
+    apply_corrections(photos, [one for one in filled if one.image == moved])
+    assert write_corrections(found(still, "val/dog/0.png"), table) == 2
+    assert read_corrections(table) == [one for one in filled if one.image != moved]
+    assert "val/dog/0.png" in table.read_text()
+    assert write_corrections(found(still), table, overwrite=True) == 0
+    (tmp_path / "own.csv").write_text("image,label\na.png,cat\n")
     with pytest.raises(StorageError, match="exists"):
-        write_corrections(found, tmp_path / "corrections.csv")
+        write_corrections(found(still), tmp_path / "own.csv")
 
 
 def test_what_is_no_table_of_corrections_is_one_line(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_four_planted_labels_are_found_first_by_a_network_of_other_classes(
     assert {suspect.split for suspect in first} == {"train", "validation"}
     assert found.doubts.expected in range(2, 13)
     assert (found.doubts.images, found.doubts.accuracy > 0.85) == (180, True)
-    assert f"{found.doubts.expected} labels are probably wrong" in found.problems()
+    assert f"{found.doubts.expected} labels are possibly wrong" in found.problems()
     own = [suspect.own_probability for suspect in found.suspects]
     assert own == sorted(own)
     described = found.to_json()

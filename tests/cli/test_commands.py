@@ -334,7 +334,7 @@ def test_mistakes_are_one_line_with_the_nearest_name(refused: Refused, there: Pa
     assert "Did you mean 'optimizer.weight_decay'" in refused(*data, "--set", "optimizer.weight_decy=1")
     assert "not divided by the patch size 16; use 32 or 48" in refused(*data, *QUICK[:2], "--image-size", "33")
     assert "no duration" in refused(*data, "--time", "soon")
-    assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume")
+    assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume", status=2)
     assert "already holds a run" in refused("finetune", "--data", "photos", "--out", "runs/photos", *QUICK)
     assert "'missing.jpg'" in refused("predict", "missing.jpg")
     assert "no file, no classifier folder" in refused("predict", "photos", "--classifier", "missing")

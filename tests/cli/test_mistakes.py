@@ -283,13 +283,19 @@ def test_a_job_that_torchrun_restarts_does_not_begin_anew_again(there: Path, mon
 
 
 def test_training_wants_its_data_and_a_resume_its_folder(refused: Refused, there: Path) -> None:
-    assert "Which data?" in refused("finetune")
-    assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume")
-    assert "Name its folder with --out" in refused("pretrain", "--data", "photos", "--resume")
-
-
-def test_finetune_wants_data(refused: Refused) -> None:
-    assert "Which data? Name a folder" in refused("finetune")
+    for command in (
+        "finetune",
+        "plan",
+        "sweep",
+        "evaluate",
+        "calibrate",
+        "check",
+        "distill runs/photos",
+        "study position",
+    ):
+        assert "Which" in refused(*command.split(), status=2), command
+    assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume", status=2)
+    assert "Name its folder with --out" in refused("pretrain", "--data", "photos", "--resume", status=2)
 
 
 @pytest.mark.parametrize("again", [("--data", "photos", *QUICK), ("--data", "photos")], ids=["all", "the data alone"])

@@ -46,8 +46,8 @@ def test_another_precision_is_said(
 def test_what_does_not_go_together_is_refused(there: Path, tmp_path: Path, refused: Refused) -> None:
     out = str(tmp_path / "table.csv")
     assert "ends in .parquet, .csv, .jsonl" in refused("predict", "photos", "--out", str(tmp_path / "table.xlsx"))
-    assert "leave --strict out" in refused("predict", "photos", "--out", out, "--strict")
-    assert "--out" in refused("predict", "photos", "--overwrite")
+    assert "leave --strict out" in refused("predict", "photos", "--out", out, "--strict", status=2)
+    assert "--out" in refused("predict", "photos", "--overwrite", status=2)
     assert "leave --engine, --precision and --merge out" in refused(
-        "evaluate", "--data", "photos", "--by", "folder", "--precision", "bf16"
+        "evaluate", "--data", "photos", "--by", "folder", "--precision", "bf16", status=2
     )

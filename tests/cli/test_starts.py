@@ -89,7 +89,7 @@ def test_offline_is_said_with_its_flag(among_starts: Path, refused: Refused) -> 
 
 def test_mistakes_are_one_line(among_starts: Path, refused: Refused) -> None:
     assert "Of vit-s14 there are: vit-s14@dinov2" in refused(*COMPARE, "good,vit-s14@dino2")
-    assert "Which data? Name a folder" in refused("finetune", "--starts", "good")
+    assert "Which data? Name a folder" in refused("finetune", "--starts", "good", status=2)
     assert "No start is named" in refused(*COMPARE, ",")
     assert "No start could be compared. Not compared: 'damaged" in refused(*COMPARE, "damaged")
     assert "There is no folder 'photoz'" in refused("finetune", "--data", "photoz", "--starts", "good")

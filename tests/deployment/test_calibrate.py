@@ -71,6 +71,25 @@ def test_the_temperature_has_the_least_likelihood(scale: float) -> None:
         assert negative_log_likelihood(logits, labels, temperature) == pytest.approx(expected, abs=1e-9)
 
 
+def test_a_temperature_counts_where_it_helps_images_that_did_not_choose_it() -> None:
+    kept = {}
+    for scale in (1.0, 4.0):  # probabilities that mean what they say, and that are too sure
+        samples = [noisy(30, 4, scale, seed=seed) for seed in range(20)]
+        assert all(fit_temperature(*sample) not in (None, 1.0) for sample in samples)
+        kept[scale] = sum(fitted({"validation": sample}, None, "data").changed for sample in samples)
+    assert kept[1.0] <= 2
+    assert kept[4.0] >= 19
+
+
+def test_where_there_is_no_threshold_the_usual_one_is_proposed() -> None:
+    sample = noisy(200, 3, 4.0)
+    without, asked = (fitted({"validation": sample}, accuracy, "data") for accuracy in (None, 0.95))
+    assert without.calibration.threshold is None
+    assert asked.calibration.threshold is not None
+    assert f"{asked.calibration.threshold:.1%}" in "".join(without.lines())
+    assert "accuracy=0.95" in "".join(without.lines())
+
+
 def test_images_that_tell_no_temperature_change_nothing() -> None:
     logits, _ = noisy(30, 3, 1.0)
     right = logits.argmax(axis=1)
@@ -209,9 +228,8 @@ def test_a_threshold_that_was_not_asked_for_is_kept(classifier: Classifier, phot
     folder = save(classifier, tmp_path / "mine")
     first = calibrate(folder, photos, accuracy=0.5, write=True, listener=ignore).calibration
     assert first.threshold is not None
-    result = calibrate(folder, photos, write=True, listener=ignore)
+    assert not calibrate(folder, photos, write=True, listener=ignore).changed
     assert read(folder).calibration == first
-    assert "fitted anew for the 50.0% right" in "".join(result.lines())
 
 
 def test_a_threshold_follows_the_temperature_or_is_dropped_by_name() -> None:

@@ -136,7 +136,7 @@ def test_the_command_prints_the_worst_first(
     assert "By age, the worst first" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["by"] == "age"
-    assert main([*command, "--report", "page.html"]) == 1
+    assert main([*command, "--report", "page.html"]) == 2
     assert "--report cannot go with --by" in capsys.readouterr().err
     assert main([*command[:-1], "ages"]) == 1
     assert "Did you mean 'age'?" in capsys.readouterr().err

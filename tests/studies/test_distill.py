@@ -16,7 +16,7 @@ from vitral.classifier.folder import read, save
 from vitral.classifier.load import load
 from vitral.classifier.metadata import Provenance
 from vitral.cli.main import main
-from vitral.errors import DataError, ModelError, TrainingError
+from vitral.errors import DataError, ModelError, TrainingError, UsageError
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS
@@ -175,7 +175,7 @@ def test_the_command(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_what_is_refused(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(TrainingError, match="Which images"):
+    with pytest.raises(UsageError, match="Which images"):
         distill(home / "teacher", listener=ignore)
     with pytest.raises(DataError, match="does not know the classes of 'digits'"):
         small(home, "digits", out)

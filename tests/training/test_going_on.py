@@ -14,7 +14,7 @@ from tests.data.test_groups import write_exposures
 from vitral.classifier.load import load
 from vitral.cli.command_line import commands_of
 from vitral.data.open import open_data
-from vitral.errors import ImageError, TrainingError
+from vitral.errors import ImageError, TrainingError, UsageError
 from vitral.evaluation.opening import open_split
 from vitral.events import Event, Message
 from vitral.studies.finetune import finetune
@@ -192,7 +192,7 @@ def test_splits_of_the_datas_own_are_not_said_to_be_drawn_anew(tmp_path: Path) -
 
 
 def test_changed_data_are_a_matter_of_going_on(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="`data_changed=True` belongs to `resume=True`"):
+    with pytest.raises(UsageError, match="`data_changed=True` belongs to `resume=True`"):
         Folder(tmp_path).begin(data_changed=True)
 
 

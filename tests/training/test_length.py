@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from tests.cases import every_case
 from tests.training.choose.situations import FACTS
 from vitral.classifier.classifier import Classifier
 from vitral.data.generated import open_digits, open_generated
@@ -25,7 +26,7 @@ from vitral.training.measuring import measure
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.supervised import SupervisedSettings
 from vitral.training.methods.views import Part
-from vitral.training.settings.durations import rounded
+from vitral.training.settings.durations import roughly, rounded
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 IMAGENET = 1_281_167
@@ -205,6 +206,14 @@ def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
 )
 def test_durations_are_said_in_a_unit_that_fits(seconds: float, text: str) -> None:
     assert rounded(seconds) == text
+
+
+@every_case(
+    ("seconds", "text"),
+    [(1, "5 s"), (43, "40 s"), (395, "7 min"), (1590, "25 min"), (3540, "60 min"), (10_000, "3 h"), (9e6, "104 days")],
+)
+def test_what_a_short_measurement_says_is_said_coarsely(seconds: float, text: str) -> None:
+    assert roughly(seconds) == text
 
 
 @pytest.mark.parametrize(("usable", "parts"), [(None, 1), (900, 1), (899, 2), (324, 4), (323, 8), (1, 64)])

@@ -1,4 +1,4 @@
-"""Labels that are probably wrong: found, listed in a table to fill in, applied by moving the files, and put back.
+"""Corrections of labels: read from a table, applied by moving the files, and put back.
 
 PHOTOS/
   dog/, cat/, ...          the folders of the classes, between which files are moved
@@ -15,92 +15,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from vitral.advice import counted
-from vitral.checks.check_data import check_data
 from vitral.classifier.bulk.parts import for_spreadsheets
-from vitral.classifier.classifier import Classifier
 from vitral.data.classes import Reading
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, some
 from vitral.data.open import list_data
-from vitral.errors import DataError, ImageError, did_you_mean, one_line
-from vitral.evaluation.evaluate import score
-from vitral.evaluation.opening import open_split
-from vitral.events import Listener, show
+from vitral.errors import DataError, did_you_mean, one_line
 from vitral.files import storage_errors, write_file
-from vitral.images.decode import Pixels, read_image
-from vitral.images.drawing import thumbnail
 from vitral.outputs import check_file, locked
 from vitral.paths import is_folder, is_regular, look_at, nearest_path
-from vitral.tasks.shown import Presentable, Table, percent
+from vitral.tasks.shown import Presentable
 
 JOURNAL = ".vitral-corrections.jsonl"
 COLUMNS = ("image", "label", "suggestion", "probability", "correction")
 NEEDED = ("image", "label", "correction")
-MOST_MISTAKES = 20  # of the classifier that are shown besides the doubtful labels
-SHOWN = 10
 LARGEST_TABLE = 1 << 26  # bytes
-
-
-@dataclass(frozen=True)
-class Doubtful:
-    """An image whose label is probably wrong.
-
-    Attributes:
-        image: Its path, below the folder of the data where it lies there.
-        label: Its class.
-        suggestion: The class that it more probably has.
-        probability: The probability of that class, 0 to 1.
-    """
-
-    image: str
-    label: str
-    suggestion: str
-    probability: float
-
-
-@dataclass(frozen=True, repr=False)
-class DoubtfulLabels(Presentable):
-    """The labels to look at, the most doubtful first.
-
-    Attributes:
-        data: The data.
-        class_names: The classes that a correction may name.
-        labels: The doubtful labels.
-        expected: About how many labels are wrong; None where the features are too weak to tell.
-        thumbnails: The images, small, in the order of the labels; None for one that cannot be shown.
-    """
-
-    data: str
-    class_names: tuple[str, ...]
-    labels: tuple[Doubtful, ...]
-    expected: int | None
-    thumbnails: tuple[Pixels | None, ...]
-
-    def lines(self) -> tuple[str, ...]:
-        """Return what a terminal shows above the table."""
-        count = len(self.labels)
-        if not count:
-            return ("No label looks wrong.",)
-        about = (
-            "" if self.expected is None else f"; about {self.expected:,} {'is' if self.expected == 1 else 'are'} wrong"
-        )
-        return (f"{counted(count, 'label')} to look at{about}.",)
-
-    def tables(self) -> tuple[Table, ...]:
-        """Return the first of them."""
-        shown = ((one.image, one.label, one.suggestion, percent(one.probability)) for one in self.labels[:SHOWN])
-        title, columns = "The most doubtful", ("Image", "Label", "Rather", "Probability")
-        return (Table(title, columns, tuple(shown), names=3),) if self.labels else ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything but the images as JSON values."""
-        return {
-            "data": self.data,
-            "class_names": list(self.class_names),
-            "labels": [asdict(label) for label in self.labels],
-            "expected": self.expected,
-        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,75 +61,6 @@ class Corrected(Presentable):
         return (f"{what} corrected in {self.out}{already}.",)
 
 
-def find_doubtful(
-    data: str | Path, classifier: Classifier, *, classes: Reading | None = None, listener: Listener = show
-) -> DoubtfulLabels:
-    """Return the labels that the features of a classifier doubt, and its surest mistakes on validation images.
-
-    Args:
-        data: What `open_data` takes.
-        classifier: The classifier.
-        classes: The folder that names the class where folders are nested; see `open_data`.
-        listener: The receiver of progress.
-
-    Raises:
-        DataError: There are no such data, or their images have not one class each.
-        ModelError: The classifier has no features to show.
-    """
-    checked = check_data(data, classes=classes, classifier=classifier, listener=listener)
-    if checked.doubts is None:
-        raise DataError(f"No label of '{data}' can be doubted: images need one class each, and several images a class.")
-    found = {one.name: Doubtful(one.name, one.label, one.predicted, one.probability) for one in checked.suspects}
-    found |= {one.image: one for one in _mistakes(data, classifier, classes, listener) if one.image not in found}
-    labels = tuple(replace(one, image=_below(str(data), one.image)) for one in found.values())
-    thumbnails = tuple(map(_thumbnail, found))
-    return DoubtfulLabels(str(data), checked.class_names, labels, checked.doubts.expected, thumbnails)
-
-
-def _mistakes(data: str | Path, classifier: Classifier, classes: Reading | None, listener: Listener) -> list[Doubtful]:
-    """Return the surest mistakes on validation images, never on test images; none of classes that it does not know."""
-    try:
-        opened, split = open_split(
-            data, [classifier], split=None, classes=classes, skip_bad_images=True, listener=listener, validation=True
-        )
-        split = "validation" if "validation" in opened.splits else split
-        result = score(classifier, opened, split, listener=listener).result
-    except DataError:
-        return []
-    return [
-        Doubtful(one.description, one.truth, one.predicted, one.probability) for one in result.mistakes[:MOST_MISTAKES]
-    ]
-
-
-def _below(data: str, image: str) -> str:
-    """Return an image's path below the folder of the data; as it is where it does not lie there."""
-    path = os.path.relpath(image, data) if is_folder(data) and is_regular(image) else image
-    return image if path.startswith("..") else Path(path).as_posix()
-
-
-def _thumbnail(image: str) -> Pixels | None:
-    try:
-        return thumbnail(read_image(image)) if is_regular(image) else None
-    except ImageError:
-        return None
-
-
-def write_corrections(found: DoubtfulLabels, path: Path, *, overwrite: bool = False) -> None:
-    """Write the doubtful labels as a .csv file whose column "correction" is to be filled in.
-
-    Raises:
-        StorageError: The file exists, or cannot be written.
-    """
-    check_file(path, inputs=[found.data], overwrite=overwrite)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    for one in found.labels:
-        cells = (for_spreadsheets(cell) for cell in (one.image, one.label, one.suggestion))
-        writer.writerow((*cells, f"{one.probability:.4f}", ""))
-    write_file(path, text.getvalue())
-
-
 @dataclass(frozen=True)
 class Correction:
     """A row of a table of corrections: an image by its path, its class, and the class that it is to have."""
@@ -218,11 +78,12 @@ def read_corrections(path: str | Path) -> list[Correction]:
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(io.StringIO(file.read(LARGEST_TABLE), newline="")))
+            table = csv.DictReader(io.StringIO(file.read(LARGEST_TABLE), newline=""))
+            rows, there = list(table), table.fieldnames or ()
     except (OSError, ValueError, csv.Error) as error:
         near = "" if look_at(path) else nearest_path(path)
         raise DataError(f"'{path}' cannot be read as a table of corrections ({one_line(error)}).{near}") from error
-    if rows and (missing := [name for name in NEEDED if name not in rows[0]]):
+    if missing := [name for name in NEEDED if name not in there]:
         raise DataError(f"'{path}' has no column '{missing[0]}'; the columns of corrections are {', '.join(COLUMNS)}.")
     read = (Correction(*(_unquoted(row[name] or "") for name in NEEDED)) for row in rows)
     return [one for one in read if one.image and one.correction and one.correction != one.label]

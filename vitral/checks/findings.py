@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from vitral.advice import counted
 from vitral.data.names import ALL
 from vitral.data.source import BadImage, DataSet
 from vitral.errors import ImageError
@@ -95,7 +96,8 @@ class Doubts:
     Attributes:
         images: The number of images whose labels were judged.
         accuracy: How often the most probable class was the label, 0 to 1.
-        expected: The number of labels that are probably wrong; None where the features are too weak to tell.
+        expected: The number of labels that may be wrong at most, since the features' own mistakes are among them; None where
+            these are too weak to tell.
         suspects: The images of which another class is more probable, the most doubtful first: three times as many as are
             probably wrong, and at least 20, if there are as many.
     """
@@ -116,8 +118,10 @@ class Doubts:
                 f"How many of {self.images:,} labels are wrong cannot be said, because {head} is only {right}; a network with "
                 "better features tells more."
             )
-        wrong = "label is" if self.expected == 1 else "labels are"
-        return f"Of {self.images:,} images about {self.expected:,} {wrong} wrong, as far as {head} knows, which is {right}."
+        return (
+            f"Of {self.images:,} images up to {counted(self.expected, 'label')} may be wrong, as far as {head} knows, which is "
+            f"{right}."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +233,7 @@ class DataCheck:
             *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
             (len(self.bad) - heic, "image cannot", "images cannot", "be read"),
             (heic, "HEIC photo is", "HEIC photos are", f"left out: {HEIC_INSTALL}"),
-            ((self.doubts and self.doubts.expected) or 0, "label is", "labels are", "probably wrong"),
+            ((self.doubts and self.doubts.expected) or 0, "label is", "labels are", "possibly wrong"),
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )

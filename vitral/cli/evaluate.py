@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from vitral.cli.options import Count, SplitImages, settle
 from vitral.cli.process import importing
-from vitral.errors import VitralError
+from vitral.errors import UsageError
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
 from vitral.tasks.shown import Presentable
@@ -91,14 +91,14 @@ def _check_flags(faster: bool, report: Path | None, *, by: str | None, frozen: s
     """Refuse flags that cannot go together."""
     for name, value in {"--by": by, "--frozen": frozen}.items():
         if value is not None and faster:
-            raise VitralError(
+            raise UsageError(
                 f"{name} scores in fp32 by the network itself; leave --engine, --precision and --merge out."
             )
     for name, other in {"--report": report, "--frozen": frozen}.items():
         if by is not None and other is not None:
-            raise VitralError(f"{name} cannot go with --by, which scores parts of the images; leave one of them out.")
+            raise UsageError(f"{name} cannot go with --by, which scores parts of the images; leave one of them out.")
     if frozen is not None and report is not None:
-        raise VitralError(
+        raise UsageError(
             "--report shows what a classifier's own head answers; leave it out with --frozen, or take --json."
         )
 

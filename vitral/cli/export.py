@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from vitral.cli.options import Count, Positive
 from vitral.cli.process import importing
-from vitral.errors import ModelError, VitralError
+from vitral.errors import ModelError, UsageError
 
 Format = Literal["onnx", "openvino", "torch"]
 WrittenPrecision = Literal["fp32", "int8"]
@@ -44,7 +44,7 @@ def export(
         json: Print JSON for programs.
     """
     if page is not None and (out is not None or format != "onnx" or image_size or precision or merge or data or layers):
-        raise VitralError(
+        raise UsageError(
             "--page writes its own folder, of the classifier as it is; only --overwrite and --json go with it."
         )
     with importing():

@@ -3,9 +3,10 @@
 import shlex
 from pathlib import Path
 
+from vitral.advice import counted
 from vitral.cli.process import importing
 from vitral.data.classes import Reading
-from vitral.errors import DataError
+from vitral.errors import UsageError
 
 PAGE = Path("fix.html")
 TABLE = Path("corrections.csv")
@@ -32,17 +33,17 @@ def fix(
         classes: The folder that names the class where folders are nested: innermost, outermost, whole path; that which fits
             if left out.
         report: The HTML page, on which labels are corrected by a click; it saves a table for --apply.
-        out: The same as a .csv table, whose column "correction" may be filled in by hand.
+        out: The same as a .csv table, whose column "correction" may be filled in by hand; what is filled in already stays.
         apply: Move the files that this table corrects into the folders of their classes.
         table: With --apply, write all images with their corrected classes to this .csv file instead of moving files.
         undo: Put back the files that the last --apply moved.
-        overwrite: Replace a page or a table that is there.
+        overwrite: Replace another file, or a table with what was filled in.
         json: Print JSON for programs.
     """
     if undo and apply is not None:
-        raise DataError("--undo puts back what --apply moved; name one of them.")
+        raise UsageError("--undo puts back what --apply moved; name one of them.")
     if table is not None and apply is None:
-        raise DataError(
+        raise UsageError(
             "--table writes the classes that --apply corrects; name the table of corrections by --apply, too."
         )
     with importing():
@@ -73,7 +74,7 @@ def _find(
     json: bool,
 ) -> None:
     with importing():
-        from vitral.checks.corrections import find_doubtful, write_corrections
+        from vitral.checks.doubtful import MARK, find_doubtful, write_corrections
         from vitral.cli.chosen import choose
         from vitral.cli.console import ConsoleListener, print_lines, print_result
         from vitral.data.open import path_in
@@ -83,14 +84,16 @@ def _find(
 
     inputs = [path_in(data), *([classifier] if classifier else [])]
     check_file(report, inputs=inputs, mark=mark("fix"), overwrite=overwrite)
-    check_file(out, inputs=inputs, overwrite=overwrite)
+    check_file(out, inputs=inputs, mark=MARK, overwrite=overwrite)
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener, tuned=False)
         found = find_doubtful(data, source, classes=classes, listener=listener)
     command = f"vitral fix {shlex.quote(data)} --apply {out.name}"
+    stay = 0
     if found.labels:
-        write_corrections(found, out, overwrite=overwrite)
+        stay = write_corrections(found, out, overwrite=overwrite)
         write_fix_page(found, command, report, overwrite=overwrite)
     print_result(found, json=json)
     if found.labels and not json:
-        print_lines(f"Page   {report}", f"Table  {out}", "Next:", f"  {command}")
+        kept = f", with the {counted(stay, 'correction')} that it had" if stay else ""
+        print_lines(f"Page   {report}", f"Table  {out}{kept}", "Next:", f"  {command}")

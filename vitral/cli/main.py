@@ -21,7 +21,15 @@ from vitral.cli import process
 from vitral.cli.commands import COMMANDS, EPILOGUE, GROUPS, MAX_PIXELS, PLUGIN, command_named
 from vitral.cli.options import WHOLE
 from vitral.cli.wording import WORDS
-from vitral.errors import LESS_MEMORY, PluginError, TrainingInterrupted, VitralError, did_you_mean, is_out_of_memory
+from vitral.errors import (
+    LESS_MEMORY,
+    PluginError,
+    TrainingInterrupted,
+    UsageError,
+    VitralError,
+    did_you_mean,
+    is_out_of_memory,
+)
 from vitral.paths import LIMIT
 
 DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
@@ -138,6 +146,8 @@ def _failed(error: BaseException, tokens: Sequence[str]) -> int:
         return _fail(f"{error} 'vitral {tokens[0]} --help' shows the options." if known else str(error), 2)
     if isinstance(error, TrainingInterrupted):
         return _fail(str(error), error.exit_code)
+    if isinstance(error, UsageError):
+        return _fail(str(error), 2)
     return _fail(_reason(error), 1)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result
 from vitral.cli.options import Count, Details, Positive, SkipBad
 from vitral.cli.process import importing
-from vitral.errors import DataError, ImageError, VitralError
+from vitral.errors import DataError, ImageError, UsageError
 from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
@@ -68,7 +68,7 @@ def predict(
     _check_flags(out, sort_into, overwrite=overwrite, strict=skip_bad_images is False)
     plain = engine is None and not merge and precision in (None, "fp32")
     if native_aspect and not (out is None and sort_into is None and plain):
-        raise VitralError(
+        raise UsageError(
             "--native-aspect computes by the network itself in fp32, and prints; leave --out, --sort-into, --engine, "
             "--precision and --merge out."
         )
@@ -100,13 +100,13 @@ def predict(
 
 def _check_flags(out: Path | None, sort_into: Path | None, *, overwrite: bool, strict: bool) -> None:
     if out is not None and sort_into is not None:
-        raise VitralError("--out writes a table, --sort-into copies photos; name one of them.")
+        raise UsageError("--out writes a table, --sort-into copies photos; name one of them.")
     if out is None and overwrite:
-        raise VitralError("--overwrite is about the file that --out names; leave it out.")
+        raise UsageError("--overwrite is about the file that --out names; leave it out.")
     if strict and out is not None:
-        raise VitralError("With --out, an image that cannot be read is a row with its error; leave --strict out.")
+        raise UsageError("With --out, an image that cannot be read is a row with its error; leave --strict out.")
     if strict and sort_into is not None:
-        raise VitralError(
+        raise UsageError(
             "With --sort-into, a photo that cannot be read is named and stays where it is; leave --strict out."
         )
 

@@ -13,7 +13,8 @@ from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypedDict
 
 from vitral.checks.check_resume import ResumeCheck
-from vitral.checks.corrections import Corrected, DoubtfulLabels
+from vitral.checks.corrections import Corrected
+from vitral.checks.doubtful import DoubtfulLabels
 from vitral.checks.findings import DataCheck, Doubts, Suspect
 from vitral.classifier.bulk.predict_to_file import WrittenPredictions
 from vitral.classifier.prediction import Prediction

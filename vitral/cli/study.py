@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from vitral.cli.process import importing
-from vitral.errors import StudyError
+from vitral.errors import UsageError
 from vitral.torchrun import is_main
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def study(
         _list(json=json)
         return
     if data is None:
-        raise StudyError(
+        raise UsageError(
             f"Which data? Name a folder, file, address or built-in set, such as 'vitral study {name} photos/'."
         )
     with ConsoleListener() as listener:

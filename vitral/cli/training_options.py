@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from vitral.cli.options import MORE, Count, More, Positive, SkipBad, Start, Usual
 from vitral.cli.wording import flag
 from vitral.data.classes import Reading
-from vitral.errors import StudyError
+from vitral.errors import UsageError
 from vitral.training.request import Request
 
 Hidden = Parameter(parse=False)
@@ -86,12 +86,12 @@ class TrainingOptions(Request, First):
             beside: Others by name, and whether they were given.
 
         Raises:
-            StudyError: One of them was given.
+            UsageError: One of them was given.
         """
         plain = type(self)()
         given = dict(beside) | {name: getattr(self, name) != getattr(plain, name) for name in names}
         for name in (name for name, is_given in given.items() if is_given):
-            raise StudyError(f"{command}, so {flag(name)} cannot go with it.")
+            raise UsageError(f"{command}, so {flag(name)} cannot go with it.")
 
 
 @Parameter(name="*")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
@@ -26,6 +27,7 @@ from vitral.deployment.confidence import (
     fit_threshold,
     log_probabilities,
     negative_log_likelihood,
+    temperature_helps,
 )
 from vitral.deployment.judge import VALIDATION
 from vitral.errors import DataError, WeightsError
@@ -38,8 +40,11 @@ from vitral.tasks.reliability import expected_calibration_error, reliability
 from vitral.tasks.shown import NO_VALUE, Presentable, Table, range_text, table_of
 
 STEP = 1e-6  # to which a threshold is rounded down
+USUAL = 0.95  # the accuracy of sure answers that is proposed where none was given
 NONE_FITS = "Every validation image is classified right, so that no temperature can be fitted: the probabilities stay."
-UNCHANGED = f"{NONE_FITS} Nothing changes."
+NONE_HELPS = (
+    "Probabilities stay as they are: what some validation images choose as temperature does not help the others."
+)
 
 
 @dataclass(frozen=True)
@@ -175,8 +180,9 @@ def calibrate(
 ) -> Calibrated:
     """Fit a classifier's temperature on its validation images, and the threshold from which its answers are accurate enough.
 
-    Both are fitted on the validation split alone; test images, where there are any, show what they change. Nothing is
-    changed unless `write` says so, nor where no temperature can be fitted and no threshold is asked for.
+    Both are fitted on the validation split alone; test images, where there are any, show what they change. A temperature
+    counts where it helps on images that did not choose it (ten-fold on the validation images). Nothing is changed unless
+    `write` says so, nor where no temperature helps and no threshold is asked for.
 
     Args:
         classifier: The classifier itself, or whatever `load` takes.
@@ -246,14 +252,18 @@ def fitted(
     """
     logits, labels = answers[VALIDATION]
     now = present or Calibration(1.0, None, None, data, len(labels))
-    found = fit_temperature(logits, labels)
+    found, why_none = fit_temperature(logits, labels), NONE_FITS
+    if found is not None and not temperature_helps(logits, labels, now.temperature):
+        found, why_none = None, NONE_HELPS
     changed = found is not None or accuracy is not None
-    calibration, remark = now, UNCHANGED
+    calibration, remark = now, f"{why_none} Nothing changes."
     if changed:
         temperature = now.temperature if found is None else found
         threshold, wanted, note = _sure_from(*_answered(logits, labels, temperature), accuracy, now)
         calibration = Calibration(temperature, threshold, wanted, data, len(labels))
-        remark = NONE_FITS if found is None else note
+        remark = why_none if found is None else note
+    if calibration.threshold is None:
+        remark = f"{remark} {_without_threshold(*_answered(logits, labels, calibration.temperature))}".strip()
     effects = {split: _effect(*known, now, calibration) for split, known in answers.items()}
     return Calibrated(calibration, effects, remark, changed)
 
@@ -281,6 +291,18 @@ def _sure_from(
         return None, None, dropped
     said = f"The threshold was fitted anew for the {now.wanted:.1%} right that the classifier's present one is for."
     return again, now.wanted, said
+
+
+def _without_threshold(confidences: Confidences, right: Right) -> str:
+    """Return what it means that there is no threshold, and which one would be chosen."""
+    answered = fit_threshold(confidences, right, USUAL)
+    proposal = (
+        f"not even the surest give {USUAL:.0%} right"
+        if answered is None
+        else f"{argument('accuracy', USUAL)} chooses {answered.threshold:.1%}, which {answered.coverage:.0%} of the "
+        "validation photos reach"
+    )
+    return f"There is no threshold, so that every answer counts as sure; {proposal}."
 
 
 def _threshold(confidences: Confidences, right: Right, wanted: float) -> float | None:

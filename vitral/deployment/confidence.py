@@ -4,6 +4,7 @@ Temperature scaling divides logits by one number, so that probabilities mean wha
 prediction gives only the surest answers, from the probability on at which they are accurate enough.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from vitral.classifier.metadata import COLDEST, HOTTEST
 
+FOLDS = 10  # parts of the images, each of which is judged by what the others choose
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # that a table shows
 
 Confidences = Float64[np.ndarray, " examples"]
@@ -28,7 +30,11 @@ def log_probabilities(logits: Logits, temperature: float) -> Logits:
 
 def negative_log_likelihood(logits: Logits, labels: Labels, temperature: float = 1.0) -> float:
     """Return the mean negative log-likelihood of the true classes in nats."""
-    return float(-log_probabilities(logits, temperature)[np.arange(len(labels)), labels].mean())
+    return float(_each_likelihood(logits, labels, temperature).mean())
+
+
+def _each_likelihood(logits: Logits, labels: Labels, temperature: float) -> Float64[np.ndarray, " examples"]:
+    return -log_probabilities(logits, temperature)[np.arange(len(labels)), labels]
 
 
 def fit_temperature(logits: Logits, labels: Labels) -> float | None:
@@ -57,6 +63,29 @@ def fit_temperature(logits: Logits, labels: Labels) -> float | None:
     if slope(1 / COLDEST) <= 0:
         return COLDEST
     return 1 / float(brentq(slope, 1 / HOTTEST, 1 / COLDEST, xtol=1e-12, rtol=1e-12))
+
+
+def temperature_helps(logits: Logits, labels: Labels, present: float) -> bool:
+    """Tell whether fitting a temperature makes the probabilities of further images better than the present one does.
+
+    Each tenth of the images is judged by the temperature that the other images choose. What is gained in negative
+    log-likelihood must be more than its standard error: of few images a fitted temperature is often worse.
+
+    Args:
+        logits: The logits, one row per image.
+        labels: The true classes.
+        present: The temperature without fitting.
+    """
+    folds = min(FOLDS, len(labels))
+    if folds < 2:
+        return False
+    gains = np.empty(len(labels))
+    for fold in range(folds):
+        out = np.arange(len(labels)) % folds == fold  # interleaved, since images often come class by class
+        found = fit_temperature(logits[~out], labels[~out]) or present
+        judged = logits[out], labels[out]
+        gains[out] = _each_likelihood(*judged, present) - _each_likelihood(*judged, found)
+    return bool(gains.mean() > gains.std(ddof=1) / math.sqrt(len(labels)))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from vitral.checks.corrections import COLUMNS, DoubtfulLabels
+from vitral.checks.corrections import COLUMNS
+from vitral.checks.doubtful import DoubtfulLabels
 from vitral.checks.findings import NO_CLASS, DataCheck
 from vitral.explanation.gallery import Gallery, GalleryEntry
 from vitral.explanation.network import AttentionDistance, NetworkAnalysis

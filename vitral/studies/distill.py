@@ -16,7 +16,7 @@ from vitral.data.names import side_by_side
 from vitral.data.open import is_selectable, open_data
 from vitral.data.source import DataSet
 from vitral.data.unlabelled import PREFIX, is_unlabelled
-from vitral.errors import DataError, ModelError, TrainingError
+from vitral.errors import DataError, ModelError, TrainingError, UsageError
 from vitral.evaluation.candidates import milliseconds
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.evaluation.opening import match_classes
@@ -189,7 +189,7 @@ def distill(
     classifier, headless = _loaded(str(teacher), features_alone=features_alone, listener=listener)
     spec = str(data) if data is not None else None if before is None else before.data
     if spec is None:
-        raise TrainingError(f"Which images? Name them with {argument('data')}.")
+        raise UsageError(f"Which images? Name them with {argument('data')}.")
     if before is not None and out is not None:
         _check_same_teacher(Path(out), str(teacher), classifier, listener)
     spec, labelled = _as_learned(spec, classifier, headless, classes, skip_bad_images, listener)

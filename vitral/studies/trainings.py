@@ -16,7 +16,7 @@ from typing import Any
 
 from vitral import distributed
 from vitral.described import read_object
-from vitral.errors import StudyError
+from vitral.errors import StudyError, UsageError
 from vitral.events import Event, Listener, Message, Progress, ignore, show
 from vitral.files import write_file
 from vitral.outputs import check_folder
@@ -167,7 +167,7 @@ def repeat(request: Request, runs: int, *, listener: Listener = show) -> Repeate
         VitralError: The input is wrong; one line that names the thing.
     """
     if request.budget_seconds is not None or request.sweep or request.quick:
-        raise StudyError(
+        raise UsageError(
             "Several runs repeat one recipe; a time budget, a sweep or a quick classifier would give each another. Name the "
             "length instead, such as steps=1000 among the overrides."
         )

@@ -11,7 +11,7 @@ from vitral import plugins
 from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
 from vitral.described import spelled
-from vitral.errors import RecipeError, TrainingError
+from vitral.errors import RecipeError, UsageError
 from vitral.training.settings.durations import budget_of, seconds, written
 
 Kind = Literal["fine-tune", "pre-train"]
@@ -109,13 +109,13 @@ class Request:
         """Return the data's name.
 
         Raises:
-            TrainingError: None was given, and no run names it.
+            UsageError: None was given, and no run names it.
         """
         if self.data is not None:
             return self.data
         if self.kind == "pre-train":
             return PRETRAINING_DATA
-        raise TrainingError(
+        raise UsageError(
             f"Which data? Name a folder, file, address or built-in set with {argument('data')}, or for "
             f"{argument('resume', True)} the {argument('out')} of a run that began."
         )

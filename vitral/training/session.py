@@ -17,7 +17,7 @@ from vitral.training.clock import Clock, Schedule
 from vitral.training.facts import Facts
 from vitral.training.plan import Attempt, Cost, Plan, attempt_folder
 from vitral.training.request import Request
-from vitral.training.settings.durations import rounded
+from vitral.training.settings.durations import roughly, rounded
 from vitral.training.settings.recipe import Recipe
 
 FIRST_ALONE = "A linear layer alone is fitted, in closed form: on pixels, or on the features of trained weights."
@@ -175,11 +175,18 @@ class Run(Session):
             else:
                 return UNMEASURED if budget is None else f"stops after {rounded(budget)}"
             return left if budget is None else f"at most {rounded(budget)}: {left}"
-        whole = self.cost.seconds
         if budget is None:
-            return f"about {rounded(planned.seconds)}"
-        full = f" (a full run takes {rounded(planned.seconds - planned.training + whole)})"
-        return f"stops after {rounded(budget)}{full if planned.training < whole else ''}"
+            return f"about {roughly(planned.seconds)}"
+        if planned.training >= self.cost.seconds:
+            return f"stops after {rounded(budget)}"
+        # Without a recipe the length and what is tried follow from the time: how long all would take is nowhere settled.
+        whole = planned.seconds - planned.training + self.cost.seconds
+        more = (
+            f"the whole recipe takes about {roughly(whole)}"
+            if self.request.recipe
+            else "more time may give a better classifier"
+        )
+        return f"stops after {rounded(budget)} ({more})"
 
     def notes(self) -> list[str]:
         """Return what one must know of the data, a line each, besides what is done with all data."""

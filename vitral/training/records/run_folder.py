@@ -23,7 +23,7 @@ import torch
 from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.described import fits, read_described, read_object
-from vitral.errors import StorageError, TrainingError, VitralError
+from vitral.errors import StorageError, TrainingError, UsageError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors, write_file
 from vitral.machine import processor_name
 from vitral.outputs import check_location, locked, refuse_inputs
@@ -245,7 +245,7 @@ def _has_trained(folder: Path) -> bool:
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:
     resuming, replacing = argument("resume", True), argument("overwrite", True)
     if resume and overwrite:
-        raise TrainingError(f"{resuming} continues a run, and {replacing} begins it anew; give one of them.")
+        raise UsageError(f"{resuming} continues a run, and {replacing} begins it anew; give one of them.")
     check_location(folder)
     if not os.path.lexists(folder):
         return

@@ -56,6 +56,15 @@ def rounded(seconds: float) -> str:
     return f"{seconds / size:,.0f} {unit}"
 
 
+def roughly(seconds: float) -> str:
+    """Return a number of seconds that is known from a short measurement alone: to ten seconds, a minute, five or an hour."""
+    unit = next(
+        (unit for limit, unit in ((100, 10), (10 * MINUTE, MINUTE), (100 * MINUTE, 5 * MINUTE)) if seconds < limit),
+        HOUR,
+    )
+    return rounded(max(unit * round(seconds / unit), 5))
+
+
 def written(seconds: float) -> str:
     """Return a number of seconds as one would ask for it: whole minutes as minutes, all else as seconds, exactly."""
     minutes, rest = divmod(seconds, MINUTE)

@@ -12,7 +12,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.data.open import open_data, path_in
 from vitral.data.source import DataSet
-from vitral.errors import DataError, TrainingError
+from vitral.errors import DataError, TrainingError, UsageError
 from vitral.events import Listener, Message, ignore
 from vitral.outputs import check_location
 from vitral.paths import RUNS
@@ -45,9 +45,9 @@ def _continues(request: Request) -> bool:
         raise TrainingError(f"{argument('out')} is empty; name a folder, or leave it out for one below runs/.")
     if request.data_changed and not request.resume:
         changed, resume = argument("data_changed", True), argument("resume", True)
-        raise TrainingError(f"{changed} belongs to {resume}: a run that begins takes the data as they are.")
+        raise UsageError(f"{changed} belongs to {resume}: a run that begins takes the data as they are.")
     if request.resume and out is None:
-        raise TrainingError(f"Which run should go on? Name its folder with {argument('out')}.")
+        raise UsageError(f"Which run should go on? Name its folder with {argument('out')}.")
     return request.resume or torchrun.is_restart()
 
 

@@ -1,0 +1,179 @@
+"""Labels that are probably wrong: found by a classifier's features, and listed in a table to fill in."""
+
+import csv
+import io
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vitral.advice import counted
+from vitral.checks.check_data import check_data
+from vitral.checks.corrections import COLUMNS, read_corrections
+from vitral.classifier.bulk.parts import for_spreadsheets
+from vitral.classifier.classifier import Classifier
+from vitral.data.classes import Reading
+from vitral.errors import DataError, ImageError
+from vitral.evaluation.evaluate import score
+from vitral.evaluation.opening import open_split
+from vitral.events import Listener, show
+from vitral.files import write_file
+from vitral.images.decode import Pixels, read_image
+from vitral.images.drawing import thumbnail
+from vitral.outputs import check_file
+from vitral.paths import is_folder, is_regular
+from vitral.tasks.shown import Presentable, Table, percent
+
+MARK = ",".join(COLUMNS).encode()  # of our own tables
+MOST_MISTAKES = 20  # of the classifier that are shown besides the doubtful labels
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Doubtful:
+    """An image whose label is probably wrong.
+
+    Attributes:
+        image: Its path, below the folder of the data where it lies there.
+        label: Its class.
+        suggestion: The class that it more probably has.
+        probability: The probability of that class, 0 to 1.
+    """
+
+    image: str
+    label: str
+    suggestion: str
+    probability: float
+
+
+@dataclass(frozen=True, repr=False)
+class DoubtfulLabels(Presentable):
+    """The labels to look at, the most doubtful first.
+
+    Attributes:
+        data: The data.
+        class_names: The classes that a correction may name.
+        labels: The doubtful labels.
+        expected: How many labels may be wrong at most; None where the features are too weak to tell.
+        accuracy: How often the features name the label of an image that they were not fitted on, 0 to 1.
+        thumbnails: The images, small, in the order of the labels; None for one that cannot be shown.
+    """
+
+    data: str
+    class_names: tuple[str, ...]
+    labels: tuple[Doubtful, ...]
+    expected: int | None
+    accuracy: float
+    thumbnails: tuple[Pixels | None, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the table."""
+        count = len(self.labels)
+        if not count:
+            return ("No label looks wrong.",)
+        most = "how many are wrong cannot be said" if self.expected is None else f"up to {self.expected:,} may be wrong"
+        return (
+            f"{counted(count, 'label')} to look at; {most}. They are judged by features that are right on "
+            f"{percent(self.accuracy)} of the photos.",
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return the first of them."""
+        shown = ((one.image, one.label, one.suggestion, percent(one.probability)) for one in self.labels[:SHOWN])
+        title, columns = "The most doubtful", ("Image", "Label", "Rather", "Probability")
+        return (Table(title, columns, tuple(shown), names=3),) if self.labels else ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the images as JSON values."""
+        return {
+            "data": self.data,
+            "class_names": list(self.class_names),
+            "labels": [asdict(label) for label in self.labels],
+            "expected": self.expected,
+            "accuracy": self.accuracy,
+        }
+
+
+def find_doubtful(
+    data: str | Path, classifier: Classifier, *, classes: Reading | None = None, listener: Listener = show
+) -> DoubtfulLabels:
+    """Return the labels that the features of a classifier doubt, and its surest mistakes on validation images.
+
+    Args:
+        data: What `open_data` takes.
+        classifier: The classifier.
+        classes: The folder that names the class where folders are nested; see `open_data`.
+        listener: The receiver of progress.
+
+    Raises:
+        DataError: There are no such data, or their images have not one class each.
+        ModelError: The classifier has no features to show.
+    """
+    checked = check_data(data, classes=classes, classifier=classifier, listener=listener)
+    if checked.doubts is None:
+        raise DataError(f"No label of '{data}' can be doubted: images need one class each, and several images a class.")
+    found = {one.name: Doubtful(one.name, one.label, one.predicted, one.probability) for one in checked.suspects}
+    found |= {one.image: one for one in _mistakes(data, classifier, classes, listener) if one.image not in found}
+    labels = tuple(replace(one, image=_below(str(data), one.image)) for one in found.values())
+    thumbnails = tuple(map(_thumbnail, found))
+    doubts = checked.doubts
+    return DoubtfulLabels(str(data), checked.class_names, labels, doubts.expected, doubts.accuracy, thumbnails)
+
+
+def _mistakes(data: str | Path, classifier: Classifier, classes: Reading | None, listener: Listener) -> list[Doubtful]:
+    """Return the surest mistakes on validation images, never on test images; none of classes that it does not know."""
+    try:
+        opened, split = open_split(
+            data, [classifier], split=None, classes=classes, skip_bad_images=True, listener=listener, validation=True
+        )
+        split = "validation" if "validation" in opened.splits else split
+        result = score(classifier, opened, split, listener=listener).result
+    except DataError:
+        return []
+    return [
+        Doubtful(one.description, one.truth, one.predicted, one.probability) for one in result.mistakes[:MOST_MISTAKES]
+    ]
+
+
+def _below(data: str, image: str) -> str:
+    """Return an image's path below the folder of the data; as it is where it does not lie there."""
+    path = os.path.relpath(image, data) if is_folder(data) and is_regular(image) else image
+    return image if path.startswith("..") else Path(path).as_posix()
+
+
+def _thumbnail(image: str) -> Pixels | None:
+    try:
+        return thumbnail(read_image(image)) if is_regular(image) else None
+    except ImageError:
+        return None
+
+
+def write_corrections(found: DoubtfulLabels, path: Path, *, overwrite: bool = False) -> int:
+    """Write the doubtful labels as a .csv file whose column "correction" is to be filled in.
+
+    What is filled in already in such a file stays, but for images that are no longer there; nothing stays with `overwrite`.
+
+    Returns:
+        How many corrections stay.
+
+    Raises:
+        StorageError: Another file has the name, or it cannot be written.
+    """
+    check_file(path, inputs=[found.data], mark=MARK, overwrite=overwrite)
+    earlier = [] if overwrite or not path.exists() else read_corrections(path)
+    stay = {(one.image, one.label): one for one in earlier if _is_there(found.data, one.image)}
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    listed = {(one.image, one.label): (one.suggestion, f"{one.probability:.4f}") for one in found.labels}
+    for (image, label), (suggestion, probability) in {**dict.fromkeys(stay, ("", "")), **listed}.items():
+        correction = stay[image, label].correction if (image, label) in stay else ""
+        first = map(for_spreadsheets, (image, label, suggestion))
+        writer.writerow((*first, probability, for_spreadsheets(correction)))
+    write_file(path, text.getvalue())
+    return len(stay)
+
+
+def _is_there(data: str, image: str) -> bool:
+    """Tell whether an image is where a table names it, as far as that can be seen."""
+    return not is_folder(data) or is_regular(Path(data, image))
