@@ -55,7 +55,7 @@ FLAGS = {
     "robustness": "--classes --classifier --data --images --json --skip-bad-images --strict --split",
     "table": "--format --json",
     "vtab": "--classifier --data --json --out --protocol --runs --tasks --test-images --time",
-    "study": "--budget --data --json --out --plan --runs --time --transfer",
+    "study": "--budget --data --json --out --plan --runs --skip-bad-images --strict --time --transfer",
     "predict": (
         "--classifier --engine --json --merge --native-aspect --out --precision --skip-bad-images --sort-into"
         " --strict --top --verbose -v --overwrite"

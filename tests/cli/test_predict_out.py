@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,35 @@ def test_another_precision_is_said(
     assert "difference" not in json.loads(capsys.readouterr().out), "fp32's own form stays as it was"
 
 
+def test_what_cannot_be_read_is_left_out_and_fails_a_strict_command(
+    there: Path, tmp_path: Path, refused: Refused
+) -> None:
+    (tmp_path / "photos").mkdir()
+    shutil.copy("photos/red/0.jpg", tmp_path / "photos" / "0.jpg")
+    (tmp_path / "photos" / "1.jpg").write_bytes(b"no image")
+    (tmp_path / "photos" / "2.mov").write_bytes(b"no image")
+    for number, flags in enumerate((["--out", f"{tmp_path}/a.csv"], ["--sort-into", f"{tmp_path}/sorted"])):
+        assert main(["predict", str(tmp_path / "photos"), *flags]) == 0
+        strict = [*flags, "--strict"] if number else ["--out", f"{tmp_path}/b.csv", "--strict"]
+        assert main(["predict", str(tmp_path / "photos"), *strict]) == 1
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    assert len(list((tmp_path / "sorted").rglob("*.jpg"))) == 1
+
+
+@pytest.mark.parametrize("flags", [[], ["--out"], ["--sort-into"]])
+def test_a_file_that_is_no_image_is_named(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    (tmp_path / "photos").mkdir()
+    shutil.copy("photos/red/0.jpg", tmp_path / "photos" / "0.jpg")
+    (tmp_path / "photos" / "clip.mov").write_bytes(b"no image")
+    target = [str(tmp_path / "out.csv")] if flags == ["--out"] else [str(tmp_path / "sorted")] if flags else []
+    assert main(["predict", str(tmp_path / "photos"), *flags, *target]) == 0
+    assert capsys.readouterr().err.count("clip.mov") == 1
+
+
 def test_what_does_not_go_together_is_refused(there: Path, tmp_path: Path, refused: Refused) -> None:
-    out = str(tmp_path / "table.csv")
     assert "ends in .parquet, .csv, .jsonl" in refused("predict", "photos", "--out", str(tmp_path / "table.xlsx"))
-    assert "leave --strict out" in refused("predict", "photos", "--out", out, "--strict", status=2)
     assert "--out" in refused("predict", "photos", "--overwrite", status=2)
     assert "leave --engine, --precision and --merge out" in refused(
         "evaluate", "--data", "photos", "--by", "folder", "--precision", "bf16", status=2

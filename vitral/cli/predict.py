@@ -6,6 +6,7 @@ What imports torch is imported where it is needed: an exported file answers by i
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitral.advice import counted
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result
 from vitral.cli.options import Count, Details, Positive, SkipBad
 from vitral.cli.process import importing
@@ -47,7 +48,7 @@ def predict(
         top: The number of classes to name for each image.
         skip_bad_images: Succeed although some inputs cannot be read, or stop at any image that cannot (--strict). If neither
             is given, the others are answered, each that cannot be read is named, and the exit status is 1 if an input has no
-            answer at all.
+            answer at all. With --out and --sort-into, --strict writes what can be read and exits with status 1.
         out: Write a row for each image to this .parquet, .csv or .jsonl file, for any number of images; an image that cannot be
             read is a row with its error, and a job that was killed continues when it is typed again. In .csv, a name that a
             spreadsheet would take for a formula begins with an apostrophe.
@@ -65,7 +66,8 @@ def predict(
         verbose: Name every image that cannot be read, and how fast the runtimes are here.
         json: Print JSON for programs.
     """
-    _check_flags(out, sort_into, overwrite=overwrite, strict=skip_bad_images is False)
+    _check_flags(out, sort_into, overwrite=overwrite)
+    strict = skip_bad_images is False
     plain = engine is None and not merge and precision in (None, "fp32")
     if native_aspect and not (out is None and sort_into is None and plain):
         raise UsageError(
@@ -74,10 +76,12 @@ def predict(
         )
     computing: Computing = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
     if sort_into is not None:
-        _sort(images, classifier, sort_into, computing, verbose=verbose, json=json)
+        _sort(images, classifier, sort_into, computing, strict=strict, verbose=verbose, json=json)
         return
     if out is not None:
-        _to_file(images, classifier, out, top, computing, overwrite=overwrite, verbose=verbose, json=json)
+        _to_file(
+            images, classifier, out, top, computing, overwrite=overwrite, strict=strict, verbose=verbose, json=json
+        )
         return
     with ConsoleListener(verbose=verbose) as listener:
         found = None
@@ -98,21 +102,28 @@ def predict(
         _refuse_unanswered(given, predictions)
 
 
-def _check_flags(out: Path | None, sort_into: Path | None, *, overwrite: bool, strict: bool) -> None:
+def _check_flags(out: Path | None, sort_into: Path | None, *, overwrite: bool) -> None:
     if out is not None and sort_into is not None:
         raise UsageError("--out writes a table, --sort-into copies photos; name one of them.")
     if out is None and overwrite:
         raise UsageError("--overwrite is about the file that --out names; leave it out.")
-    if strict and out is not None:
-        raise UsageError("With --out, an image that cannot be read is a row with its error; leave --strict out.")
-    if strict and sort_into is not None:
-        raise UsageError(
-            "With --sort-into, a photo that cannot be read is named and stays where it is; leave --strict out."
-        )
+
+
+def _refuse_unread(count: int, where: str) -> None:
+    """Raise an error for images that cannot be read, where --strict wants that; the others are written."""
+    if count:
+        raise ImageError(f"{counted(count, 'image')} cannot be read; {where} has the others.")
 
 
 def _sort(
-    images: list[str], classifier: str | None, out: Path, computing: Computing, *, verbose: bool, json: bool
+    images: list[str],
+    classifier: str | None,
+    out: Path,
+    computing: Computing,
+    *,
+    strict: bool,
+    verbose: bool,
+    json: bool,
 ) -> None:
     with importing():
         from vitral.classifier.bulk.sort_into import check_sorted, sort_into
@@ -123,6 +134,8 @@ def _sort(
         _, source = choose(classifier, listener, **computing, otherwise="auto")
         result = sort_into(source, images, out, listener=listener)
     print_result(result, json=json)
+    if strict:
+        _refuse_unread(len(result.unread), str(out))
 
 
 def _alone(
@@ -208,6 +221,7 @@ def _to_file(
     computing: Computing,
     *,
     overwrite: bool,
+    strict: bool,
     verbose: bool,
     json: bool,
 ) -> None:
@@ -223,6 +237,8 @@ def _to_file(
         print_json(vars(written))
     else:
         print_lines(*written.lines())
+    if strict:
+        _refuse_unread(written.errors, str(out))
 
 
 def _print(predictions: "list[Prediction]") -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from vitral.cli.options import SkipBad
 from vitral.cli.process import importing
 from vitral.errors import UsageError
 from vitral.torchrun import is_main
@@ -23,6 +24,7 @@ def study(
     budget: Budget = "laptop",
     runs: int = RUNS_EACH,
     time: str | None = None,
+    skip_bad_images: SkipBad = None,
     out: Path | None = None,
     plan: bool = False,
     json: bool = False,
@@ -37,6 +39,8 @@ def study(
         budget: the networks and the length: "laptop", "h200" or "cluster".
         runs: the number of seeds of every arm, at least two.
         time: the time of the whole study, such as 40m; the budget "laptop" takes less than an hour if left out.
+        skip_bad_images: go on without however many images cannot be read, or stop at any (--strict); a few are left out and
+            named if neither is given.
         out: the folder; runs/study-NAME if left out. What began there continues.
         plan: print what would be done and what it costs, here and on a GPU, and stop.
         json: print JSON for programs.
@@ -60,6 +64,7 @@ def study(
             budget=budget,
             runs=runs,
             time=time,
+            skip_bad_images=skip_bad_images,
             out=out,
             plan=plan,
             listener=listener,

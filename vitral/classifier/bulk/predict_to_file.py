@@ -32,7 +32,7 @@ from vitral.classifier.load import as_classifier
 from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import check_named, stream_unlabelled
 from vitral.errors import ImageError, ModelError
-from vitral.events import Listener, Message, Progress, show
+from vitral.events import Listener, Message, Progress, ignore, show
 from vitral.files import new_file
 from vitral.machine import keep_freed_memory
 from vitral.outputs import check_file
@@ -156,7 +156,7 @@ def predict_to_file(
         before = sum(min(IMAGES, job.images - number * IMAGES) for number in done)
         if before:
             listener(Message(f"Goes on after {before:,} of {job.images:,} images, from '{parts.folder}'."))
-        threads, pending = workers or os.cpu_count() or 1, _pending(names, done, listener)
+        threads, pending = workers or os.cpu_count() or 1, _pending(names, done)
         ready = prepare_ahead(pending, classifier.preprocessing, workers=threads, ahead=AHEAD * batch_size)
         _compute(classifier, _timed(ready, clock), parts, job, batch_size, before, clock, listener)
         distributed.barrier()
@@ -215,9 +215,9 @@ def _identity(name: str) -> bytes:
     return f"{name}\0{where}\0".encode(errors="surrogateescape")
 
 
-def _pending(names: list[str], done: set[int], listener: Listener) -> Iterator[tuple[int, LazyImage]]:
+def _pending(names: list[str], done: set[int]) -> Iterator[tuple[int, LazyImage]]:
     """Give the images of this process's parts that are not there yet, with their positions among all."""
-    for index, image in enumerate(_all(names, listener)):
+    for index, image in enumerate(_all(names, ignore)):  # `_job` has said what there is to say
         part = index // IMAGES
         if part not in done and part % distributed.world() == distributed.rank():
             yield index, image

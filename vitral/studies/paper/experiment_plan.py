@@ -64,6 +64,7 @@ class ExperimentPlan:
     """An experiment at a scale, on given data by their name, path or address and opened, with the seeds of every trial.
 
     The features are scored on other data, `transfer`, unless it is None. The record has the lengths of the trials.
+    `skip_bad_images` is that of `open_data`.
     """
 
     experiment: Experiment
@@ -73,6 +74,7 @@ class ExperimentPlan:
     transfer: str | None
     seeds: tuple[int, ...]
     record: StudyRecord = StudyRecord()
+    skip_bad_images: bool | None = None
 
     def trials(self) -> Sequence[Trial]:
         """Return the arms."""
@@ -130,6 +132,7 @@ class ExperimentPlan:
             source=next((change.removeprefix("model=") for change in models), None),
             recipe=self._recipe_name(trial),
             overrides=(*trial.changes, *length),
+            skip_bad_images=self.skip_bad_images,
             baselines=False,
         )
 

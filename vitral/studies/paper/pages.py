@@ -98,6 +98,7 @@ def _command(result: PaperStudy) -> str:
         "budget": plan.scale.name,
         "runs": len(plan.seeds),
         "time": None if record.time is None else written(record.time),
+        "skip_bad_images": plan.skip_bad_images,
     }
     words = [repr(plan.experiment.name), repr(plan.spec)]
     words += [f"{name}={value!r}" for name, value in given.items() if value is not None]

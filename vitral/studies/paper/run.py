@@ -56,6 +56,7 @@ def study(
     budget: str = "laptop",
     runs: int = RUNS_EACH,
     time: str | float | None = None,
+    skip_bad_images: bool | None = None,
     out: str | Path | None = None,
     plan: bool = False,
     listener: Listener = show,
@@ -73,6 +74,7 @@ def study(
         budget: The networks and the length: "laptop", "h200" or "cluster".
         runs: The number of seeds of every arm, at least two.
         time: The time for the whole study, such as "40m"; only if the budget leaves the number of steps to the machine.
+        skip_bad_images: What becomes of images that cannot be read; see `open_data`.
         out: The folder; runs/study-NAME if None.
         plan: Whether only to return what would be done and what it would cost; nothing is written.
         listener: Receives the plan, progress and problems.
@@ -85,7 +87,7 @@ def study(
         StorageError: Something cannot be written.
     """
     folder = RUNS / f"study-{name}" if out is None else Path(out)
-    laid_out = _laid_out(name, data, transfer, budget, runs, listener)
+    laid_out = _laid_out(name, data, transfer, budget, runs, skip_bad_images, listener)
     record = distributed.by_main(lambda: _resumed(laid_out, folder, time, plan, listener))
     record = record or _begin(laid_out, folder, time, plan, listener)
     laid_out = replace(laid_out, record=record)
@@ -108,7 +110,13 @@ def study(
 
 
 def _laid_out(
-    name: str, data: str | Path, transfer: str | Path | None, budget: str, runs: int, listener: Listener
+    name: str,
+    data: str | Path,
+    transfer: str | Path | None,
+    budget: str,
+    runs: int,
+    skip_bad_images: bool | None,
+    listener: Listener,
 ) -> ExperimentPlan:
     experiment, scale = chosen("study", name, EXPERIMENTS), chosen("budget", budget, SCALES)
     if runs < FEWEST_RUNS:
@@ -116,7 +124,7 @@ def _laid_out(
             f"A study makes claims, and {runs} run{'s'[: runs != 1]} an arm says nothing of chance: "
             f"give {argument('runs')} at least {FEWEST_RUNS}."
         )
-    dataset = open_data(data, listener=listener)
+    dataset = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
     for note in left_out(dataset.bad_images):
         listener(Message(note, warning=True))
     if not dataset.task.exclusive:
@@ -134,7 +142,7 @@ def _laid_out(
         "fingerprint": dataset.fingerprint,
         "transfer": other,
     }
-    return replace(laid_out, record=StudyRecord(asked))
+    return replace(laid_out, record=StudyRecord(asked), skip_bad_images=skip_bad_images)
 
 
 def _check_transfer(transfer: str, listener: Listener) -> None:
