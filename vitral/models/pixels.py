@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vitral.errors import ModelError
-from vitral.models.layers import BatchPart, FeatureMaps, init_torch_default, seeded
+from vitral.models.layers import BatchPart, FeatureMaps, TokenGrid, init_torch_default, seeded
 from vitral.models.model import LARGEST, ExplainedBy, Features, Images, Model, ModelConfig, refuse_rates
 
 
@@ -45,9 +45,10 @@ class Pixels(Model):
         """Return the shrunk images, (batch, 3, side, side)."""
         return FeatureMaps(self.shrink(images))
 
-    def features(self, images: Images, part: BatchPart | None = None) -> Features:
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the shrunk images as one row each."""
-        return self.encode(images, part).maps.flatten(1)
+        assert isinstance(encoded, FeatureMaps), "shrunk images are maps"
+        return encoded.maps.flatten(1)
 
     def blocks(self) -> list[nn.Module]:
         """Return the one step before the head, which has nothing to learn."""
