@@ -150,8 +150,13 @@ def extra_module(name: str, extra: str, purpose: str) -> Any:  # noqa: ANN401  #
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the known name nearest to `name`, or an empty string."""
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)
-    return f" Did you mean '{nearest[0]}'?" if nearest else ""
+    nearest = nearest_name(name, known)
+    return f" Did you mean '{nearest}'?" if nearest else ""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name nearest to `name`, or an empty string where none is near."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), "")
 
 
 def one_line(error: BaseException) -> str:

@@ -5,16 +5,17 @@ wait forever, a device never ends, and a link may lead back to a parent. A folde
 is not data.
 """
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from vitral.errors import VitralError, did_you_mean
+from vitral.errors import VitralError, nearest_name
 
 RUNS = Path("runs")  # the parent of run folders if no folder is given
 LIMIT = "VITRAL_MAX_PIXELS"  # in the environment: the pixels above which an image is refused
@@ -96,14 +97,24 @@ def look_at(path: str | Path) -> os.stat_result | None:
         return None
 
 
-def nearest_path(path: str | Path) -> str:
-    """Return `` Did you mean 'photos/'?`` for a path that is not there, by the nearest name beside it; else an empty string."""
-    wanted = Path(path)
-    try:
+def nearest_path(path: str | Path, others: Iterable[str] = ()) -> str:
+    """Return `` Did you mean 'photos/'?`` for a path that is not there, by the nearest name beside it; else an empty string.
+
+    Args:
+        path: The path.
+        others: What else could have been meant, such as the names of datasets.
+    """
+    wanted, beside = Path(path), list[Path]()
+    while not is_folder(wanted.parent) and wanted.parent != wanted:
+        wanted = wanted.parent  # whose name is the one that is mistyped
+    with contextlib.suppress(OSError, ValueError):  # a folder that is not there either, or a name that no path can have
         beside = [entry for entry in wanted.parent.iterdir() if not is_hidden(entry.name)]
-    except (OSError, ValueError):
-        return ""
-    return did_you_mean(str(wanted), [f"{entry}{'/' if entry.is_dir() else ''}" for entry in beside])
+    # By the last names alone: long folders in common would make any two paths look alike.
+    known = {name: name for name in others} | {
+        entry.name: f"{entry}/" if is_folder(entry) else str(entry) for entry in beside
+    }
+    nearest = nearest_name(wanted.name, known)
+    return f" Did you mean '{known[nearest]}'?" if nearest else ""
 
 
 def attempt_folder_name(name: str) -> str:

@@ -217,11 +217,13 @@ def test_info_of_nothing_is_said(refused: Refused, there: Path) -> None:
     [
         ("check photo/", "photos/"),
         ("finetune photo", "photos/"),
+        ("finetune digit", "digits"),
         ("finetune photos --recipe runs/photos/recip.toml", "runs/photos/recipe.toml"),
         ("predict photo/", "photos/"),
         ("predict photos/red/00.jpg", "photos/red/0.jpg"),
         ("predict photo --out answers.csv", "photos/"),
         ("explain photo", "photos/"),
+        ("explain phtos/red/0.jpg", "photos/"),
         ("evaluate runs/photos photo", "photos/"),
         ("evaluate runs/photo photos", "runs/photos/"),
         ("fix photo", "photos/"),

@@ -10,7 +10,7 @@ from vitral.cli.models import described_model, described_weights
 from vitral.cli.options import Details
 from vitral.cli.runs import listed
 from vitral.described import read_object
-from vitral.errors import WeightsError, did_you_mean
+from vitral.errors import WeightsError
 from vitral.models.costs import COSTS
 from vitral.paths import CLASSIFIER, DESCRIPTION, RUN_FILE, nearest_path
 from vitral.training.records.overview import read_state, scores_of
@@ -97,7 +97,7 @@ def _of_name(name: str) -> tuple[str, dict[str, Any]]:
         return "published weights", described_weights(weights[name])
     if name in recipes:
         return "recipe", dataclasses.asdict(recipes[name])
-    hint = did_you_mean(name, [*COSTS, *weights, *recipes]) or nearest_path(name)
+    hint = nearest_path(name, [*COSTS, *weights, *recipes])
     raise WeightsError(f"Nothing is called '{name}': no folder, model, published weights or recipe.{hint}")
 
 

@@ -36,7 +36,7 @@ from vitral.data.tables import (
     unread_lists,
 )
 from vitral.data.text_table import LIST_SUFFIX
-from vitral.errors import DataError, PluginError, did_you_mean
+from vitral.errors import DataError, PluginError
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import is_folder, look_at, nearest_path, refuse_endless, walk
@@ -270,7 +270,7 @@ def _list_alone(spec: str, how: Opening, prefix: Prefix | None) -> Listing:
     if look_at(path) is None:
         named = (name for name in BUILT_IN if name != BLANK)
         built_in = (*named, *(f"{name}:FOLDER" for name in PUBLISHED), *plugins.registered("data"))
-        hint = nearest_path(spec) or did_you_mean(spec, built_in)
+        hint = nearest_path(spec, built_in)
         raise DataError(
             f"There is no folder '{_short(spec)}' and no dataset of that name ({', '.join(built_in)}).{hint}"
         )

@@ -13,7 +13,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator, mo
 
 from vitral.advice import argument, function
 from vitral.described import override
-from vitral.errors import NEAR, ModelError, RecipeError, did_you_mean, one_line
+from vitral.errors import NEAR, ModelError, RecipeError, one_line
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.families import FIELDS, configure, encoder_changes
@@ -297,7 +297,7 @@ def _read(source: str | Path) -> str:
     known = list_recipes()
     if name in known:
         return recipe_text(name)
-    hint = did_you_mean(name, known) or nearest_path(path)
+    hint = nearest_path(name, known)
     raise RecipeError(
         f"There is no recipe file and no recipe '{name}'.{hint} {function('list_recipes')} lists Vitral's recipes."
     )
