@@ -105,13 +105,18 @@ class Kept:
         return None if values is None else read_described(cls, values, cls.called)
 
 
+def mapping(value: object) -> dict[str, Any]:
+    """Return a value of unknown origin where it is an object of JSON; else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty object if the file is missing or damaged."""
     try:
         values = json.loads(text_of(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    return values if isinstance(values, dict) else {}
+    return mapping(values)
 
 
 def read_kept(kind: type[Described], path: Path) -> Described | None:

@@ -9,7 +9,7 @@ from vitral.cli.console import print_json, print_lines
 from vitral.cli.models import described_model, described_weights
 from vitral.cli.options import Details
 from vitral.cli.runs import listed
-from vitral.described import read_object
+from vitral.described import mapping, read_object
 from vitral.errors import WeightsError
 from vitral.models.costs import COSTS
 from vitral.paths import CLASSIFIER, DESCRIPTION, RUN_FILE, nearest_path
@@ -42,13 +42,13 @@ def info(name: str, /, *, verbose: Details = False, json: bool = False) -> None:
 
 def _summary(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a user wants to know first of a classifier or a run."""
-    size, scores = facts.get("preprocessing", {}).get("image_size"), scores_of({"scores": facts.get("scores", {})})
-    classes = facts.get("classes", [])
+    size, classes = mapping(facts.get("preprocessing")).get("image_size"), facts.get("classes")
+    scores = scores_of({"scores": facts.get("scores")})
     return {
-        "classes": f"{len(classes):,} ({_text(classes)})" if classes else "",
-        "photos": f"seen at {' x '.join(map(str, size))} pixels" if size else "",
+        "classes": f"{len(classes):,} ({_text(classes)})" if isinstance(classes, list) else "",
+        "photos": f"seen at {' x '.join(map(str, size))} pixels" if isinstance(size, list) else "",
         "started from": facts.get("source"),
-        "trained on": facts.get("training", {}).get("data") or facts.get("data"),
+        "trained on": mapping(facts.get("training")).get("data") or facts.get("data"),
         **{split: score.text() for split, score in scores.items()},
         **{key: facts.get(key) for key in ("notes", "state", "changed", "next")},
     }
@@ -69,8 +69,7 @@ def _of_folder(path: Path) -> tuple[str, dict[str, Any]]:
 
 def _of_classifier(folder: Path) -> dict[str, Any]:
     description = read_object(folder / DESCRIPTION)
-    provenance = description.get("provenance")
-    known = provenance if isinstance(provenance, dict) else {}
+    known = mapping(description.get("provenance"))
     return {
         "classes": description.get("class_names", []),
         "task": description.get("task"),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from vitral.described import read_object
+from vitral.described import mapping, read_object
 from vitral.outputs import is_worked_in
 from vitral.paths import (
     ATTEMPT_FILE,
@@ -96,7 +96,7 @@ def list_runs(parent: Path = RUNS, *, studies: bool = True) -> list[RunState]:
 def read_state(folder: Path) -> RunState:
     """Return how the run in a folder stands."""
     run, plan = read_object(folder / RUN_FILE), read_object(folder / PLAN_FILE)
-    request = _mapping(run.get("request"))
+    request = mapping(run.get("request"))
     kind = str(run.get("kind", "fine-tune"))
     logs = [folder / METRICS_FILE, *folder.glob(f"{ATTEMPTS}/*/{METRICS_FILE}")]
     state: State = "running" if is_worked_in(folder) else "done" if _is_scored(folder, logs) else "stopped"
@@ -104,7 +104,7 @@ def read_state(folder: Path) -> RunState:
     left = None if state == "done" or progress is None else (1 - progress) * _seconds(plan, request)
     classifier = folder / CLASSIFIER
     known = (classifier / DESCRIPTION).is_file()
-    scores = scores_of(_mapping(read_object(classifier / DESCRIPTION).get("provenance"))) if known else {}
+    scores = scores_of(mapping(read_object(classifier / DESCRIPTION).get("provenance"))) if known else {}
     return RunState(
         folder=str(folder),
         kind=kind,
@@ -142,12 +142,12 @@ def _progress(folder: Path, plan: dict[str, Any]) -> tuple[int, int, float | Non
     """Return the updates made and planned, and the share of the training's time that is done; None without a plan."""
     if not plan:
         return 0, 0, None
-    attempts = [_mapping(attempt) for attempt in plan.get("attempts", ())]
+    attempts = [mapping(attempt) for attempt in plan.get("attempts", ())]
     steps, planned, done = 0, 0, 0.0
     for attempt in attempts:
         name = attempt_folder_name(str(attempt.get("name", "")))
         place = folder / ATTEMPTS / name if len(attempts) > 1 else folder
-        length = int(_mapping(attempt.get("recipe")).get("steps") or 0)
+        length = int(mapping(attempt.get("recipe")).get("steps") or 0)
         made = min(length, max((int(row.get("step", 0)) for row in _last_rows(place / METRICS_FILE)), default=0))
         ended = (place / ATTEMPT_FILE).is_file() or (place / OUTCOME_FILE).is_file()
         steps, planned = steps + made, planned + length
@@ -157,14 +157,14 @@ def _progress(folder: Path, plan: dict[str, Any]) -> tuple[int, int, float | Non
 
 def _seconds(plan: dict[str, Any], request: dict[str, Any]) -> float:
     """Return the seconds that a run's training is planned to take, within its budget."""
-    planned = float(_mapping(plan.get("cost")).get("seconds") or 0.0)
+    planned = float(mapping(plan.get("cost")).get("seconds") or 0.0)
     budget = request.get("time")
     return min(planned, float(budget)) if isinstance(budget, int | float) else planned
 
 
 def scores_of(provenance: dict[str, Any]) -> dict[str, RunScore]:
     """Return the headline figures of a classifier, by split, from what its description says of its provenance."""
-    scores = _mapping(provenance.get("scores"))
+    scores = mapping(provenance.get("scores"))
     return {
         split: RunScore(name, float(value), split)
         for split in ("validation", "test")
@@ -195,8 +195,4 @@ def _last_rows(log: Path) -> Iterator[dict[str, Any]]:
         file.seek(max(0, log.stat().st_size - TAIL))
         for line in file.read().splitlines():
             with suppress(ValueError, RecursionError):
-                yield _mapping(json.loads(line))
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+                yield mapping(json.loads(line))
