@@ -14,14 +14,14 @@ RUN = "runs/photos"
 def test_the_verdict_comes_first(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", RUN, f"{RUN}/classifier", "--data", "photos"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"Not decided: {RUN} and {RUN}/classifier are right on the same images")
-    assert lines[0].endswith("test images.")
+    assert lines[0].startswith(f"Not decided: {RUN} and {RUN}/classifier are right on the same photos")
+    assert lines[0].endswith("test photos.")
     assert "Side by side" in lines
     assert main(["compare", RUN, RUN, "--data", "photos", "--split", "train", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert next(iter(answer)) == "verdict"
     assert answer["verdict"] == "not decided"
-    assert "learned from these images" in answer["remarks"][0]
+    assert "trained on these photos" in answer["remarks"][0]
 
 
 def test_what_cannot_be_compared_is_refused_in_one_line(

@@ -81,7 +81,7 @@ def test_a_folder_of_one_class_is_enough(known: Path, tmp_path: Path, capsys: py
     assert json.loads(capsys.readouterr().out)["classes"] == ["blue"]
     assert main(["add", str(new / "blue"), "--to", str(known), "--out", str(tmp_path / "other")]) == 0
     assert read(tmp_path / "other").class_names == ("green", "red", "blue")
-    assert "Images of new classes" in capsys.readouterr().out
+    assert "Photos of new classes" in capsys.readouterr().out
 
 
 def test_what_cannot_be_added_is_refused_and_nothing_is_written(known: Path, tmp_path: Path) -> None:

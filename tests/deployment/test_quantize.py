@@ -55,7 +55,7 @@ def test_int8_holds_the_accuracy_and_the_folder_keeps_it(run: Path) -> None:
     assert form.exact > 0.9
     assert form.exact - form.score <= 0.005
     assert len(form.layers) + len(form.kept) == len(linear_layers(load(run, listener=ignore).model))
-    assert "3.00 times packed in fp32" in " ".join(found.lines())
+    assert "3.00 times as fast as packed in fp32" in " ".join(found.lines())
     after = json.loads((run / "classifier/classifier.json").read_text())
     assert {name: value for name, value in after.items() if name != "int8"} == before
     assert form.sentence().split(",")[0] in (run / "classifier/README.md").read_text()
@@ -114,7 +114,7 @@ def test_layers_that_cost_accuracy_stay_in_fp32(run: Path, monkeypatch: pytest.M
     assert found.quantization.exact - found.quantization.score <= 0.005
     assert [row[2] for row in found.tables()[0].rows[:3]] == ["fp32"] * 3
     monkeypatch.setattr(module, "MOST_KEPT", 2 / len(names))
-    with pytest.raises(ModelError, match=r"more than 0\.50% on the \d+ validation images.* 2 of"):
+    with pytest.raises(ModelError, match=r"more than 0\.50% on the \d+ validation photos.* 2 of"):
         quantize(run, "digits", listener=ignore)
 
 
@@ -187,7 +187,7 @@ def without_validation(data: DataSet) -> DataSet:
 
 def test_bad_input_is_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier = load(run, listener=ignore)
-    with pytest.raises(DataError, match="has no validation images"):
+    with pytest.raises(DataError, match="has no validation photos"):
         quantize(classifier, without_validation(open_digits()), listener=ignore)
     with pytest.raises(DataError, match="at least 0 and below 1"):
         quantize(classifier, "digits", loss=-0.1, listener=ignore)
@@ -214,7 +214,7 @@ def test_the_commands_from_end_to_end(run: Path, tmp_path: Path, capsys: pytest.
     adapter("quantize").validate_json(printed, strict=False)
     assert main(["evaluate", *named, "--precision", "int8"]) == 0
     caught = capsys.readouterr()
-    assert "against torch in fp32: probabilities differ by at most" in " ".join(caught.out.split())
+    assert "against torch in fp32, probabilities differ by at most" in " ".join(caught.out.split())
     assert "Computes by packed in int8" in " ".join(caught.err.split())
     assert (
         main(["predict", "digits", "--classifier", str(run), "--precision", "int8", "--out", str(tmp_path / "p.csv")])

@@ -74,7 +74,7 @@ def test_the_curve_holds_of_images_that_it_has_not_seen() -> None:
     assert curve is not None
     assert curve.interval[0] <= curve.more <= curve.interval[1]
     assert list(curve.errors) == [40, 80, 160, 320]
-    assert "more images" in curve.sentence() or "hardly" in curve.sentence()
+    assert "more photos" in curve.sentence() or "hardly" in curve.sentence()
     assert learning_curve(remembered(*drawn(40, seed=0), seed=0), 2) is None
 
 

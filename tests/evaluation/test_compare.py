@@ -135,7 +135,7 @@ def test_the_better_one_is_said_with_the_images_that_tell(tmp_path: Path, tiny_c
     other_way = compare(poor, good, folder, listener=ignore)
     assert (other_way.verdict, other_way.difference) == ("worse", -9 / 36)
     assert other_way.only_second == found.only_first
-    assert found.lines()[0].startswith("the first is better than the second: 91.67% against 66.67% of 36 test images")
+    assert found.lines()[0].startswith("the first is better than the second: 33 against 24 of 36 test photos")
     assert json.loads(json.dumps(found.to_json()))["verdict"] == "better"
     assert repr(found).startswith("Comparison: ")
 
@@ -148,10 +148,10 @@ def test_a_difference_that_chance_explains_decides_nothing(tmp_path: Path, tiny_
     assert (found.verdict, found.first.alone, found.second.alone) == ("not decided", 3, 0)
     assert found.images_needed is not None
     assert found.images_needed > 36
-    assert any(f"About {found.images_needed} images would tell" in line for line in found.lines())
+    assert any(str(found.images_needed) in line for line in found.lines())
     same = compare(whole, whole, folder, listener=ignore)
     assert (same.verdict, same.p_value, same.difference_interval) == ("not decided", 1.0, (0.0, 0.0))
-    assert "right on the same images" in same.lines()[0]
+    assert same.lines()[0].startswith("Not decided")
 
 
 def test_a_class_that_the_data_lack_hinders_nothing_and_is_shown(tmp_path: Path, tiny_config: ViTConfig) -> None:
@@ -189,7 +189,7 @@ def test_one_that_may_have_learned_the_images_is_said(tmp_path: Path, tiny_confi
     two = shade_classifier(tiny_config, names, trained_on="others")
     assert "is not known" in compare(one, two, folder, listener=ignore).remarks[0]
     assert compare(one, one, folder, listener=ignore).remarks == ()
-    assert "learned from these images" in compare(two, one, folder, split="train", listener=ignore).remarks[0]
+    assert "trained on these photos" in compare(two, one, folder, split="train", listener=ignore).remarks[0]
 
 
 def test_images_without_splits_are_those_that_training_left_out(tmp_path: Path, tiny_config: ViTConfig) -> None:

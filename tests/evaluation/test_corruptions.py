@@ -85,7 +85,7 @@ def test_few_images_are_spread_over_the_split(tmp_path: Path, tiny_config: ViTCo
     found = robustness(classifier, folder, images=3, listener=ignore)
     assert found.images == 3
     assert isinstance(found, Robustness)
-    assert "of 3 test images" in found.lines()[0]
+    assert "3 test photos" in found.lines()[0]
     with pytest.raises(DataError, match="At least one image"):
         robustness(classifier, folder, images=0, listener=ignore)
 

@@ -54,6 +54,4 @@ def test_evaluate_says_it_in_one_line(engine: Engine, classifier: vitral.Classif
     said: list[Event] = []
     vitral.evaluate(classifier, "digits", listener=said.append)
     (line,) = [event.text for event in said if isinstance(event, Message) and "fp32" in event.text]
-    assert line.startswith(
-        f"Computed by {engine} in bf16; on 256 of the images, against torch in fp32: probabilities differ"
-    )
+    assert line.startswith(f"Computed by {engine} in bf16; on 256 photos, against torch in fp32, probabilities differ")

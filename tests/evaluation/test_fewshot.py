@@ -154,7 +154,7 @@ def test_all_of_a_published_training_split_may_be_drawn(classifier: Classifier, 
     assert (scores.num_train, scores.num_test, scores.split) == (50, 10, "test")
     assert scores.few_shot[0].images == 50
     assert scores.to_json()["few_shot"][0]["deviation"] is None  # of one draw there is none
-    assert scores.tables()[0].rows == (("5 images a class", percent(scores.few_shot[0].mean), "50"),)
+    assert scores.tables()[0].rows == (("5 photos a class", percent(scores.few_shot[0].mean), "50"),)
 
 
 def test_the_command_prints_what_python_gives(
@@ -170,7 +170,7 @@ def test_the_command_prints_what_python_gives(
     assert main([*command, "few-shot,linear"]) == 0
     out = capsys.readouterr().out
     assert f"{100 * scores.few_shot[2].mean:.1f}% ± {100 * scores.few_shot[2].deviation:.1f}" in out
-    assert "10 images a class" in out
+    assert "10 photos a class" in out
     assert "nearest neighbours" not in out
 
 

@@ -61,7 +61,7 @@ def test_the_worst_comes_first_with_its_interval(tmp_path: Path, tiny_config: Vi
     assert [best.p_value, worst.p_value] == pytest.approx(expected, abs=1e-9)
     assert (worst.worse, best.worse) == (True, False)
     assert (found.images, found.accuracy) == (36, 0.75)
-    assert found.lines()[0].startswith("Surely worse by camera: b 25.0% of 12")
+    assert found.lines()[0].startswith("Surely worse by camera: b 3 of 12")
     assert found.tables()[0].rows[0][0] == "b"
 
 

@@ -363,7 +363,7 @@ def test_what_is_taken_is_said_and_measured_once(tmp_path: Path, monkeypatch: py
         assert message.text.startswith(
             "Computes by packed in int8: 30 images/s in a short measurement (packed in fp32 10"
         )
-        assert "8 of 8 linear layers, chosen on 40 validation images of photos: 90.00%" in message.text
+        assert "8 of 8 linear layers, chosen on 40 validation photos of photos: 90.00%" in message.text
     assert asked.count("packed in int8") == 1
     kept = replace(form, kept=("x",))  # another form is measured by itself
     predictor_of(model, "auto", "int8", ignore, kept)

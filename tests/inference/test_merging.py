@@ -234,7 +234,7 @@ def test_the_loss_is_said_from_end_to_end(tmp_path: Path, capsys: pytest.Capture
     named = ["--data", "digits", "--classifier", str(tmp_path / "run")]
     assert main(["evaluate", *named, "--merge", "6"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Computed by torch in fp32, 6 tokens merged a block; on 256 of the images, against torch in fp32:" in said
+    assert "Computed by torch in fp32, 6 tokens merged a block; on 256 photos, against torch in fp32" in said
     assert main(["evaluate", *named, "--merge", "6", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["difference"]["largest"] > 1e-5
     events: list[Event] = []

@@ -106,7 +106,7 @@ def test_an_evaluation_in_tiles() -> None:
     assert MULTI.tiles("test") == (
         Tile(f"77.8{S}", ("mean average precision on 1,234 test photos",)),
         Tile(f"80.5{S}", ("F1 over all decisions", "at a probability of 0.5")),
-        Tile(f"50.1{S}", ("of the images have exactly the right labels",)),
+        Tile(f"50.1{S}", ("of the photos have exactly the right labels",)),
     )
 
 
@@ -114,7 +114,7 @@ def test_an_evaluation_in_tables() -> None:
     confused, classes = FOUND.tables()
     assert confused == Table(
         "Most often confused",
-        ("True class", "taken for", "Images", "of the class"),
+        ("True class", "taken for", "Photos", "of the class"),
         (("class 0", "class 1", "86", f"50.0{S}"), ("class 3", "class 6", "6", f"3.5{S}")),
         names=2,
         examples=tuple(pair.examples for pair in FOUND.confused),
@@ -122,7 +122,7 @@ def test_an_evaluation_in_tables() -> None:
     )
     assert classes == Table(
         "Every class, the worst first",
-        ("Class", "Recall", "Precision", "Images"),
+        ("Class", "Recall", "Precision", "Photos"),
         (
             ("class 0", f"50.0{S}", f"100.0{S}", "172"),
             ("class 3", f"96.5{S}", f"100.0{S}", "171"),
@@ -137,7 +137,7 @@ def test_an_evaluation_in_tables() -> None:
     assert MULTI.tables() == (
         Table(
             "Every label, the worst first",
-            ("Label", "Average precision", "Images"),
+            ("Label", "Average precision", "Photos"),
             (("b", f"65.5{S}", "7"), ("a", f"90.0{S}", "1,000")),
             foldable=True,
         ),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import folder_that_keeps, read, save
 from vitral.classifier.novelty import KnownImages
@@ -70,15 +71,19 @@ class Added(Presentable):
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
-        what = f"{len(self.classes)} classes ({', '.join(self.classes)})" if self.classes else "no new class"
-        return (f"{self.path}: {what} from {self.images:,} images, without training.", *filter(None, [self.limit]))
+        number = counted(len(self.classes), "class", "classes")
+        what = f"{number} ({', '.join(self.classes)})" if self.classes else "no new class"
+        return (
+            f"{self.path}: {what} from {counted(self.images, 'photo')}, without training.",
+            *filter(None, [self.limit]),
+        )
 
     def tables(self) -> tuple[Table, ...]:
         """Return what it costs."""
         rows = tuple(
-            (f"{part.name}, {part.images:,} images", percent(part.before), _range(part)) for part in self.parts
+            (f"{part.name}: {counted(part.images, 'photo')}", percent(part.before), _range(part)) for part in self.parts
         )
-        note = "Of images that were held out; in brackets the 95% interval."
+        note = "Of photos that were held out; in brackets the 95% interval."
         return (Table("Right answers", ("", "Before", "After"), rows, note=note),)
 
 
@@ -136,11 +141,11 @@ def add_classes(
     grown = _grown(old, names, joined(known, new))
     limit = None if (every := grown.known_images) is None else set_limit(every, names, learned=learned)
     grown.remember(every, limit)
-    parts = _parts(old, grown, known, new)
+    parts, added = _parts(old, grown, known, new), len(names) - len(old.class_names)
     grown.provenance = replace(
         old.provenance,
         scores={f"validation/{old.task.headline.name}": parts[0].after} if parts[0].after is not None else {},
-        notes=(*old.provenance.notes, f"{len(names) - len(old.class_names)} classes were added without training."),
+        notes=(*old.provenance.notes, f"{counted(added, 'class', 'classes')} added without training."),
     )
     if old.calibration is not None:
         listener(Message(f"Fitted to other classes, and left out: {old.calibration.sentence()}", warning=True))
@@ -226,13 +231,13 @@ def _parts(old: Classifier, grown: Classifier, known: KnownImages, new: KnownIma
     """Return how often images that were held out are classified right."""
     is_new = new.labels >= len(old.class_names)
     parts = {
-        "Images of before": known.where(known.held_out),
-        "Further images of its classes": new.where(new.held_out & ~is_new),
-        "Images of new classes": new.where(new.held_out & is_new),
+        "Earlier photos": known.where(known.held_out),
+        "More photos of its classes": new.where(new.held_out & ~is_new),
+        "Photos of new classes": new.where(new.held_out & is_new),
     }
     found = []
     for name, images in parts.items():
-        if len(images.labels) or name.startswith("Images"):
+        if len(images.labels) or not name.startswith("More"):
             before = None if name.endswith("new classes") else _right(old, images)
             found.append(HeldOutScore(name, len(images.labels), before, _right(grown, images)))
     return tuple(found)

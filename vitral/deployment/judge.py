@@ -92,10 +92,10 @@ def check_judged(data: DataSet, what: str) -> Figure:
     """
     if VALIDATION not in data.splits:
         raise DataError(
-            f"{data.name} has no validation images, and on others {what}; name the data that the classifier "
-            "was trained on, or put images into a val/ folder."
+            f"{data.name} has no validation photos, and on others {what}; name the data that the classifier "
+            "was trained on, or put photos into a val/ folder."
         )
     headline = data.task.headline
     if not (headline.is_share and headline.more_is_better):
-        raise DataError(f"What may be lost is a share of 1, and {headline.title} is none.")
+        raise DataError(f"A loss is a share between 0 and 1, and {headline.title} is no share.")
     return headline

@@ -25,7 +25,7 @@ from vitral.inference.quantization import Quantization, linear_layers
 from vitral.inference.ranges import LayerFit, find_ranges
 from vitral.models.families import describe
 from vitral.models.model import Images
-from vitral.tasks.shown import Presentable, Table
+from vitral.tasks.shown import Presentable, Table, photos_of
 
 LOSS = 0.005  # of the headline figure that int8 may cost
 RANGE_IMAGES = 256  # on which ranges are found, spread over the training images
@@ -65,10 +65,14 @@ class Quantized(Presentable):
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
         mine = self.speeds[str(INTEGERS)]
-        others = [f"{mine / speed:.2f} times {name}" for name, speed in self.speeds.items() if name != str(INTEGERS)]
+        others = [
+            f"{mine / speed:.2f} times as fast as {name}"
+            for name, speed in self.speeds.items()
+            if name != str(INTEGERS)
+        ]
         return (
             f"{self.quantization.sentence()} The figure is {self.figure}.",
-            f"There {self.quantization.same_top:.1%} of the images have the same most probable class as in fp32; probabilities "
+            f"There {self.quantization.same_top:.1%} of the photos have the same most probable class as in fp32; probabilities "
             f"differ by at most {self.largest:.2g}.",
             f"Computes {mine:.3g} images/s here in a short measurement: {', '.join(others)}.",
         )
@@ -125,7 +129,7 @@ def quantize(
         WeightsError: It is to be written, and the classifier is not a folder.
     """
     if not 0 <= loss < 1:
-        raise DataError(f"A loss that may be is at least 0 and below 1, such as 0.005, not {loss:g}.")
+        raise DataError(f"The allowed loss is at least 0 and below 1, such as 0.005, not {loss:g}.")
     folder = folder_that_keeps(classifier, "an int8 form") if write else None
     exact = as_classifier(classifier, listener, tuned=False)
     if not linear_layers(exact.model):
@@ -175,7 +179,7 @@ def _that_holds(
         number = 2 * number or 1
         if number > MOST_KEPT * len(worst_first):
             raise ModelError(
-                f"int8 loses more than {loss:.2%} on the {form.images:,} validation images: {form.score:.2%} against "
+                f"int8 loses more than {loss:.2%} on the {photos_of(VALIDATION, form.images)}: {form.score:.2%} against "
                 f"{form.exact:.2%} in fp32, even with {len(form.kept)} of {len(worst_first)} layers in float32. Take "
                 f"another precision, or allow more with {argument('loss', 0.01)}."
             )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from vitral.advice import counted
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import prepare
@@ -63,7 +64,10 @@ class Selection(Presentable):
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
         where = f", in {self.out}: fill in its column 'label'" if self.out else ""
-        return (f"{len(self.chosen):,} of {self.images:,} images to label next{where}.", *filter(None, [self.more]))
+        return (
+            f"{len(self.chosen):,} of {counted(self.images, 'photo')} to label next{where}.",
+            *filter(None, [self.more]),
+        )
 
     def tables(self) -> tuple[Table, ...]:
         """Return the first of them."""

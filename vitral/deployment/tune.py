@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from vitral.advice import argument, function
+from vitral.advice import argument, counted, function
 from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
@@ -28,7 +28,7 @@ from vitral.inference.engines import Computation
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name
-from vitral.tasks.shown import Presentable, Table, table_of
+from vitral.tasks.shown import Presentable, Table, photos_of, table_of
 
 LATENCY = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ms|s)?", re.ASCII)
 SCORING_SECONDS = 300.0  # that the settings are scored for, about: so many images are taken
@@ -100,7 +100,7 @@ class Tuned(Presentable):
             return ""
         fastest = self.tried[0].candidate
         return (
-            f"No setting computes an image within {self.limit:.4g} ms here: the fastest, {fastest}, takes "
+            f"No setting computes a photo within {self.limit:.4g} ms here: the fastest, {fastest}, takes "
             f"{fastest.milliseconds:.3g} ms."
         )
 
@@ -122,10 +122,10 @@ class Tuned(Presentable):
         error = math.sqrt(self.exact * (1 - self.exact) / self.images)
         return (
             *([] if self.setting is None else [self.setting.sentence()]),
-            f"{len(self.tried)} {'setting' if len(self.tried) == 1 else 'settings'} of {self.network}, by {self.figure} on "
-            f"{self.images:,} validation images of {self.data} (standard error {error:.2%}); the network itself has "
-            f"{self.exact:.2%} in fp32.",
-            f"Times are of the network, one image at once; to read and prepare one here takes {self.preparing:.3g} ms more.",
+            f"Tried {counted(len(self.tried), 'setting')} of {self.network}, by {self.figure} on "
+            f"{photos_of(VALIDATION, self.images)} of {self.data} (standard error {error:.2%}); unchanged, in fp32, it has "
+            f"{self.exact:.2%}.",
+            f"Times are of the network, one photo at a time; reading and preparing it takes {self.preparing:.3g} ms more.",
             *self.remarks,
         )
 
@@ -187,7 +187,7 @@ def tune(
     preparing = _preparing(source, own.preprocessing)
     count, seconds = _images(found, preparing, len(source))
     listener(
-        Message(f"Scores {len(found)} settings on {count:,} validation images, which takes about {seconds:.0f} s.")
+        Message(f"Scores {counted(len(found), 'setting')} on {photos_of(VALIDATION, count)}, in about {seconds:.0f} s.")
     )
     judge = Judge(own, opened, most=count, batch_size=BATCH_SIZE, workers=workers, listener=listener)
     tried = _tried(own, found, judge, listener)
@@ -221,7 +221,7 @@ def read_latency(latency: str | float) -> float:
     match = LATENCY.fullmatch(str(latency).strip().lower())
     limit = float(match[1]) * (MILLI if match[2] == "s" else 1.0) if match else 0.0
     if not 0 < limit < math.inf:
-        raise DataError(f"'{str(latency):.40}' is no time that an image may take; write it like 10ms or 0.5s.")
+        raise DataError(f"'{str(latency):.40}' is no time for a photo; write it like 10ms or 0.5s.")
     return limit
 
 

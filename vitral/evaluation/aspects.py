@@ -21,7 +21,7 @@ from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.native import NativeAspect, size_of_shape
 from vitral.tasks.metrics import wilson_interval
-from vitral.tasks.shown import Presentable, Table, range_text, table_of
+from vitral.tasks.shown import Presentable, Table, range_text, right_of, table_of
 
 VALIDATION = "validation"
 # Height by width; an image's native aspect is rounded to one of them.
@@ -89,19 +89,19 @@ class Aspects(Presentable):
         own = next(way for way in self.ways if way.own)
         better = [way for way in self.ways if way.accuracy > own.accuracy and way.p_value < LEVEL]
         best = max(better, key=lambda way: way.accuracy, default=None)
-        verdict = f"{'No way' if best is None else best.name.capitalize()} is surely better than {own.name}"
-        scored = f"{own.accuracy:.2%} of {self.images:,} validation images"
+        verdict = f"{'Nothing' if best is None else best.name.capitalize()} is surely better than {own.name}"
+        scored = right_of(own.accuracy, self.images, VALIDATION)
         return (f"{verdict}, which the classifier uses: {scored}.", *self.skipped)
 
     def tables(self) -> tuple[Table, ...]:
         """Return every way with its interval."""
         columns: Sequence[tuple[str, Callable[[Resizing], str]]] = (
-            ("Way", lambda way: f"{way.name} (its own)" if way.own else way.name),
+            ("Resizing", lambda way: f"{way.name} (its own)" if way.own else way.name),
             ("Accuracy", lambda way: f"{way.accuracy:.2%}"),
             ("95%", lambda way: range_text(way.interval)),
             ("p", lambda way: "" if way.own else f"{way.p_value:.3f}"),
         )
-        return (table_of("Ways to bring images to the network", self.ways, columns),)
+        return (table_of("How photos are brought to the size of the network", self.ways, columns),)
 
 
 def aspects(

@@ -38,7 +38,7 @@ from vitral.models.catalog import SHRUNK
 from vitral.models.model import Images
 from vitral.objectives.unequal import ClassWeights
 from vitral.seeds import generator
-from vitral.tasks.shown import images_of
+from vitral.tasks.shown import photos_of
 
 Labels = Int64[Tensor, " examples"]
 
@@ -282,7 +282,7 @@ class Baselines:
         groups = {"the network's frozen features": features, "bare pixels": pixels}
         figures = "; ".join(f"on {where}: {listed}" for where, listed in groups.items() if listed)
         beaten = "all of them" if features else "that"
-        photos = f"{self.num_test:,} {images_of(self.split, self.num_test)}"
+        photos = photos_of(self.split, self.num_test)
         return f"Simple classifiers, of {photos}: {figures}. Training should beat {beaten}."
 
 

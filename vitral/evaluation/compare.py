@@ -265,10 +265,10 @@ def _remarks(data: DataSet, split: str, names: tuple[str, str], pair: tuple[Clas
     ours = [same_data(trained_on(classifier), data.fingerprint) for classifier in pair]
     if split == "train" and any(ours):
         which = " and ".join(name for name, mine in zip(names, ours, strict=True) if mine)
-        return (f"{which} learned from these images, which says little of what new ones will show.",)
+        return (f"{which} was trained on these photos, so its score says little of new ones.",)
     if any(ours) and not all(ours) and trained_on(pair[ours.index(False)]):
         return (
-            f"{names[ours.index(True)]} was trained without these images; {names[ours.index(False)]} was trained on other "
-            "data, and whether they hold these images is not known.",
+            f"{names[ours.index(True)]} was trained without these photos; {names[ours.index(False)]} was trained on other "
+            "data, and whether these photos are among them is not known.",
         )
     return ()

@@ -12,7 +12,7 @@ from typing import Literal
 
 from vitral.notebook import table
 from vitral.tasks.chance import Z_95
-from vitral.tasks.shown import MOST_ROWS, NO_VALUE, Presentable, Table, range_text
+from vitral.tasks.shown import MOST_ROWS, NO_VALUE, Presentable, Table, how_many, photos_of, range_text, right_of
 
 LEVEL = 0.05  # how seldom chance alone may tell two classifiers apart
 Z_POWER = 0.8416212335729143  # the normal distribution's 80 % point
@@ -211,10 +211,11 @@ class Comparison(Presentable):
     def sentence(self) -> str:
         """Return the verdict and why, in one sentence."""
         first, second = self.first, self.second
-        of = f"of {self.images:,} {self.split} images"
-        shares = f"{first.top1:.2%} against {second.top1:.2%} {of} are right"
+        right = how_many(first.top1, self.images)
+        shares = f"{right} against {right_of(second.top1, self.images, self.split)}"
         if first.alone == second.alone == 0:
-            return f"Not decided: {first.name} and {second.name} are right on the same images, {first.top1:.2%} {of}."
+            of = photos_of(self.split, self.images)
+            return f"Not decided: {first.name} and {second.name} are right on the same photos, {right} of {of}."
         chance = f"p < {SMALLEST_SHOWN}" if self.p_value < SMALLEST_SHOWN else f"p = {self.p_value:.3f}"
         reason = f"{shares}, {self._apart()}; {chance} by McNemar's exact test"
         if self.verdict == "not decided":
@@ -227,12 +228,12 @@ class Comparison(Presentable):
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables, the verdict first."""
-        needed = f"About {self.images_needed or 0:,} images would tell them apart, if they differ as on these."
+        needed = f"About {self.images_needed or 0:,} photos would tell them apart, if they differ as on these."
         return (
             self.sentence(),
             *([needed] if self.images_needed is not None else []),
-            f"Both right {self.both_right:,}, both wrong {self.both_wrong:,}, one alone right "
-            f"{self.first.alone:,} and {self.second.alone:,}; the same answer to {self.same_answer:.1%} of the images.",
+            f"Both right {self.both_right:,}, both wrong {self.both_wrong:,}, only {self.first.name} {self.first.alone:,}, "
+            f"only {self.second.name} {self.second.alone:,}; the same answer to {self.same_answer:.1%} of the photos.",
             *self.remarks,
         )
 
@@ -259,7 +260,7 @@ class Comparison(Presentable):
             (
                 ("Accuracy", f"{first.top1:.2%}", f"{second.top1:.2%}", f"{100 * self.difference:+.2f}"),
                 ("95% interval", *intervals, ""),
-                ("Right alone", f"{first.alone:,}", f"{second.alone:,}", f"{first.alone - second.alone:+,}"),
+                ("Only one right", f"{first.alone:,}", f"{second.alone:,}", f"{first.alone - second.alone:+,}"),
                 ("Calibration error", f"{first.ece:.4f}", f"{second.ece:.4f}", f"{first.ece - second.ece:+.4f}"),
                 ("Negative log-likelihood", f"{first.nll:.4f}", f"{second.nll:.4f}", f"{first.nll - second.nll:+.4f}"),
                 ("Parameters", _count(first.parameters), _count(second.parameters), ""),
@@ -270,13 +271,13 @@ class Comparison(Presentable):
         apart = [each for each in self.classes if each.only_first or each.only_second]
         alike, rest = len(self.classes) - len(apart), len(apart) - MOST_ROWS
         notes = (
-            f"{alike:,} {_classes(alike)} on which both are right on the same images." if alike else "",
+            f"{alike:,} {_classes(alike)} on which both are right on the same photos." if alike else "",
             f"{rest:,} further {_classes(rest)} in the JSON output." if rest > 0 else "",
         )
         counted = f"the {len(apart):,} {_classes(len(apart))} on which they differ"
         return Table(
             f"By class, the surest difference first (p by Holm's method for {counted})",
-            ("Class", self.first.name, self.second.name, "Alone right", "p", "Images", "Verdict"),
+            ("Class", self.first.name, self.second.name, "Only one right", "p", "Photos", "Verdict"),
             tuple(map(_class_row, apart[:MOST_ROWS])),
             note=" ".join(filter(None, notes)),
             foldable=True,

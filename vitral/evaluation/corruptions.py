@@ -20,7 +20,7 @@ from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
 from vitral.seeds import generator
 from vitral.tasks.metrics import wilson_interval
-from vitral.tasks.shown import Presentable, Table, range_text
+from vitral.tasks.shown import Presentable, Table, photos_of, range_text
 
 MOST_IMAGES = 500  # that are corrupted: each is computed 76 times
 SEED = 0  # the same noise for every classifier
@@ -105,9 +105,9 @@ class Robustness(Presentable):
         worst = list(self.means())[:3]
         return (
             f"Mean corruption accuracy {self.mean:.2%}, against {self.clean:.2%} (95% interval {interval}) without, "
-            f"of {self.images:,} {self.split} images.",
+            f"of {photos_of(self.split, self.images)}.",
             f"mCE {self.mce:.1%}: errors over AlexNet's on ImageNet-C, by corruption, in the mean.",
-            f"It suffers most by {', '.join(worst[:-1])} and {worst[-1]}.",
+            f"It suffers most from {', '.join(worst[:-1])} and {worst[-1]}.",
         )
 
     def tables(self) -> tuple[Table, ...]:
@@ -174,7 +174,7 @@ def robustness(
     open_test(scored, opened.data, opened.split, "robustness", listener)
     source = spread_over(whole, images)
     if len(source) < len(whole):
-        listener(Message(f"{len(source):,} of the {len(whole):,} {opened.split} images are corrupted, evenly spaced."))
+        listener(Message(f"{len(source):,} of the {photos_of(opened.split, len(whole))} are corrupted, evenly spaced."))
     as_they_are = replace(scored.preprocessing, resize="squash", crop_fraction=1.0)  # of the network's size already
 
     def accuracy(corruption: str, severity: int) -> float:

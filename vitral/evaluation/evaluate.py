@@ -19,7 +19,7 @@ from vitral.evaluation.opening import matched, open_split, open_test
 from vitral.events import Listener, Message, ignore, show
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import collect
-from vitral.tasks.shown import Presentable, Table, images_of
+from vitral.tasks.shown import Presentable, Table, photos_of
 from vitral.tasks.task import Result, Targets, Task
 
 BATCH_SIZE = 64
@@ -37,7 +37,7 @@ class Scored(Presentable):
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
-        scored = f"Scores on {self.result.num_examples:,} {images_of(self.split, self.result.num_examples)}"
+        scored = f"Scores on {photos_of(self.split, self.result.num_examples)}"
         return (scored, *self.result.lines(), *([self.difference.sentence()] if self.difference else []))
 
     def tables(self) -> tuple[Table, ...]:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
@@ -38,8 +39,8 @@ class Difference:
     def sentence(self) -> str:
         """Return it in one sentence."""
         return (
-            f"Computed by {self.computed_by}; on {self.images:,} of the images, against torch in fp32: probabilities differ by "
-            f"at most {self.largest:.2g}, {self.same_top:.1%} have the same most probable class."
+            f"Computed by {self.computed_by}; on {counted(self.images, 'photo')}, against torch in fp32, probabilities differ "
+            f"by at most {self.largest:.2g}, and {self.same_top:.1%} have the same most probable class."
         )
 
 

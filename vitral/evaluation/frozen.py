@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
@@ -34,7 +35,7 @@ from vitral.evaluation.probes import (
 )
 from vitral.events import Listener, Message, show
 from vitral.tasks.metrics import wilson_interval
-from vitral.tasks.shown import Presentable, Table, fitting_digits, percent
+from vitral.tasks.shown import Presentable, Table, fitting_digits, percent, photos_of
 
 FEW_SHOT = "few-shot"
 KNN = "knn"
@@ -75,8 +76,8 @@ class FrozenScores(Presentable):
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
         return (
-            f"{self.data}: {self.num_test:,} {self.split} images, {self.classes:,} classes, "
-            f"{self.num_train:,} training images",
+            f"{self.data}: {photos_of(self.split, self.num_test)}, {counted(self.classes, 'class', 'classes')}, "
+            f"{photos_of('train', self.num_train)}",
         )
 
     def tables(self) -> tuple[Table, ...]:
@@ -85,7 +86,7 @@ class FrozenScores(Presentable):
         draws = len(self.few_shot[0].accuracies) if self.few_shot else 0
         rows = [
             (
-                f"{scores.shots} {'image' if scores.shots == 1 else 'images'} a class",
+                f"{counted(scores.shots, 'photo')} a class",
                 percent(scores.mean, digits) + (f" ± {100 * scores.deviation:.{digits}f}" if draws > 1 else ""),
                 f"{scores.images:,}",
             )
@@ -97,8 +98,8 @@ class FrozenScores(Presentable):
             for name, accuracy in whole.items()
             if accuracy is not None
         ]
-        note = f"±: standard deviation of {draws} draws of images" if draws > 1 else ""
-        return (Table("Frozen features", ("From", "Accuracy", "Training images"), tuple(rows), note=note),)
+        note = f"±: standard deviation of {draws} draws of photos" if draws > 1 else ""
+        return (Table("Frozen features", ("From", "Accuracy", "Training photos"), tuple(rows), note=note),)
 
     def _with_interval(self, accuracy: float, digits: int) -> str:
         low, high = wilson_interval(round(accuracy * self.num_test), self.num_test)

@@ -176,7 +176,7 @@ def check_one_class_each(data: DataSet) -> None:
     """
     if not data.task.comparable:
         raise DataError(
-            f"Images of {data.name} {data.task.labelled}; only images that have one class each can be scored here."
+            f"Photos of {data.name} {data.task.labelled}; only photos that have one class each can be scored here."
         )
 
 
@@ -224,7 +224,7 @@ def open_split(
     if split is None:
         split = data.scored_split()
         if split == "train":
-            said = f"{data.name} has no test or validation images; these are scores of the training images."
+            said = f"{data.name} has no test or validation photos; these are scores of the training photos."
             listener(Message(said, warning=True))
     if split not in data.splits:
         known = ", ".join(data.splits)

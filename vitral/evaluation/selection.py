@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
+from vitral.advice import counted
 from vitral.classifier.novelty import KnownImages, Space
 from vitral.evaluation.probes import fit_probe
 from vitral.evaluation.unknown_classes import FEWEST, chosen
@@ -73,11 +74,12 @@ class LearningCurve:
     def sentence(self) -> str:
         """Return it in one sentence."""
         if math.isinf(self.more):
-            return "More images of this kind would hardly help: the error does not fall as they grow in number."
+            return "More photos of this kind would hardly help: the error does not fall as they grow in number."
         low, high = (format(round(end), ",") if math.isfinite(end) else "any number" for end in self.interval)
         return (
-            f"One point more of accuracy would take about {round(self.more):,} more images (95% interval {low} to {high}), by "
-            f"chance and by the same network; with {self.images:,} a linear head has {1 - self.errors[self.images]:.1%} right."
+            f"One point more of accuracy would take about {counted(round(self.more), 'more photo')} (95% interval {low} to "
+            f"{high}), chosen by chance, with the same network; from {self.images:,} a linear head gets "
+            f"{1 - self.errors[self.images]:.1%} right."
         )
 
 

@@ -15,7 +15,7 @@ from vitral.evaluation.evaluate import BATCH_SIZE, Right, predict_right
 from vitral.evaluation.opening import open_for, open_test
 from vitral.events import Listener, show
 from vitral.tasks.metrics import wilson_interval
-from vitral.tasks.shown import MOST_ROWS, Presentable, Table, range_text, table_of
+from vitral.tasks.shown import MOST_ROWS, Presentable, Table, how_many, range_text, right_of, table_of
 
 MOST_NUMBERS = 10  # different numbers of a column that are a slice each; more are put into four parts of equal size
 PARTS = 4
@@ -61,10 +61,12 @@ class Slices(Presentable):
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table, what is surely weak first."""
         worse = [part for part in self.slices if part.worse]
-        whole = f"{self.accuracy:.2%} of all {self.images:,} {self.split} images are right"
+        whole = f"all together {right_of(self.accuracy, self.images, self.split)}"
         if not worse:
             return (f"No {self.by} is surely worse than the others: {whole}.",)
-        named = "; ".join(f"{part.value} {part.accuracy:.1%} of {part.images:,}" for part in worse[:3])
+        named = "; ".join(
+            f"{part.value} {how_many(part.accuracy, part.images)} of {part.images:,}" for part in worse[:3]
+        )
         return (f"Surely worse by {self.by}: {named}; {whole}.",)
 
     def tables(self) -> tuple[Table, ...]:
@@ -74,7 +76,7 @@ class Slices(Presentable):
             (self.by, lambda part: part.value),
             ("Accuracy", lambda part: f"{part.accuracy:.1%}"),
             ("95%", lambda part: range_text(part.interval, 1)),
-            ("Images", lambda part: f"{part.images:,}"),
+            ("Photos", lambda part: f"{part.images:,}"),
             ("p", lambda part: f"{part.p_value:.3f}"),
             ("Than the others", lambda part: "worse" if part.worse else ""),
         )

@@ -55,8 +55,8 @@ def needed(classifier: Classifier, name: str | Path) -> KnownImages:
     """
     if (known := classifier.known_images) is None:
         raise WeightsError(
-            f"'{name}' keeps no features of its images, as published weights, classifiers of earlier versions and those of "
-            "several labels an image do not; fine-tune it anew."
+            f"'{name}' has no saved features of its training photos, as published weights, classifiers of earlier versions and "
+            "those of several labels a photo have none; fine-tune it anew."
         )
     return known
 

@@ -15,6 +15,7 @@ from vitral.errors import ModelError, VitralError
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.layers import Linear
 from vitral.models.model import Model
+from vitral.tasks.shown import photos_of
 
 LEVELS = 255  # steps of an input between its least and its largest value
 LEAST_STEP = 1e-12  # no network's inputs are nearer to each other
@@ -112,8 +113,8 @@ class Quantization(Kept):
         """Return what it says, in one sentence."""
         total = len(self.layers) + len(self.kept)
         return (
-            f"int8 in {len(self.layers)} of {total} linear layers, chosen on {self.images:,} validation images of {self.data}: "
-            f"{self.score:.2%} there against {self.exact:.2%} in fp32."
+            f"int8 in {len(self.layers)} of {total} linear layers, chosen on {photos_of('validation', self.images)} of "
+            f"{self.data}: {self.score:.2%} there against {self.exact:.2%} in fp32."
         )
 
     @classmethod

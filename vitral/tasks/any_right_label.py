@@ -11,9 +11,10 @@ from typing import ClassVar
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from vitral.advice import counted
 from vitral.errors import DataError
 from vitral.tasks.metrics import SMALLEST_PROBABILITY, wilson_interval
-from vitral.tasks.shown import Tile, fitting_digits, images_of, percent
+from vitral.tasks.shown import Tile, fitting_digits, percent, photos_of
 from vitral.tasks.task import (
     Describe,
     Figure,
@@ -56,13 +57,13 @@ class AnyRightLabelEvaluation(Result):
 
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
-        return f"Of {self.num_examples:,} {images_of(split)} {self.top1:.1%} are given one of their right labels."
+        return f"Of {photos_of(split, self.num_examples)} {self.top1:.1%} are given one of their right labels."
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows."""
         low, high = self.top1_interval
         return (
-            f"{self.num_examples} images with {self.labels} right labels, {len(self.class_names)} classes",
+            f"{counted(self.num_examples, 'photo')} with {self.labels:,} right labels, {len(self.class_names)} classes",
             f"accuracy, any right label  {self.top1:.2%}  (95% interval {low:.2%} to {high:.2%})",
         )
 
@@ -70,12 +71,12 @@ class AnyRightLabelEvaluation(Result):
         """Return the accuracy."""
         digits = fitting_digits(self.num_examples)
         low, high = (percent(bound, digits) for bound in self.top1_interval)
-        images = f"of {self.num_examples:,} {images_of(split)} are given a right label"
+        images = f"of {photos_of(split, self.num_examples)} are given a right label"
         return (Tile(percent(self.top1, digits), (images, f"95% interval {low} to {high}")),)
 
     def lead(self, split: str) -> str:
         """Return of what the scores are, in one sentence."""
-        return f"{self.num_examples:,} {images_of(split)}, each with the labels that are right for it."
+        return f"{photos_of(split, self.num_examples)}, each with the labels that are right for it."
 
 
 @dataclass(frozen=True)

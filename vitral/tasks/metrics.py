@@ -26,6 +26,7 @@ from vitral.tasks.shown import (
     fitting_digits,
     images_of,
     percent,
+    photos_of,
     right_of,
     worst_first,
 )
@@ -221,7 +222,7 @@ class Evaluation(Result):
         """Return accuracy, top-5 accuracy, calibration error and negative log-likelihood."""
         digits = fitting_digits(self.num_examples)
         low, high = (percent(bound, digits) for bound in self.top1_interval)
-        images = f"accuracy on {self.num_examples:,} {images_of(split, self.num_examples)}"
+        images = f"accuracy on {photos_of(split, self.num_examples)}"
         top5 = () if self.top5 is None else (percent(self.top5, digits),)
         return (
             Tile(percent(self.top1, digits), (images, f"95% interval {low} to {high}")),
@@ -239,7 +240,7 @@ class Evaluation(Result):
 
     def lead(self, split: str) -> str:
         """Return of what the scores are, and how rare classes do, in one sentence each."""
-        photos = f"{self.num_examples:,} {images_of(split, self.num_examples)} of {len(self.class_names):,} classes"
+        photos = f"{photos_of(split, self.num_examples)} of {len(self.class_names):,} classes"
         return f"{photos}, each counted once. {self.rare_sentence(split)}".rstrip()
 
     def drawings(self) -> tuple[Drawing, ...]:
@@ -257,7 +258,7 @@ class Evaluation(Result):
         pairs = self.confused[:CONFUSED_SHOWN]
         return Table(
             "Most often confused",
-            ("True class", "taken for", "Images", "of the class"),
+            ("True class", "taken for", "Photos", "of the class"),
             tuple((pair.truth, pair.predicted, f"{pair.count:,}", percent(pair.share)) for pair in pairs),
             names=2,
             examples=tuple(pair.examples for pair in pairs),
@@ -269,7 +270,7 @@ class Evaluation(Result):
         listed = worst_first(self.recall, self.support, before=rare)
         return Table(
             "Every class, the rare ones first, then the worst" if rare else "Every class, the worst first",
-            ("Class", "Recall", "Precision", "Images", *(["Training images"] if self.class_images else [])),
+            ("Class", "Recall", "Precision", "Photos", *(["Training photos"] if self.class_images else [])),
             tuple(map(self._class_row, listed)),
             note=left_out(len(self.class_names) - len(listed)),
             foldable=True,

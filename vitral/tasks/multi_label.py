@@ -14,7 +14,7 @@ from vitral.errors import DataError
 from vitral.notebook import table
 from vitral.objectives.classification import sigmoid_cross_entropy
 from vitral.tasks.metrics import left_out
-from vitral.tasks.shown import Table, Tile, images_of, percent, worst_first
+from vitral.tasks.shown import Table, Tile, percent, photos_of, worst_first
 from vitral.tasks.task import (
     Describe,
     Figure,
@@ -59,7 +59,7 @@ class MultiLabelEvaluation(Result):
         """Return the figures that matter most in one line; `to_json` gives them all."""
         return (
             f"MultiLabelEvaluation: mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%}, "
-            f"{self.num_examples:,} images, {len(self.class_names)} labels"
+            f"{counted(self.num_examples, 'photo')}, {counted(len(self.class_names), 'label')}"
         )
 
     def _repr_html_(self) -> str:
@@ -67,7 +67,10 @@ class MultiLabelEvaluation(Result):
         return table(
             "Evaluation",
             [
-                ("Mean average precision", f"{self.mean_average_precision:.1%} on {self.num_examples:,} images"),
+                (
+                    "Mean average precision",
+                    f"{self.mean_average_precision:.1%} on {counted(self.num_examples, 'photo')}",
+                ),
                 ("Labels", f"{len(self.class_names):,}"),
                 ("F1", f"{self.f1_micro:.1%}"),
                 ("Exactly right", f"{self.exact_match:.1%}"),
@@ -81,8 +84,8 @@ class MultiLabelEvaluation(Result):
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
         return (
-            f"Mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%} on {self.num_examples:,} "
-            f"{images_of(split, self.num_examples)} with {counted(len(self.class_names), 'label')}."
+            f"Mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%} on "
+            f"{photos_of(split, self.num_examples)} with {counted(len(self.class_names), 'label')}."
         )
 
     def lines(self) -> tuple[str, ...]:
@@ -96,17 +99,17 @@ class MultiLabelEvaluation(Result):
 
     def tiles(self, split: str) -> tuple[Tile, ...]:
         """Return mean average precision, F1 and exact matches."""
-        images = f"mean average precision on {self.num_examples:,} {images_of(split)}"
+        images = f"mean average precision on {photos_of(split, self.num_examples)}"
         return (
             Tile(percent(self.mean_average_precision), (images,)),
             Tile(percent(self.f1_micro), ("F1 over all decisions", "at a probability of 0.5")),
-            Tile(percent(self.exact_match), ("of the images have exactly the right labels",)),
+            Tile(percent(self.exact_match), ("of the photos have exactly the right labels",)),
         )
 
     def lead(self, split: str) -> str:
         """Return of what the scores are, in one sentence."""
         labels = f"each with any number of {len(self.class_names):,} labels"
-        return f"{self.num_examples:,} {images_of(split, self.num_examples)}, {labels}."
+        return f"{photos_of(split, self.num_examples)}, {labels}."
 
     def tables(self) -> tuple[Table, ...]:
         """Return every label, the worst first."""
@@ -114,7 +117,7 @@ class MultiLabelEvaluation(Result):
         return (
             Table(
                 "Every label, the worst first",
-                ("Label", "Average precision", "Images"),
+                ("Label", "Average precision", "Photos"),
                 tuple(
                     (self.class_names[index], percent(self.average_precision[index]), f"{self.support[index]:,}")
                     for index in listed

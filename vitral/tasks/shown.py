@@ -113,10 +113,19 @@ def images_of(split: str, count: int = 2) -> str:
     return f"{'training' if split == 'train' else split} {'photo' if count == 1 else 'photos'}".lstrip()
 
 
+def photos_of(split: str, count: int) -> str:
+    """Return so many images of a split with their number: "1,200 test photos", "1 training photo"."""
+    return f"{count:,} {images_of(split, count)}"
+
+
+def how_many(share: float, images: int) -> str:
+    """Return a share of so many images as people count it: "8" of 26 images; from 1,000 on the share, "91.2%"."""
+    return f"{round(share * images):,}" if images < COUNTED else f"{share:.{fitting_digits(images)}%}"
+
+
 def right_of(share: float, images: int, split: str) -> str:
     """Return how many images of a split are right: "8 of 26 test photos right"; from 1,000 on the share, "91.2% of ..."."""
-    right = f"{round(share * images):,}" if images < COUNTED else f"{share:.{fitting_digits(images)}%}"
-    return f"{right} of {images:,} {images_of(split, images)} right"
+    return f"{how_many(share, images)} of {photos_of(split, images)} right"
 
 
 def percent(share: float | None, digits: int = 1) -> str:

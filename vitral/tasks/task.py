@@ -15,7 +15,7 @@ from torch import Tensor
 from vitral.errors import DataError, ModelError
 from vitral.images.geometry import Geometry
 from vitral.tasks.chance import Standing
-from vitral.tasks.shown import AnswerCounts, Drawing, Table, Tile, images_of, right_of
+from vitral.tasks.shown import AnswerCounts, Drawing, Table, Tile, photos_of, right_of
 
 Array = Shaped[np.ndarray, "*axes"]
 Label = int | tuple[int, ...] | Array | None  # a class; several classes or none; a mask or boxes; or unknown
@@ -51,7 +51,7 @@ class Figure:
         """Return a value and of what it is: "24 of 27 validation photos right", or the figure by its name."""
         if self.title == "accuracy":
             return right_of(value, images, split)
-        return f"{self.title} {self.text(value)} on {images:,} {images_of(split, images)}"
+        return f"{self.title} {self.text(value)} on {photos_of(split, images)}"
 
     def improves(self, value: float, than: float | None) -> bool:
         """Tell whether a value is better than another, or than none."""
@@ -132,7 +132,7 @@ class Result(ABC):
 
     def lead(self, split: str) -> str:
         """Return what the report says above the scores, in one sentence."""
-        return f"{self.num_examples:,} {images_of(split, self.num_examples)}, each counted once."
+        return f"{photos_of(split, self.num_examples)}, each counted once."
 
     def drawings(self) -> tuple[Drawing, ...]:
         """Return what the report draws of the result."""
