@@ -168,7 +168,7 @@ def test_commands_say_what_they_compute_by(run: Path, tmp_path: Path, capsys: py
     assert f"Plot  {drawing}" in shown
     assert TUNE_MARK in drawing.read_bytes()
     assert main(["predict", str(digit(tmp_path)), "--classifier", str(run)]) == 0
-    assert "Tuned to 4 ms an image" in capsys.readouterr().err
+    assert "Tuned to 4 ms a photo" in capsys.readouterr().err
     out = tmp_path / "rows.csv"
     assert main(["predict", str(digit(tmp_path)), "--classifier", str(run), "--out", str(out)]) == 0
     assert "Tuned to 4 ms" in capsys.readouterr().err

@@ -40,7 +40,9 @@ def full_report() -> RunReport:
     rows = [{"step": step, "loss": 2 / (step + 1), "accuracy": step / 300} for step in range(300)]
     rows += [{"step": step, "validation/loss": 1.0, "validation/accuracy": 0.5} for step in (100, 200)]
     shown = [
-        AttentionImage(pixels, pixels, mistake.truth, mistake.predicted, mistake.probability, mistake.description)
+        AttentionImage(
+            pixels, pixels, mistake.truth, mistake.predicted, mistake.probability, mistake.description, right=False
+        )
         for mistake in scores.mistakes
     ]
     return RunReport(
@@ -113,7 +115,7 @@ def test_every_image_has_a_text(page: str) -> None:
 def test_every_part_is_there(page: str) -> None:
     for part in ("facts", "images", "curves", "baselines", "scores", "mistakes", "attention", "inside"):
         assert f'<section id="{part}">' in page
-    assert "30 images were left out" in page
+    assert "30 photos were left out" in page
     assert "and 10 more" in page
 
 
@@ -175,7 +177,7 @@ def test_a_perfect_run_has_no_mistakes_to_show() -> None:
 
 def test_photos_are_made_small(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), dtype=np.uint8)
-    shown = AttentionImage(noise, noise, "a", "b", 0.9, "x.jpg")
+    shown = AttentionImage(noise, noise, "a", "b", 0.9, "x.jpg", right=False)
     report = RunReport(title="Photos", facts=(), images=(CaptionedImage(noise, "noise"),), mistakes=(shown,) * 24)
     write_report(report, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 3_000_000

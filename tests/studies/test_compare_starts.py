@@ -86,7 +86,7 @@ def test_starts_that_the_images_cannot_tell_apart_are_a_tie(among_starts: Path) 
 def test_where_nothing_but_random_weights_is_compared_none_is_proposed(among_starts: Path) -> None:
     table = vitral.starts("photos", SMALLEST, listener=ignore)
     assert (table.best, table.next) == ("", "")
-    assert table.verdict()[0].startswith("None of them is proposed: random features")
+    assert table.verdict()[0].startswith("None of them is recommended: random weights")
     assert repr(table).endswith("none to take")
 
 
@@ -166,7 +166,7 @@ def test_what_nobody_confirmed_is_never_fetched_unasked() -> None:
 
 def test_without_a_network_and_weights_here_automatic_names_are_one_error(among_starts: Path, no_network: None) -> None:
     heard: list[Event] = []
-    with pytest.raises(StudyError, match="no network answers"):
+    with pytest.raises(StudyError, match="no internet"):
         vitral.starts("photos", "auto", listener=heard.append)
     assert heard == []
 
@@ -217,7 +217,7 @@ def test_without_validation_images_each_is_left_out_of_the_fit_that_judges_it(
     data = write_gratings(tmp_path / "few", 2, seed=5)
     table = vitral.starts(data, ["poor", "good"], listener=ignore)
     assert (table.split, table.train_images, table.judging_images) == ("training", 8, 8)
-    assert "8 training images, each left out of the fit that judges it" in table.judged()
+    assert "8 training photos, each left out of the fit that scores it" in table.judged()
 
 
 def test_a_start_that_has_learned_from_what_judges_it_is_not_proposed(among_starts: Path, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_start_that_has_learned_from_what_judges_it_is_not_proposed(among_star
     save(learned, tmp_path / "learned")
     table = vitral.starts(data, [tmp_path / "learned", "poor"], listener=ignore)
     assert table.best == "poor"
-    assert table.row(str(tmp_path / "learned")).remarks == ("it has learned from these data before.",)
+    assert table.row(str(tmp_path / "learned")).remarks == ("it was trained on these data before.",)
 
 
 def test_images_with_several_classes_are_refused_in_one_line(among_starts: Path, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_budget_thins_the_images_equally_for_all_starts(among_starts: Path, mo
     taken = (2 * 60 + 1) * (table.train_images + table.judging_images)
     assert 0.7 * 4 * 3600 < taken <= 4 * 3600
     assert table.best == "good"
-    said = f"There is time for {table.train_images} training and {table.judging_images} validation images of "
+    said = f"There is time for {table.train_images} training photos and {table.judging_images} validation photos of "
     assert any(event.text.startswith(said) for event in heard if isinstance(event, Message))
 
 

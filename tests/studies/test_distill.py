@@ -163,7 +163,7 @@ def test_the_command(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(typed) == 0
     said = capsys.readouterr().out
     assert "as the teacher, and is" in said
-    assert "points of accuracy on the test images" in said
+    assert "points of accuracy on the test photos" in said
     assert "teacher" in said
     assert "GMACs".lower() in said
     assert main([*typed, "--overwrite", "--json"]) == 0

@@ -54,7 +54,7 @@ def test_without_a_test_split_a_sweep_never_chooses_by_what_it_reports(tmp_path:
     for trial in (tmp_path / "run" / "sweep").glob("lr-*"):
         described = json.loads((trial / "run.json").read_text())
         assert described["images"] == {"train": "72", "validation": "8"}
-    assert any("8 training images (10%) held out" in event.text for event in heard if isinstance(event, Message))
+    assert any("8 training photos (10%) held out" in event.text for event in heard if isinstance(event, Message))
     assert not any("validation/accuracy" in row for row in result.training.history)
     assert result.evaluation.num_examples == 14
 

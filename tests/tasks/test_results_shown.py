@@ -182,7 +182,7 @@ def test_an_evaluation_in_a_notebook() -> None:
     for text in (
         "<b>Evaluation</b>",
         ">Mean average precision<",
-        ">77.8% on 1,234 images<",
+        ">77.8% on 1,234 photos<",
         ">Labels<",
         ">2<",
         ">F1<",

@@ -29,6 +29,7 @@ from vitral.inference.ranking import check_finite, rank
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Features, Images, Logits, Model
 from vitral.tasks.registry import task_of
+from vitral.tasks.shown import photos_of
 from vitral.tasks.task import Probabilities, Task
 from vitral.tasks.unlabelled import check_knows_classes
 
@@ -82,10 +83,10 @@ class Tuning(Kept):
     def sentence(self) -> str:
         """Return what it says, in one sentence."""
         return (
-            f"Tuned to {self.limit:.4g} ms an image: {self.way}, at {self.image_size[0]}x{self.image_size[1]} pixels, "
+            f"Tuned to {self.limit:.4g} ms a photo: {self.way}, at {self.image_size[0]}x{self.image_size[1]} pixels, "
             f"{self.milliseconds:.3g} ms on {self.machine} with {self.threads} "
-            f"{'thread' if self.threads == 1 else 'threads'}; {self.score:.2%} of {self.images:,} validation images of "
-            f"{self.data}, against {self.exact:.2%} of the network itself."
+            f"{'thread' if self.threads == 1 else 'threads'}; {self.score:.2%} of {photos_of('validation', self.images)} of "
+            f"{self.data}, {self.exact:.2%} unchanged."
         )
 
 

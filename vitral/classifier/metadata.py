@@ -18,7 +18,7 @@ from vitral.errors import PluginError, VitralError, WeightsError
 from vitral.images.depth import read_bits
 from vitral.inference.exported.format import IMAGES, Graph
 from vitral.tasks.chance import Standing, significantly_below
-from vitral.tasks.shown import images_of
+from vitral.tasks.shown import images_of, photos_of
 
 RANDOM = "random weights"  # prefix of an untrained network's source
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
@@ -158,7 +158,7 @@ class Calibration(Kept):
         if self.threshold is not None:
             aim = "" if self.wanted is None else f", for {self.wanted:.1%} right among the sure answers"
             sure = f"; answers below {self.threshold:.1%} are not sure{aim}"
-        return f"Temperature {self.temperature:.3f}, fitted on {self.images:,} validation images of {self.data}{sure}."
+        return f"Temperature {self.temperature:.3f}, fitted on {photos_of('validation', self.images)} of {self.data}{sure}."
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values; without a size where that is the network's own, as earlier versions read it."""

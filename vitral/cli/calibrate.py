@@ -32,5 +32,5 @@ def calibrate(
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         result = fit(name, **given, accuracy=accuracy, write=write, listener=listener)
-    written = f"Kept in {name}." if write else "Nothing was written; --write keeps it in the classifier's folder."
+    written = f"Saved in {name}." if write else "Nothing was written; --write saves it in the classifier's folder."
     print_result(result, json=json, below=[written if result.changed else "Nothing was written."])

@@ -4,7 +4,7 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from vitral.cli.commands import PLUGIN
+from vitral.cli.commands import COMMANDS, PLUGIN
 from vitral.cli.wording import flag
 from vitral.paths import RECIPE_FILE
 from vitral.studies.speech import Speech
@@ -59,9 +59,6 @@ def commands_of(result: RunResult) -> str:
     return f"{command_of(request)}\n{command_of(again, recipe=str(run.folder / RECIPE_FILE))}  # {gives}"
 
 
-COMMANDS = Speech(ask=command_of, again=commands_of)
-
-
 def next_commands(result: RunResult) -> list[str]:
     """Return the commands that a user would want next, ready to paste."""
     run = result.run
@@ -103,3 +100,15 @@ def _more_images(result: RunResult) -> list[str]:
     words = [part for change in changes for part in (flag("overrides"), change)]
     command = f"{command_of(again, recipe=str(run.folder / RECIPE_FILE))} {shlex.join(words)}"
     return [f"  {command}  # the {outside:,} images in no class teach, too, once they lie in a folder OTHERS"]
+
+
+def following(result: RunResult) -> list[tuple[str, str]]:
+    """Return the commands that a user would want next, each with its purpose, for a page that has room for it."""
+    run, commands = result.run, [line.strip() for line in next_commands(result)[1:]]
+    if result.evaluation.mistakes and run.data.task.comparable and not result.failed:
+        words = ["vitral", "fix", run.request.required_data(), flag("classifier"), str(run.folder)]
+        commands.append(shlex.join(words))
+    return [(command, COMMANDS[command.split()[1]].line) for command in commands]
+
+
+SPEECH = Speech(ask=command_of, again=commands_of, following=following)

@@ -179,7 +179,7 @@ COMMANDS = {
         group="Judge",
     ),
     "explain": Command(
-        "Show where the model looked in an image, or what its network has learned.",
+        "Show where the model looked in a photo, or how its network sees.",
         "vitral explain holiday.jpg  # by the newest run; draws holiday-explained.jpg",
         "vitral explain holiday.jpg --classifier runs/photos --out explained.png  # a given run and file",
         "vitral explain holiday.jpg --label tabby  # what speaks for a class that is not the answer",
@@ -204,7 +204,7 @@ COMMANDS = {
         "Compare squashing, cropping, padding and the native aspect ratio on validation images.",
         "vitral aspects photos/  # how should photos be brought to the network?",
         "vitral aspects runs/photos photos/ --json  # for programs",
-        more="Each way is compared with the classifier's own by McNemar's exact test; nothing is changed.",
+        more="Each is compared with the classifier's own by McNemar's exact test; nothing is changed.",
         first="--classifier",
         group="Judge",
     ),
@@ -216,7 +216,7 @@ COMMANDS = {
         "vitral predict photos/ --sort-into sorted/  # copies, a folder per class; unsure ones apart",
         "vitral predict photos/ --out predictions.parquet  # any number of images; or .csv, .jsonl",
         "vitral predict photos/ --out exact.csv --precision fp32  # exactly, if slower",
-        more="With --out it computes as fast as it can, in bf16 where that pays, and says so; otherwise in fp32.",
+        more="With --out it computes as fast as it can, in bf16 where that is faster, and says so; otherwise in fp32.",
         group="Use",
     ),
     "info": Command(

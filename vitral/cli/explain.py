@@ -58,7 +58,7 @@ def explain(
     overwrite: bool = False,
     json: bool = False,
 ) -> None:
-    """Show where the model looked in an image, or what its network has learned.
+    """Show where the model looked in a photo, or how its network sees.
 
     Args:
         images: A file, to make a drawing; or a folder, .zip, .tar or table, to make a page.

@@ -33,5 +33,5 @@ def quantize(
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         result = find(name, **given, loss=loss, write=write, listener=listener)
-    written = f"Kept in {name}." if write else "Nothing was written; --write keeps it in the classifier's folder."
+    written = f"Saved in {name}." if write else "Nothing was written; --write saves it in the classifier's folder."
     print_result(result, json=json, below=[written])

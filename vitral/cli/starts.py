@@ -44,7 +44,6 @@ def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool],
         json: Whether to print JSON for programs.
     """
     with importing():
-        from vitral.cli.command_line import COMMANDS
         from vitral.cli.console import ConsoleListener
         from vitral.studies.compare_starts import starts as compare_starts
 
@@ -65,7 +64,7 @@ def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool],
             offline=options.offline,
             started=began(),
             listener=listener,
-            speech=COMMANDS,
+            speech=SPEECH,
             told=partial(_show, display, json=json),
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vitral.cli.command_line import COMMANDS, command_of, next_commands
+from vitral.cli.command_line import SPEECH, command_of, next_commands
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_styled
 from vitral.cli.process import began
 from vitral.events import Listener, Message
@@ -46,7 +46,7 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
 
     target = result.run.folder / REPORT_FILE
     listener(Message("Drawing the report …", detail=True))
-    write_report(run_report(result.at_its_end(), speech=COMMANDS), target)  # late already, if it is, and says so
+    write_report(run_report(result.at_its_end(), speech=SPEECH), target)  # late already, if it is, and says so
     return target
 
 

@@ -51,9 +51,9 @@ def tune(
         found = find(name, **given, latency=latency, write=write, listener=listener)
     written = folder is not None and found.setting is not None
     if written:
-        note = f"Kept in {name}; any of --engine, --precision and --merge leaves it aside."
+        note = f"Saved in {name}; --engine, --precision or --merge override it."
     else:
-        note = "Nothing was written; --write keeps the setting in the classifier's folder."
+        note = "Nothing was written; --write saves the setting in the classifier's folder."
     print_result(found, json=json, below=[note])
     if folder is not None and written and plot is None:
         plot = folder / TUNING

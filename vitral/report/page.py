@@ -30,7 +30,7 @@ from vitral.report.plots import (
     standalone,
 )
 from vitral.report.results import CurveGroup, RunReport
-from vitral.tasks.shown import Drawing, ReliabilityDiagram, fitting_digits, images_of, percent
+from vitral.tasks.shown import Drawing, ReliabilityDiagram, fitting_digits, percent, photos_of
 from vitral.tasks.task import Result
 
 LOSSLESS_BYTES = 60_000  # drawings and tiny images stay exact; photos would bloat the page
@@ -48,8 +48,12 @@ CONFUSION = (
     "the colour, the larger the fraction of the row."
 )
 RELIABILITY = (
-    "Are the probabilities right? On the dashed line, of the images that are predicted with a probability of 80%, "
-    "80% are right. The larger a dot, the more images it stands for."
+    "Are the probabilities right? On the dashed line, of the photos that are predicted with a probability of 80%, "
+    "80% are right. The larger a dot, the more photos it stands for."
+)
+TRUST = (
+    "Trust a map to show when a background, a caption or a watermark decides; it is coarse, it does not say why, and it is no "
+    "proof that an answer is right."
 )
 
 
@@ -131,7 +135,9 @@ def render_report(report: RunReport) -> str:
         curve_plots=[(group.title, plots) for group in report.curves if (plots := _curve_plots(group))],
         shown_bad_images=SHOWN_BAD_IMAGES,
         open_rows=OPEN_ROWS,
+        photos_of=photos_of,
         scale=scale(),
+        trust=TRUST,
         positions=position_plot(similarity) if similarity is not None else None,
         filters=inline(filter_sheet(filters), largest=LARGEST_SHEET) if filters is not None else None,
         distances=distance_plot(report.attention_distance) if report.attention_distance else None,
@@ -195,7 +201,7 @@ def _scores(evaluation: Result, split: str, images: Mapping[int, Pixels]) -> dic
     return {
         "tiles": evaluation.tiles(split),
         "outcome": evaluation.answer_counts(),
-        "scored": f"{evaluation.num_examples:,} {images_of(split)}",
+        "scored": photos_of(split, evaluation.num_examples),
         "lead": evaluation.lead(split),
         "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))],
         "tables": list(zip(tables, examples, strict=True)),

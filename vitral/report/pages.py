@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vitral.advice import counted
 from vitral.checks.corrections import COLUMNS
 from vitral.checks.doubtful import DoubtfulLabels
 from vitral.checks.findings import NO_CLASS, DataCheck
@@ -23,6 +24,7 @@ from vitral.outputs import check_file, check_folder, has_mark
 from vitral.report.page import (
     LARGEST_IMAGE,
     LARGEST_SHEET,
+    TRUST,
     drawing_file,
     filter_sheet,
     inline,
@@ -65,6 +67,7 @@ def write_check_page(
         "check.html",
         "check",
         check=check,
+        counted=counted,
         facts=facts,
         problems=check.problems(),
         total=check.total,
@@ -124,7 +127,9 @@ def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, 
         known=len(known),
         wrong=sum(entry.explanation.top[0][0] != entry.truth for entry in known),
         cards=[_card(entry) for entry in gallery.entries],
+        counted=counted,
         scale=scale(),
+        trust=TRUST,
     )
     write_file(path, page)
 

@@ -57,7 +57,8 @@ class CaptionedImage:
 class AttentionImage:
     """A classified image, its file or its name in a built-in dataset, and the most probable class with its probability.
 
-    The overlay has the relevance drawn over the image; there is none for a model at chance.
+    The overlay has the relevance drawn over the image; there is none for a model at chance. `truth` is the class of the image,
+    or its labels with commas, and `right` whether the most probable class is it, or one of them.
     """
 
     image: Pixels
@@ -66,6 +67,7 @@ class AttentionImage:
     predicted: str
     probability: float
     description: str
+    right: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,7 +80,10 @@ class RunReport:
         summary: One or two sentences under the heading.
         verdict: What a reader must know first, such as that the model is no better than chance; the worst first.
         command: The command that reproduces it.
-        notes: The notes on the data and on what was decided, one line each.
+        following: The commands that one wants next, each with its purpose.
+        notes: The notes on the data, one line each.
+        plan: What was decided before the training and why, one line each; what belongs to another is indented.
+        plan_title: The heading of that, which says what became of it.
         bad_images: Images left out because they could not be read.
         images: The images that the model saw.
         curves: Training histories.
@@ -100,7 +105,10 @@ class RunReport:
     summary: str = ""
     verdict: tuple[Verdict, ...] = ()
     command: str = ""
+    following: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    plan: tuple[str, ...] = ()
+    plan_title: str = ""
     bad_images: tuple[BadImage, ...] = ()
     images: tuple[CaptionedImage, ...] = ()
     curves: tuple[CurveGroup, ...] = ()

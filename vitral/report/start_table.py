@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.report.written import markdown_lines
-from vitral.tasks.shown import NO_VALUE, Presentable
+from vitral.tasks.shown import NO_VALUE, Presentable, photos_of
 
 JSON_FILE = "starts.json"
 TABLE_FILE = "starts.md"
@@ -14,11 +14,11 @@ MARKS = {JSON_FILE: f'"kind": "{KIND}"'.encode(), TABLE_FILE: TITLE.encode()}  #
 COLUMNS = ("start", "accuracy", "95%", "ms/image", "seconds", "parameters", "MB", "licence")
 PIXELS = "pixels alone"  # the row that every start has to beat
 NOTHING = (
-    "None of them is proposed: random features say little of what training reaches, and a start that has learned from the "
-    "images that judge it, nothing of what it is worth."
+    "None of them is recommended: random weights say little of what training reaches, and a start that was trained on the "
+    "photos that score it says nothing of what it is worth."
 )
 TIE = (
-    "{} and {} are a tie: these images cannot tell them apart. {} is proposed: the fastest, or the most accurate of those "
+    "{} and {} are a tie: these photos cannot tell them apart. {} is recommended: the fastest, or the most accurate of those "
     "about as fast."
 )
 NOT_SURE = "It is not surely better here than a linear model on the pixels: expect little from its features."
@@ -111,7 +111,7 @@ class StartTable(Presentable):
 
     def sentence(self) -> str:
         """Return in one line what was compared; `print` shows the table."""
-        return f"{len(self.rows)} rows on {self.data}, {f'{self.best} is best' if self.best else 'none to take'}"
+        return f"{len(self.rows)} rows on {self.data}, {f'{self.best} is best' if self.best else 'none is recommended'}"
 
     def __str__(self) -> str:
         """Return the table as Markdown."""
@@ -123,10 +123,10 @@ class StartTable(Presentable):
 
     def judged(self) -> str:
         """Return in one sentence how the starts were compared."""
-        out = ", each left out of the fit that judges it" if self.split == "training" else ""
+        out = ", each left out of the fit that scores it" if self.split == "training" else ""
         return (
-            f"Linear probes in closed form, fitted on {self.train_images:,} training images, judged by the same "
-            f"{self.judging_images:,} {self.split} images{out}."
+            f"Linear probes in closed form, fitted on {photos_of('train', self.train_images)}, scored on the same "
+            f"{photos_of(self.split, self.judging_images)}{out}."
         )
 
     def verdict(self) -> list[str]:
@@ -135,7 +135,7 @@ class StartTable(Presentable):
             return [NOTHING]
         *tied, last = [self.best, *(name for name in self.tied if name != self.best)]
         decided = (
-            TIE.format(", ".join(tied), last, self.best) if tied else f"{self.best} is the best start for these images."
+            TIE.format(", ".join(tied), last, self.best) if tied else f"{self.best} is the best start for these photos."
         )
         return [decided] if self.beats_pixels is not False else [decided, NOT_SURE]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from vitral import distributed
+from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier
 from vitral.classifier.load import HUB_ID, load, refuse_unknown
@@ -36,6 +37,7 @@ from vitral.paths import CLASSIFIER, WEIGHTS, is_folder, is_regular, look_at
 from vitral.report.start_table import JSON_FILE, MARKS, PIXELS, TABLE_FILE, StartRow, StartTable
 from vitral.report.written import write_result
 from vitral.studies.speech import PYTHON, Speech
+from vitral.tasks.shown import photos_of
 from vitral.training.optimization.optimizers import autocast_here, training_device
 from vitral.training.request import Request, request_of
 from vitral.training.settings.durations import rounded
@@ -59,7 +61,7 @@ from vitral.weights.recognize import weights_in
 AUTO = "auto"
 LARGEST_MEGABYTES = 100  # of a file that is fetched without being named
 LARGEST_SIZE = 256  # pixels, beyond which an image costs several times as much as the others'
-NO_NETWORK = "no network answers"
+NO_NETWORK = "there is no internet"
 PIXEL_MODEL = "pixels-16"  # its preprocessing is that of the row of pixels
 NO_TIME = "there was no time for it"
 NO_MEMORY = "it does not fit into memory."
@@ -90,12 +92,14 @@ def read_names(starts: str | Sequence[str | Path], listener: Listener) -> tuple[
     names = tuple(dict.fromkeys([*given[:place], *automatic, *given[place + 1 :]]))
     if not names:
         raise StudyError(
-            f"'{AUTO}' means published weights, of which this machine has none that may be used in products, and {missing}; "
+            f"'{AUTO}' means published weights, of which this machine has none that may be used in products, and {missing}: "
             "name files or folders."
         )
     if missing == NO_NETWORK:
         listener(
-            Message(f"No network answers, so '{AUTO}' means only the published weights on this machine.", warning=True)
+            Message(
+                f"There is no internet, so '{AUTO}' means only the published weights on this machine.", warning=True
+            )
         )
     return names
 
@@ -234,8 +238,8 @@ def _open(request: Request, listener: Listener) -> DataSet:
     )
     if not data.task.exclusive:
         raise DataError(
-            f"The images of {data.name} {data.task.labelled}; starts are compared by a linear probe, which is for one class an "
-            "image."
+            f"The photos of {data.name} {data.task.labelled}; starts are compared by a linear probe, which is for one class a "
+            "photo."
         )
     for note in data.notes:
         listener(Message(note))
@@ -350,7 +354,7 @@ class _Comparison:
         remarks = ["random weights, for comparison."] if random else []
         if same_data(str(provenance.training.get("data_fingerprint", "")), self.data.fingerprint):
             self.seen.add(name)
-            remarks.append("it has learned from these data before.")
+            remarks.append("it was trained on these data before.")
         published = row_of(provenance.source)
         if published is not None and (caution := published.caution()):
             remarks.append(caution)
@@ -371,7 +375,7 @@ class _Comparison:
         if row.accuracy is None or row.seconds is None:
             self.listener(Message(f"{number}{row.reason()}", warning=True))
         else:
-            reached = f"{row.accuracy:.1%} of {images.judged:,} images after {rounded(row.seconds)}"
+            reached = f"{row.accuracy:.1%} of {counted(images.judged, 'photo')} after {rounded(row.seconds)}"
             self.listener(Message(f"{number}{name}: {reached}."))
 
     def _concluded(self, images: Images) -> StartTable:
@@ -403,8 +407,8 @@ def _fetch(name: str, listener: Listener) -> None:
 
 
 def _counted(images: Images) -> str:
-    judging = "" if images.judging is None else f" and {len(images.judging):,} validation images"
-    return f"{len(images.train):,} training{judging or ' images'}"
+    judging = "" if images.judging is None else f" and {photos_of('validation', len(images.judging))}"
+    return f"{photos_of('train', len(images.train))}{judging}"
 
 
 def _bytes(name: str, classifier: Classifier) -> int:

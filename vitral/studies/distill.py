@@ -26,7 +26,7 @@ from vitral.models.catalog import list_models
 from vitral.models.families import configure, count_macs, count_parameters, describe
 from vitral.paths import RECIPE_FILE, RUNS, look_at
 from vitral.studies.finetune import finetune
-from vitral.tasks.shown import NO_VALUE, Presentable, Table, fitting_digits, percent
+from vitral.tasks.shown import NO_VALUE, Presentable, Table, fitting_digits, images_of, percent
 from vitral.training.candidates.result import RunResult
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.records.run_folder import stored_request
@@ -107,10 +107,12 @@ class Distilled(Presentable):
         if self.student.score is None or self.teacher.score is None:
             worth = "nothing was scored: what it is worth shows once it is fine-tuned"
         elif self.figure == "agreement":
-            worth = f"it says what the teacher says of {percent(self.student.score)} of the {self.result.split} images"
+            worth = (
+                f"it says what the teacher says of {percent(self.student.score)} of the {images_of(self.result.split)}"
+            )
         else:
             points = 100 * (self.student.score - self.teacher.score)
-            worth = f"{points:+.1f} points of accuracy on the {self.result.split} images"
+            worth = f"{points:+.1f} points of accuracy on the {images_of(self.result.split)}"
         pace = f"is {faster:.3g} times as fast" if faster >= 1 else f"takes {1 / faster:.3g} times as long"
         size = f"{smaller:.3g} times smaller" if smaller >= 1 else f"{1 / smaller:.3g} times larger"
         return (f"The student {pace} as the teacher, and is {size}; {worth}.",)
@@ -121,7 +123,7 @@ class Distilled(Presentable):
         digits = fitting_digits(evaluation.num_examples)
         columns = ("", "Network", self.figure.capitalize(), "ms", "MB", "M parameters", "GMACs", "Pixels")
         rows = (("teacher", *self.teacher.cells(digits)), ("student", *self.student.cells(digits)))
-        note = f"One image at once in torch, fp32, {self.threads} threads of {self.machine}."
+        note = f"One photo at a time in torch, fp32, {self.threads} threads of {self.machine}."
         return (Table("", columns, rows, names=2, note=note),)
 
     def to_json(self) -> dict[str, Any]:

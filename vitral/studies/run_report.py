@@ -1,7 +1,6 @@
 """From a finished run to what its report shows."""
 
 from collections.abc import Callable
-from itertools import takewhile
 from pathlib import Path
 
 import torch
@@ -26,6 +25,7 @@ from vitral.training.settings.durations import rounded
 
 MISTAKES = 8
 EXAMPLES = 8
+ALWAYS = 2  # of each, however little time is left: a page without any map does not say where the network looks
 SEARCHED = 64  # images among which examples classified right are looked for
 DISTANCE_IMAGES = 64  # the paper averaged over 128
 FEW = 8  # with a time budget
@@ -52,7 +52,10 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
             for found in merged(result.diagnosis)
         ),
         command=speech.again(result),
-        notes=(*data.notes, *run.plan.reasons, *redrawn(run.folder)),
+        following=tuple(speech.following(result)),
+        notes=(*data.notes, *redrawn(run.folder)),
+        plan=run.plan.reasons,
+        plan_title=_plan_title(result),
         bad_images=data.bad_images,
         images=(training_images(run.folder, data.name),),
         curves=_curves(result),
@@ -61,7 +64,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         split=split,
         example_images=example_images(source, evaluation),
         mistakes=mistakes(result.classifier, source, evaluation, run.clock.left),
-        examples=examples(result.classifier, source, run.clock.left) if meaningful and data.task.exclusive else (),
+        examples=examples(result.classifier, source, run.clock.left) if meaningful else (),
         method=method_for(predictor),
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
@@ -76,10 +79,13 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
         f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in data.splits.items()
     )
     machine = environment()
-    height, width = model.image_size
+    (height, width), macs = model.image_size, count_macs(model.config)
     return (
         ("Network", f"{describe(model.config)}, {count_parameters(model):,} parameters"),
-        ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G an image of {height}x{width} pixels"),
+        (
+            "Multiply-accumulates",
+            f"{f'{macs:,}' if macs < 1e7 else f'{macs / 1e9:.3g} G'} a photo of {height}x{width} pixels",
+        ),
         ("Started from", result.classifier.provenance.source),
         ("Data", f"{data.name}: {data.what()}; {counts}"),
         *_making(result),
@@ -103,6 +109,17 @@ def _making(result: RunResult) -> tuple[tuple[str, str], ...]:
     return (("Made by", method), *choice, *rejected)
 
 
+def _plan_title(result: RunResult) -> str:
+    """Return the heading of the plan: of a classifier that was not trained by it the plan tells nothing."""
+    if result.trained:
+        return "Why it was trained so"
+    return (
+        "The plan of the network that was not selected"
+        if result.training.steps
+        else "What was planned, and not trained"
+    )
+
+
 def _curves(result: RunResult) -> tuple[CurveGroup, ...]:
     """Return the curves of the training, under a title that says whether it made the classifier; none where none was."""
     title = "Training" if result.trained else "Training of the network that was not selected"
@@ -112,26 +129,28 @@ def _curves(result: RunResult) -> tuple[CurveGroup, ...]:
 def training_images(folder: Path, data: str) -> CaptionedImage:
     """Return the contact sheet of the training images of the run in a folder."""
     sheet = (folder / "images" / "training.png").read_bytes()
-    return CaptionedImage(sheet, f"Training images of {data} as the network saw them")
+    return CaptionedImage(sheet, f"Training photos of {data}, as training shows them to a network")
 
 
 def mistakes(
     classifier: Classifier, source: Source, evaluation: Result, left: Callable[[], float]
 ) -> tuple[AttentionImage, ...]:
-    """Return the surest mistakes, each with where the network looked unless it is at chance, as long as there is time left."""
-    shown = []
-    for mistake in takewhile(lambda _: left() > DRAWING_SECONDS, evaluation.mistakes[:MISTAKES]):
+    """Return the surest mistakes, each with where the network looked unless it is at chance; fewer where no time is left."""
+    shown: list[AttentionImage] = []
+    for mistake in evaluation.mistakes[:MISTAKES]:
+        if len(shown) >= ALWAYS and left() < DRAWING_SECONDS:
+            break
         image, truth, name = source.image(mistake.index), mistake.truth, mistake.description
         if evaluation.at_chance:
             answer = classifier.predict(image)[0]
-            shown.append(AttentionImage(image, None, truth, answer.label, answer.probability, name))
+            shown.append(AttentionImage(image, None, truth, answer.label, answer.probability, name, right=False))
         else:
-            shown.append(_explained(explain(classifier, image), truth, name))
+            shown.append(_explained(explain(classifier, image), truth, name, right=False))
     return tuple(shown)
 
 
-def _explained(found: Explanation, truth: str, description: str) -> AttentionImage:
-    return AttentionImage(found.image, found.overlay(), truth, found.label, found.probability, description)
+def _explained(found: Explanation, truth: str, description: str, *, right: bool) -> AttentionImage:
+    return AttentionImage(found.image, found.overlay(), truth, found.label, found.probability, description, right)
 
 
 def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
@@ -141,16 +160,16 @@ def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
 
 
 def examples(classifier: Classifier, source: Source, left: Callable[[], float]) -> tuple[AttentionImage, ...]:
-    """Return images classified right, spread over the split, as far as there is time, each with where the network looked."""
+    """Return images classified right, spread over the split, each with where the network looked; fewer without time."""
     shown: list[AttentionImage] = []
     count = len(source)
     for index in range(0, count, max(1, count // SEARCHED)):
-        if len(shown) == EXAMPLES or left() < DRAWING_SECONDS:
+        if len(shown) == EXAMPLES or (len(shown) >= ALWAYS and left() < DRAWING_SECONDS):
             break
         explanation = explain(classifier, source.image(index))
-        truth = ", ".join(classifier.class_names[number] for number in classes_of(source.label(index)))
-        if explanation.label == truth:
-            shown.append(_explained(explanation, truth, source.describe(index)))
+        names = [classifier.class_names[number] for number in classes_of(source.label(index))]
+        if explanation.label in names:
+            shown.append(_explained(explanation, ", ".join(names), source.describe(index), right=True))
     return tuple(shown)
 
 

@@ -13,6 +13,7 @@ from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Listener, Message, ignore
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import reopen, run_study
+from vitral.tasks.shown import photos_of
 from vitral.tasks.task import Figure
 from vitral.training.candidates.result import RunResult
 from vitral.training.choose.draft import SWEPT
@@ -164,7 +165,7 @@ def to_choose_by(data: DataSet) -> tuple[DataSet, str]:
     """
     if "test" in data.splits and "validation" in data.splits:
         splits = {name: data.splits[name] for name in ("train", "validation")}
-        return replace(data, splits=splits), f"the {len(splits['validation'])} validation images"
+        return replace(data, splits=splits), f"the {photos_of('validation', len(splits['validation']))}"
     train = data.splits["train"]
     share = held_out_share(len(train))
     labels, together = train.labels(), data.together.get("train")
@@ -174,7 +175,7 @@ def to_choose_by(data: DataSet) -> tuple[DataSet, str]:
         classes, groups = [[label] for label in labels.tolist()], together.tolist()
         rest, held = split_groups(classes, groups, [share], seed=SPLIT_SEED, purpose="sweep")
     splits = {"train": Subset(train, rest), "validation": Subset(train, held)}
-    return replace(data, splits=splits), f"{len(held)} training images ({share:.0%}) held out"
+    return replace(data, splits=splits), f"{photos_of('train', len(held))} ({share:.0%}) held out"
 
 
 def held_out_share(images: int) -> float:

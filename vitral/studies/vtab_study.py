@@ -95,7 +95,7 @@ def vtab(
     if network.classifier.provenance.is_random:
         listener(
             Message(
-                f"'{classifier}' has random weights: its figures are what a network is worth that learned nothing.",
+                f"'{classifier}' has random weights: its figures are those of an untrained network.",
                 warning=True,
             )
         )

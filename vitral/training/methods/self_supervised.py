@@ -10,6 +10,7 @@ from vitral.data.source import Source
 from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.heads import fit_head
 from vitral.events import Listener, Message
+from vitral.tasks.shown import photos_of
 from vitral.training.methods.method import Method
 from vitral.training.settings.recipe import Recipe
 
@@ -39,8 +40,8 @@ class SelfSupervised(Method):
             head.bias.copy_(functional.pad(probe.bias, (0, len(head.bias) - len(probe.bias)), value=-math.inf))
         listener(
             Message(
-                "The network learned without labels; its head is a linear probe on the features of "
-                f"{len(features):,} training images."
+                "The network was trained without labels; its head is a linear probe on the features of "
+                f"{photos_of('train', len(features))}."
             )
         )
 

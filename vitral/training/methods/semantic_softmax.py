@@ -50,7 +50,7 @@ def _said(counts: Sequence[int], left_out: int) -> str:
         return (
             f"{learned}. Its deepest level is left out: the {left_out} classes there learn only the labels above them."
         )
-    return f"{learned}. The deepest is learned, too; method.deepest=false leaves it out, as the authors' code does."
+    return f"{learned}. The deepest is trained, too; method.deepest=false leaves it out, as the authors' code does."
 
 
 class SemanticSoftmax(Taught, Supervised):
