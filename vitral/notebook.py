@@ -43,7 +43,7 @@ def card(title: str, shares: Sequence[tuple[str, float]], *, image: str = "", no
     """
     rows = "".join(_bar(name, share, first=not index) for index, (name, share) in enumerate(shares))
     below = "".join(f"<div>{_escaped(note)}</div>" for note in notes)
-    shown = f'<div style="flex: 0 1 {SIDE}px">{image}</div>' if image else ""
+    shown = f'<div style="flex: none; max-width: {SIDE}px">{image}</div>' if image else ""
     bars = f'<div><div>{_escaped(title)}</div><table style="{TABLE}"><tbody>{rows}</tbody></table>{below}</div>'
     return f'<div style="display: flex; gap: 16px; align-items: flex-start; font-size: 13px">{shown}{bars}</div>'
 

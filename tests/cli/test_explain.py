@@ -89,7 +89,7 @@ def test_explain_names_the_training_images_most_like_an_image(there: Path, capsy
     assert main(["explain", "photos/red/1.jpg", "--data", "photos", "--out", "near.png"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if " alike: " in line]) == 5
-    assert lines[0] == "Nearest training images:"
+    assert lines[0] == "Nearest training photos:"
     assert "photos/" in lines[1]
     assert not any("red/1.jpg" in line for line in lines[1:6])
 

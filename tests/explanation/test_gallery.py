@@ -217,13 +217,13 @@ def test_nearest_images_are_called_training_images_only_if_they_are(
 ) -> None:
     data = open_data(folder)
     others = TrainingImages.of(classifier, data, listener=quiet)
-    assert others.described == "images of photos"
+    assert others.described == "photos of photos"
     classifier.provenance = Provenance(training={"steps": 3, "data_fingerprint": data.fingerprint})
     own = TrainingImages.of(classifier, data, listener=quiet)
-    assert own.described == "training images"
+    assert own.described == "training photos"
     for training, said, never in (
-        (others, "images of photos", "training images"),
-        (own, "training images", "of photos"),
+        (others, "photos of photos", "training photos"),
+        (own, "training photos", "of photos"),
     ):
         gallery = explain_all(
             classifier, list_unlabelled(str(folder)), GallerySettings(training=training), listener=quiet

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import vitral
-from tests.report.test_browser import BROWSER
+from tests.report.test_browser import AXE, BROWSER, axe
 from vitral.errors import ModelError, StorageError
 from vitral.events import ignore
 from vitral.report.browser_page import FILES, write_browser_page
@@ -39,6 +39,7 @@ for (const name of NAMES) {
   const rows = [...document.querySelectorAll("#answers tr")].map((row) => [...row.cells].map((cell) => cell.textContent));
   said.push({ name, rows, status: status.textContent });
 }
+if (window.axe) said[0].violations = (await axe.run()).violations.map((it) => it.id);
 await fetch("/said", { method: "POST", body: JSON.stringify(said) });
 </script></body>
 """
@@ -80,7 +81,7 @@ def said(site: Path, names: list[str], profile: Path) -> list[Any]:
     page = (site / "index.html").read_text()
     assert "connect-src 'none'" in page
     page = page.replace("connect-src 'none'", "connect-src 'self'")  # for the probe alone
-    page = page.replace("</body>", PROBE.replace("NAMES", json.dumps(names)))
+    page = page.replace("</body>", axe() + PROBE.replace("NAMES", json.dumps(names)))
     (site / "probed.html").write_text(page)
     Handler.said, Handler.told = [], threading.Event()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=site)) as server:
@@ -122,6 +123,11 @@ def test_the_page_answers_as_the_classifier_does(answered: list[Any]) -> None:
         assert shown[0][0] == prediction.label
         assert shown[0][1] == pytest.approx(prediction.probability, abs=0.001)
         assert len(shown) == 5
+
+
+@pytest.mark.skipif(AXE is None, reason="axe-core is not installed")
+def test_axe_finds_nothing(answered: list[Any]) -> None:
+    assert answered[0]["violations"] == []
 
 
 def test_bad_files_are_a_line_and_the_page_goes_on(answered: list[Any]) -> None:

@@ -75,7 +75,7 @@ def test_a_calibration_that_transformers_cannot_hold_is_said_to_be_lost(
     pushed = type_command(server.address, tmp_path, "push", "mine", "me/theirs", "--format", "transformers")
     assert pushed.returncode == 0, pushed.stderr
     (said,) = [line for line in pushed.stderr.splitlines() if "calibration" in line]
-    assert said.startswith("The format cannot hold the calibration, which is not kept: ")
+    assert said.startswith("The format cannot hold the calibration, which is left out: ")
     assert "1.5" in said
     whole = type_command(server.address, tmp_path, "push", "mine", "me/ours")
     assert (whole.returncode, whole.stderr) == (0, "")  # its own form keeps it

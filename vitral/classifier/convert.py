@@ -89,7 +89,7 @@ def kept_notes(classifier: Classifier, format_name: str) -> list[str]:
     notes = []
     if (calibration := classifier.calibration) is not None:
         kept = "Vitral alone applies the calibration to what it reads from there"
-        lost = "The format cannot hold the calibration, which is not kept"
+        lost = "The format cannot hold the calibration, which is left out"
         notes.append(f"{lost if format_name == TRANSFORMERS else kept}: {calibration.sentence()}")
     parts = {
         "int8 form": classifier.quantization,
@@ -98,7 +98,7 @@ def kept_notes(classifier: Classifier, format_name: str) -> list[str]:
     }
     for name, part in parts.items():
         if part is not None:
-            notes.append(f"The format has no place for the {name}, which is not kept: {part.sentence()}")
+            notes.append(f"The format has no place for the {name}, which is left out: {part.sentence()}")
     return notes
 
 

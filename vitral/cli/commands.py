@@ -165,8 +165,8 @@ COMMANDS = {
         "vitral evaluate photos.csv --by camera  # where is it weak? the worst first",
         "vitral evaluate vit-s14@dinov2 photos/ --frozen few-shot  # without its head",
         more="Classes are matched by name. Of the classifier's training data, only the images that training left out are "
-        "scored, as long as the data are the same; of changed data without a test split all are, also those that were "
-        "learned.",
+        "scored, as long as the data are the same; of changed data without a test split all are, also those that "
+        "it was trained on.",
         also=("val", "test"),
         first="--classifier",
         group="Judge",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cyclopts import CycloptsError
 
+from vitral.advice import counted
 from vitral.cli.console import ConsoleListener, print_json, print_lines
 from vitral.cli.process import importing
 from vitral.cli.wording import flag
@@ -189,7 +190,7 @@ def _exhibit(
     faithful = "" if scores is None else f", mean deletion {scores[0]:.3f}, mean insertion {scores[1]:.3f},"
     if scores is not None and gallery.num_scored < len(gallery.entries):
         faithful += f" of the {gallery.num_scored:,} maps of more than one value,"
-    count = f"{len(gallery.entries):,} of {gallery.num_images:,} images"
+    count = f"{len(gallery.entries):,} of {counted(gallery.num_images, 'photo')}"
     print_lines(f"{folder}: {count}; {gallery.entries[0].explanation.described}{faithful} in {target}")
 
 
@@ -210,7 +211,7 @@ def _analyze(places: Places) -> None:
         print_json({"folder": str(target), **analysis.to_json()})
         return
     distance = analysis.attention_distance
-    reached = "" if distance is None else f": {reach(distance)}, averaged over {distance.num_images:,} images"
+    reached = "" if distance is None else f": {reach(distance)}, averaged over {counted(distance.num_images, 'photo')}"
     summary = f"{analysis.network}{reached}; page, drawings and arrays in {target}"
     print_lines(*analysis.missing, summary)
 

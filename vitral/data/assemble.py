@@ -175,7 +175,7 @@ def _drawn_before(how: Opening, prints: Collection[str], notes: list[str]) -> st
     if len(set(map(drawn, known))) > 1:
         notes.append(
             "The classifiers were trained on different splits of these data; the images are split as for the first, so that "
-            "others may have learned some that are scored."
+            "others may have been trained on some that are scored."
         )
     return known[0] if known else None
 

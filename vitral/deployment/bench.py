@@ -13,6 +13,7 @@ from typing import NamedTuple, get_args
 
 import torch
 
+from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.errors import ModelError, one_line
@@ -35,9 +36,7 @@ TURN_SECONDS = 0.5  # that one contender computes before the next one's turn, on
 LIMIT_SECONDS = 0.5  # that the products of a round are measured for
 CPU = torch.device("cpu")
 MEMORY = "MiB: the most by which the process grew while a contender was made and computed the largest batch."
-ALIKE = (
-    "All random images get the same answer, as of a head that has learned nothing: how far engines differ is not seen."
-)
+ALIKE = "All random images get the same answer, as of an untrained head: how far the runtimes differ cannot be seen."
 DIFFERENCES = (
     "Probabilities of the largest batch, which is random, differ from torch in fp32 (the same most probable class)"
 )
@@ -109,7 +108,7 @@ class Bench(Presentable):
         )
         size = "x".join(map(str, self.image_size))
         cost = f"{self.gmacs:.3g} GMACs an image" if self.gmacs else "of operations that its file does not tell"
-        first = f"{self.network} at {size} pixels, {cost}; {self.machine}, {self.threads} threads."
+        first = f"{self.network} at {size} pixels, {cost}; {self.machine}, {counted(self.threads, 'thread')}."
         missing = tuple(f"Left out, {name}: {reason}." for name, reason in self.missing.items())
         memory = (MEMORY,) if any(speed.memory_bytes is not None for speed in self.speeds) else ()
         return first, f"Large products here: {limits}.", *memory, *self._above(), *self._apart(), *missing

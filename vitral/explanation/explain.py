@@ -247,7 +247,7 @@ def explain(
         faithfulness=scores,
         unscored=UNSCORED if score and scores is None else "",
         nearest=() if training is None else training.nearest(predictor.features(prepared[None])[0], pixels),
-        nearest_of="training images" if training is None else training.described,
+        nearest_of="training photos" if training is None else training.described,
     )
 
 

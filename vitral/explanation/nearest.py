@@ -85,7 +85,7 @@ class TrainingImages:
         if source.endless:
             raise DataError(f"'{opened.name}' is endless, so that none of its images is the nearest; name a folder.")
         learned = bool(opened.fingerprint) and trained_on(classifier) == opened.fingerprint
-        described = "training images" if learned else f"images of {opened.name}"
+        described = "training photos" if learned else f"photos of {opened.name}"
         if len(source) > MOST:
             described = f"{MOST:,} of the {len(source):,} {described}"
             listener(Message(f"The nearest are looked for among {described}, evenly spread."))

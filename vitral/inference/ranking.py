@@ -17,7 +17,7 @@ def rank(probabilities: Float[np.ndarray, " classes"], top: int) -> list[tuple[i
         ModelError: `top` is below 1.
     """
     if top < 1:
-        raise ModelError(f"At least one class must be asked for, not {top}; set top to 1 or more.")
+        raise ModelError(f"At least one class must be shown, not {top}; set top to 1 or more.")
     order = np.argsort(-probabilities, kind="stable")[:top]
     return list(zip(order.tolist(), probabilities[order].tolist(), strict=True))
 

@@ -270,7 +270,9 @@ class ViT(TokenModel):
             ModelError: The patches do not divide that size, or positions are relative, of which only one grid is known.
         """
         if self.config.position == "relative" and _other_grid(self.config, image_size):
-            raise ModelError("Relative positions are of one image size; take the network at the size that it learned.")
+            raise ModelError(
+                "Relative positions are of one image size; take the network at the size that it was trained at."
+            )
         super().resize(image_size)
         for position in self._positions():
             position.resize(self.config.grid)

@@ -14,7 +14,7 @@ from vitral.tasks.task import Describe, Figure, Label, Logits, Probabilities, Re
 
 CLASS = "unlabelled"  # the only class of a network without classes
 NOTHING_SCORED = (
-    "The network learned without labels, so that nothing is scored: what it is worth shows once it is fine-tuned."
+    "The network was trained without labels, so nothing is scored: what it is worth shows once it is fine-tuned."
 )
 
 
@@ -99,4 +99,4 @@ def check_knows_classes(task: Task) -> None:
     """
     if not task.scored:
         how = f"by {function('finetune')} with {argument('source')}"
-        raise ModelError(f"The network learned without labels and knows no classes; fine-tune it first, {how}.")
+        raise ModelError(f"The network was trained without labels and knows no classes; fine-tune it first, {how}.")

@@ -25,7 +25,7 @@ def test_a_network_is_warmed_up_without_an_image_and_fine_tuned(
     )
     said = capsys.readouterr()
     assert all(fact in said.err for fact in ("no labels in blank", "endless"))
-    assert "learned without labels, so that nothing is scored" in said.out
+    assert "trained without labels, so nothing is scored" in said.out
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     losses = [row["loss"] for row in rows if "loss" in row]
     assert losses[-1] < 0.9 * losses[0]  # brackets have a grammar

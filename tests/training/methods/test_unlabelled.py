@@ -44,7 +44,7 @@ def test_any_images_teach_without_labels_and_the_network_is_fine_tuned(
     assert main(pretrain(album, tmp_path / "run", method)) == 0
     said = capsys.readouterr()
     assert all(fact in said.err for fact in ("no labels in album", "22 photos for training", "2 for validation"))
-    assert "learned without labels, so that nothing is scored" in said.out
+    assert "trained without labels, so nothing is scored" in said.out
     assert f"vitral finetune LABELLED --from {tmp_path / 'run'}" in said.out
     assert "vitral predict" not in said.out
     assert load(tmp_path / "run").task == UNLABELLED
@@ -74,7 +74,7 @@ def test_a_network_without_classes_is_asked_for_none(
         capsys.readouterr()
         assert main(command) == 1, command
         said = capsys.readouterr().err.strip().splitlines()[-1]
-        assert "learned without labels and knows no classes; fine-tune it first" in said, command
+        assert "trained without labels and knows no classes; fine-tune it first" in said, command
     assert main(["evaluate", "--data", str(album / "sorted"), "--classifier", run]) == 1
     assert "does not know the class" in capsys.readouterr().err
 

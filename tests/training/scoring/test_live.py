@@ -244,8 +244,8 @@ def test_with_a_budget_features_are_followed_by_as_many_images_as_there_is_time_
     monkeypatch.setattr(live, "extract_features", features)
     events: list[Event] = []
     pretrain(tmp_path / "run", *LEJEPA, time="1m", listener=events.append)
-    said = next(event.text for event in events if isinstance(event, Message) and "learned without labels" in event.text)
-    fitted = re.search(r"features of ([\d,]+) training images", said)
+    said = next(event.text for event in events if isinstance(event, Message) and "trained without labels" in event.text)
+    fitted = re.search(r"features of ([\d,]+) training photos", said)
     assert set(followed) == {100}
     assert fitted is not None
     assert 100 < int(fitted[1]) < 300
