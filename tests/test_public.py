@@ -72,4 +72,4 @@ def test_what_python_gives_is_shown_in_a_few_lines_without_its_numbers(tmp_path:
         assert max(map(len, lines)) < 250
         assert not any(word in repr(value) for word in ("tensor(", "array(", "Parameter", "Linear(", "\\x"))
     assert "(0, 1, 2, 3, …)" in repr(classifier)
-    assert "on its test images" in repr(classifier)
+    assert "on its test photos" in repr(classifier)

@@ -198,7 +198,7 @@ def test_it_is_shown_in_two_lines(classifier: Classifier) -> None:
     assert repr(classifier) == (
         "Classifier: ViT with patch_size 4x4, depth 2, width 16, mlp_width 32 and heads 2, "
         "images of 16x16 pixels, 3 classes (10, 2, <b>fox|hen</b>)\n"
-        "from nothing, accuracy 50.0% on its test images"
+        "from nothing, accuracy 50.0% on its test photos"
     )
     classifier.class_names = ("a" * 30, "b", "c", "d", "e")
     assert f"5 classes ({'a' * 24}…, b, c, d, …)" in repr(classifier)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from vitral.classifier.metadata import Provenance
 from vitral.inference.predictor import Predictor
 from vitral.notebook import table
+from vitral.tasks.shown import images_of
 from vitral.tasks.task import Task
 
 NAMES_IN_A_LINE = 4  # of classes
@@ -23,7 +24,7 @@ def text(predictor: Predictor, class_names: Sequence[str], provenance: Provenanc
     """
     height, width = predictor.image_size
     scores = "".join(
-        f", {task.headline.title} {task.headline.text(value)} on its {split} images"
+        f", {task.headline.title} {task.headline.text(value)} on its {images_of(split)}"
         for split, value in _headlines(provenance, task)
     )
     return (

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vitral.advice import counted
 from vitral.data.vtab.tasks import GROUPS, TASKS
 from vitral.report.written import markdown_lines
 from vitral.tasks.shown import NO_VALUE, Presentable
@@ -157,7 +158,7 @@ class VtabTable(Presentable):
         return [
             *(f"{score.name} has no accuracy: {score.problem}" for score in self.scores if score.problem),
             *self._short_of_images(),
-            *([f"{self.left} runs have not ended yet."] if self.left else []),
+            *([f"{counted(self.left, 'run')} not ended yet."] if self.left else []),
             *(f"{', '.join(names)}: {source}." for source, names in sources.items()),
             *([unsure] if fewest else []),
             f"Mean of all of BiT, as published: {bit}; a later run of R152x4 by its authors: {BIT_AGAIN}. Our sources have no "

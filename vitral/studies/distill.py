@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vitral.advice import argument
+from vitral.advice import argument, counted
 from vitral.classifier.classifier import Classifier, fingerprint
 from vitral.classifier.folder import is_classifier, save
 from vitral.classifier.load import load
@@ -123,7 +123,7 @@ class Distilled(Presentable):
         digits = fitting_digits(evaluation.num_examples)
         columns = ("", "Network", self.figure.capitalize(), "ms", "MB", "M parameters", "GMACs", "Pixels")
         rows = (("teacher", *self.teacher.cells(digits)), ("student", *self.student.cells(digits)))
-        note = f"One photo at a time in torch, fp32, {self.threads} threads of {self.machine}."
+        note = f"One photo at a time in torch, fp32, {counted(self.threads, 'thread')} of {self.machine}."
         return (Table("", columns, rows, names=2, note=note),)
 
     def to_json(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitral import distributed
+from vitral.advice import counted
 from vitral.described import read_object
 from vitral.errors import StudyError, TrainingInterrupted, VitralError
 from vitral.events import Listener, Message, show
@@ -75,7 +76,7 @@ class StudyCost:
         runs = sum(arm.runs for arm in self.arms)
         done = f", {runs - self.left} of them finished" if self.left < runs else ""
         total = f" What is left takes about {rounded(self.seconds)} on this machine." if self.seconds else ""
-        head = f"{len(self.arms)} arms, {runs} runs{done}.{total}"
+        head = f"{counted(len(self.arms), 'arm')}, {counted(runs, 'run')}{done}.{total}"
         return [head, *(_line(arm) for arm in self.arms if arm.left and arm.seconds is not None)]
 
 
