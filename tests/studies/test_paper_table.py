@@ -62,7 +62,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_score(tmp_path: Path) -> Non
     assert [ours.mean, ours.deviation] == pytest.approx([mean, deviation], abs=1e-12)
     assert ours.runs == 3
     assert found.rows()[0][1] == f"{100 * mean:.2f} ± {100 * statistics.stdev(scores):.2f}"
-    assert any("3 runs, seeds 0, 1, 2; 10,000 test images" in note for note in found.notes)
+    assert any("3 runs, seeds 0, 1, 2; 10,000 test photos" in note for note in found.notes)
     assert not any("no standard deviation" in note for note in found.notes)
 
 

@@ -8,10 +8,11 @@ import torch
 from PIL import Image
 
 from vitral.classifier.metadata import Provenance
+from vitral.cli.command_line import SPEECH
 from vitral.events import ignore
 from vitral.report.page import render_report
 from vitral.studies.finetune import finetune
-from vitral.studies.run_report import run_report
+from vitral.studies.run_report import ALWAYS, examples, mistakes, run_report
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
 from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
@@ -84,6 +85,23 @@ def test_a_good_network_shows_where_it_looked(result: RunResult) -> None:
     attentive = report.method == "class-specific relevance"
     assert attentive == (report.attention_distance is not None)
     assert ("class-specific relevance:" in render_report(report)) == attentive
+
+
+def test_some_maps_are_drawn_although_no_time_is_left(result: RunResult) -> None:
+    good, poor = scored(result, 1.0), scored(result, 0.25)
+    source = result.run.data.splits[result.split]
+    assert 0 < len(examples(good.classifier, source, lambda: 0.0)) <= ALWAYS
+    assert len(mistakes(poor.classifier, source, poor.evaluation, lambda: 0.0)) == ALWAYS
+    assert len(mistakes(poor.classifier, source, poor.evaluation, lambda: 60.0)) == 3  # of four
+
+
+def test_a_page_says_what_to_do_next(result: RunResult) -> None:
+    commands = [command.split()[1] for command, _ in SPEECH.following(scored(result, 1.0))]
+    assert commands == ["evaluate", "predict", "explain"]
+    report = run_report(scored(result, 0.5), speech=SPEECH)
+    assert [command.split()[1] for command, _ in report.following] == [*commands, "fix"]  # there are mistakes
+    page = render_report(report)
+    assert all(f"vitral {command}" in page for command in [*commands, "fix"])
 
 
 def test_the_most_confused_pairs_come_with_their_images(result: RunResult) -> None:

@@ -19,6 +19,7 @@ from vitral.models.families import config_from_json, describe
 from vitral.paths import CLASSIFIER, DESCRIPTION, EVALUATION_FILE, RECIPE_FILE, is_folder, look_at
 from vitral.report.score_table import Column, Score, ScoreTable
 from vitral.tasks.registry import described_task
+from vitral.tasks.shown import photos_of
 from vitral.tasks.task import Figure
 from vitral.training.candidates.result import PIXELS
 from vitral.training.plan import read_plan
@@ -297,4 +298,4 @@ def _notes(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[str]:
 def _runs_of(group: Sequence[FinishedRun], names: dict[str, str]) -> str:
     run, seeds = group[0], [str(run.seed) for run in group]
     count = f"{len(seeds)} runs, seeds {', '.join(seeds)}" if len(seeds) > 1 else f"1 run, seed {seeds[0]}"
-    return f"{run.model} on {names[run.identity()]}: {count}; {run.images:,} {run.split} images."
+    return f"{run.model} on {names[run.identity()]}: {count}; {photos_of(run.split, run.images)}."

@@ -40,6 +40,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
     model, predictor = result.classifier.model, result.classifier.predictor
     evaluation = result.evaluation
     meaningful = not evaluation.at_chance  # otherwise the place where it looked means nothing
+    named = data.task.exclusive or data.multi_label  # a right answer is the name of a class
     attentive = predictor.has_attention and meaningful
     noun = "Fine-tuned" if run.kind == "fine-tune" else "Pre-trained"
     return RunReport(
@@ -64,7 +65,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         split=split,
         example_images=example_images(source, evaluation),
         mistakes=mistakes(result.classifier, source, evaluation, run.clock.left),
-        examples=examples(result.classifier, source, run.clock.left) if meaningful else (),
+        examples=examples(result.classifier, source, run.clock.left) if meaningful and named else (),
         method=method_for(predictor),
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
