@@ -148,7 +148,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
         "line 3, has the split ''",
     ),
     (text("photos.csv", "image,label,split\nfolder/train/1/0.png,cat,\n"), "line 2, has the split ''"),
-    (text("photos.csv", b"image,label\n\xff\xfe,cat\n"), "table of text in UTF-8"),
+    (text("photos.csv", b"image,label\ncaf\x8e,cat\n"), "table of text in UTF-8"),
     (text("photos.parquet", "no parquet"), "cannot be read as a Parquet file"),
     (text("photos.docx", "no data"), "is a file; give the folder"),
     (table(other=["x"], label=["a"]), "no column of images"),

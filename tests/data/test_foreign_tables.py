@@ -215,7 +215,7 @@ def test_commas_of_a_class_without_quotes_stay_in_it(tmp_path: Path) -> None:
     write(tmp_path, (f"{number}.png" for number in range(COUNT)))
     data = open_data(table(tmp_path, lambda n, c: f"{n}.png,{'Pepper, bell' if n % 2 else 'Tomato'}"))
     assert counted(data) == {("Pepper, bell",): 10, ("Tomato",): 10}
-    with pytest.raises(DataError, match="line 3, has 4 cells for 3 columns"):
+    with pytest.raises(ImageError, match="line 3, has 4 cells for 3 columns"):
         open_data(
             table(tmp_path, lambda n, c: f"{n}.png,{'Pepper, bell' if n % 2 else 'Tomato'},7", "image,label,size")
         )
@@ -292,3 +292,88 @@ def test_so_many_files_that_a_name_may_be_of_any_are_not_looked_through(
         open_data(path)
     monkeypatch.setattr(find_images, "MOST_FILES", COUNT + 1)  # the table is one, too
     assert counted(open_data(path)) == {("cat",): 10, ("dog",): 10}
+
+
+BAD_LINES = {
+    "a file that is not there": "nothing.png,dog",
+    "no class": "0.png,",
+    "no image": ",dog",
+    "too few cells": "0.png",
+    "no split": "0.png,dog,never",
+    "too many cells": "0.png,dog,train,,surplus",
+}
+
+
+@every_case("line", BAD_LINES.values(), ids=BAD_LINES)
+def test_a_bad_line_is_left_out_named_and_counted(tmp_path: Path, line: str) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: line if n == 0 else f"{n}.png,{c},train", "image,label,split")
+    data = open_data(path)
+    assert counted(data) == {("cat",): COUNT // 2 - 1, ("dog",): COUNT // 2}
+    assert len(data.bad_images) == 1
+    assert "line 2" in data.bad_images[0].reason
+    assert data.bad_images[0].reason in notes(data)
+    with pytest.raises(ImageError, match=f"1 of {COUNT} images.*line 2"):
+        open_data(path, skip_bad_images=False)
+
+
+def test_many_bad_lines_are_refused_unless_any_number_may_be_left_out(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"{n}.png,{'' if n < 4 else c}")
+    with pytest.raises(ImageError, match=f"4 of {COUNT} images.*line 2"):
+        open_data(path)
+    assert len(open_data(path, skip_bad_images=True).bad_images) == 4
+
+
+def test_a_bad_row_of_images_themselves_is_left_out(tmp_path: Path) -> None:
+    cells = {"image": [encode(0, n) for n in range(COUNT)], "label": [*(NAMES[n % 2] for n in range(COUNT - 1)), None]}
+    pq.write_table(pa.table(cells), tmp_path / "all.parquet", row_group_size=8)
+    data = open_data(tmp_path / "all.parquet")
+    assert counted(data) == {("cat",): 10, ("dog",): 9}
+    assert [f"parquet:{COUNT - 1}" in image.reason for image in data.bad_images] == [True]
+
+
+def test_a_row_without_names_that_is_too_long_or_short_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    rows = [f"{number}.png,{NAMES[number % 2]}" for number in range(COUNT)]
+    (tmp_path / "all.csv").write_text("\n".join(["0.png,cat,dog", *rows, "1.png"]))
+    data = open_data(tmp_path / "all.csv")
+    assert counted(data) == {("cat",): 10, ("dog",): 10}
+    assert sorted(line for image in data.bad_images for line in ("line 1,", "line 22,") if line in image.reason) == [
+        "line 1,",
+        "line 22,",
+    ]
+
+
+WORDS = {
+    "cp1252": ("caf\u00e9", "fran\u00e7ais"),
+    "cp1252 with a typographer's quote": ("l\u2019\u00e9t\u00e9", "\u00e0 20 \u00b0C \u2013 froid"),
+    "utf-16": ("caf\u00e9", "na\u00efve"),
+    "utf-16-le": ("cat", "caf\u00e9"),
+    "utf-8-sig": ("caf\u00e9", "\u732b"),
+    "cp1251": ("\u043a\u043e\u0448\u043a\u0430", "\u0441\u043e\u0431\u0430\u043a\u0430"),
+    "cp932": ("\u306d\u3053", "\u3044\u306c\u306e\u304d\u3082\u3061"),
+}
+
+
+@every_case(("encoding", "words"), WORDS.items())
+@every_case("name", ["all.csv", "all.txt"])
+def test_texts_of_spreadsheets_in_any_encoding_have_their_words(
+    tmp_path: Path, encoding: str, words: tuple[str, str], name: str
+) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    mark, header = (";", ["image;label"]) if name.endswith(".csv") else ("\t", [])
+    lines = [*header, *(f"{n}.png{mark}{words[n % 2]}" for n in range(COUNT))]
+    encoding = encoding.partition(" ")[0]
+    (tmp_path / name).write_bytes("\r\n".join(lines).encode(encoding))
+    data = open_data(tmp_path / name)
+    assert set(data.class_names) == set(words)
+    assert (f"read in {encoding}" in notes(data)) == encoding.startswith("cp")
+
+
+def test_a_text_of_no_known_encoding_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"{n}.png,{c}")
+    path.write_bytes(path.read_text().replace("cat", "caf\u00e9").encode("mac_roman"))
+    with pytest.raises(DataError, match=r"all.csv.*UTF-8"):
+        open_data(path)

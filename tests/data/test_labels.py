@@ -16,7 +16,7 @@ from tests.data.written import encode
 from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
-from vitral.errors import DataError
+from vitral.errors import DataError, ImageError
 from vitral.tasks.task import classes_of
 
 Cells = Sequence[str]
@@ -218,10 +218,13 @@ def test_rows_of_a_test_split_without_labels_are_to_predict(tmp_path: Path) -> N
     assert "6 images of the test split" in notes(data)
 
 
-def test_a_few_rows_without_labels_are_refused(tmp_path: Path) -> None:
+def test_a_few_rows_without_labels_are_left_out_and_named(tmp_path: Path) -> None:
     root = write_competition(tmp_path, "image,label\n100.png,a\n101.png,\n102.png,b\n")
-    with pytest.raises(DataError, match=r"1 of its 3 test images, such as '101.png'"):
-        open_data(root)
+    data = open_data(root)
+    assert len(data.splits["test"]) == 2
+    assert ["101.png" in image.reason and "class" in image.reason for image in data.bad_images] == [True]
+    with pytest.raises(ImageError, match="101.png"):
+        open_data(root, skip_bad_images=False)
     (root / "train.csv").write_text("image\n" + "".join(f"{number}.png\n" for number in range(24)))
     with pytest.raises(DataError, match=r"train.csv' has no column of classes"):
         open_data(root)
@@ -247,8 +250,8 @@ def test_a_split_of_the_hub_without_labels_is_to_predict(tmp_path: Path, unknown
         assert "5 images of the test split" in notes(data)
     partly = datasets.DatasetDict({"train": rows(0, [0, 1] * 10), "test": rows(50, [0, unknown, 1])})
     partly.save_to_disk(tmp_path / "partly")
-    with pytest.raises(DataError, match="1 of its 3 test images"):
-        open_data(tmp_path / "partly")
+    data = open_data(tmp_path / "partly")
+    assert (len(data.splits["test"]), len(data.bad_images)) == (2, 1)
 
 
 @every_case("name", ["test", "unknown"])

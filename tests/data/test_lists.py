@@ -116,7 +116,7 @@ def test_a_few_paths_that_do_not_exist_are_bad_images(root: Path) -> None:
 
 def test_a_row_that_is_too_short_is_named(root: Path) -> None:
     (root / "all.csv").write_text("pool/cat/0.png,cat\npool/dog/1.png\n")
-    with pytest.raises(DataError, match="line 2, has 1 columns where the first has 2"):
+    with pytest.raises(DataError, match="line 2, has 1 cell for 2 columns"):
         open_data(root / "all.csv")
 
 

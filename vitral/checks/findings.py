@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image
 
 from vitral.advice import counted
+from vitral.data.bad_images import unusable
 from vitral.data.names import ALL
 from vitral.data.source import BadImage, DataSet
 from vitral.errors import ImageError
@@ -134,7 +135,7 @@ class DataCheck:
         counts: Readable images by split and class; one of several classes counts in each.
         images: Readable images by split.
         unlabelled: Those of them without any class.
-        bad: Images that cannot be read.
+        bad: Images that cannot be used.
         suspicious: Images that can be read but look like mistakes.
         duplicates: The groups of duplicates: those across splits first, then those with contradictory classes.
         doubts: The labels that a classifier doubts; None without a classifier, and where labels are of another form.
@@ -231,7 +232,7 @@ class DataCheck:
             *self._grouped("stands", "stand", lambda group: group.leaks and not self._ours(group), SPLITS),
             *self._grouped("stands", "stand", lambda group: group.leaks and self._ours(group), SIDES),
             *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
-            (len(self.bad) - heic, "image cannot", "images cannot", "be read"),
+            (len(self.bad) - heic, "image", "images", unusable(self.bad)),
             (heic, "HEIC photo is", "HEIC photos are", f"left out: {HEIC_INSTALL}"),
             ((self.doubts and self.doubts.expected) or 0, "label is", "labels are", "possibly wrong"),
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),

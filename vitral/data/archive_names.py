@@ -1,4 +1,4 @@
-"""The names in an archive that does not say how they are encoded, as Windows writes them in many countries.
+"""Names in an archive or a table that does not say how they are encoded, as Windows writes them in many countries.
 
 An encoding fits if it gives letters that are common in its language. Short names may fit several languages: then nothing is
 assumed, and the reader of a message can see which one it is.
@@ -14,6 +14,9 @@ from vitral.data.names import some
 SURE = 100  # times as likely as any other encoding, by the number of letters that each has in common use
 RARE = 1000  # times as rare as others are words of Latin letters with a Chinese, Japanese or Korean one within
 ALPHABETS = ("Western", "Cyrillic")
+TYPOGRAPHIC = (
+    "\u2018\u2019\u201a\u201c\u201d\u201e\u2013\u2014\u2026\u20ac\u00b0\u00ab\u00bb"  # quotes, dashes and the like
+)
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,14 @@ ENCODINGS = (
     Encoding("cp850", "Western", 64, _in_script("LATIN")),
     Encoding("cp1252", "Western", 64, _in_script("LATIN")),
 )
+# What spreadsheets save text in: one encoding for each country, none of DOS.
+OF_TABLES = (
+    *(encoding for encoding in ENCODINGS if encoding.language != "Western" and encoding.name != "cp866"),
+    Encoding("cp1252", "Western", 64, lambda letter: letter in TYPOGRAPHIC or _in_script("LATIN")(letter)),
+)
 
 
-def decode_names(raw: Sequence[bytes]) -> Names:
+def decode_names(raw: Sequence[bytes], encodings: Sequence[Encoding] = ENCODINGS) -> Names:
     """Return names from their bytes: UTF-8 if all are, else in the encoding that is by far the likeliest.
 
     Where none is, the names stay readable as bytes (surrogate escapes), and the encodings that fit are named.
@@ -87,7 +95,7 @@ def decode_names(raw: Sequence[bytes]) -> Names:
         pass
     foreign = [name for name in raw if not name.isascii()]
     likely: dict[tuple[str, ...], tuple[float, Encoding]] = {}
-    for encoding in ENCODINGS:
+    for encoding in encodings:
         read = _read(foreign, encoding)
         if read is not None:
             likely.setdefault(read, (_likelihood(read, encoding), encoding))
@@ -108,7 +116,8 @@ def _read(names: Sequence[bytes], encoding: Encoding) -> tuple[str, ...] | None:
     for name in read:
         for part in name.replace("\\", "/").split("/"):
             letters = [letter for letter in part if not letter.isascii()]
-            if not all(map(encoding.common, letters)) or not _is_word(part, encoding.language, len(letters)):
+            foreign = sum(map(str.isalpha, letters))
+            if not all(map(encoding.common, letters)) or not _is_word(part, encoding.language, foreign):
                 return None
     return read
 

@@ -72,10 +72,9 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     if how.group is not None and groups is not None:
         groups(how.group)  # what is no group is refused before the images are decoded
     entries, bad, looks = _check(listing, how, notes)
-    unread = unread_classes(_named(listing.entries) | listing.bad_classes, _named(entries))
-    notes += unread
+    notes += unread_classes(_named(listing.entries) | listing.bad_classes, _named(entries))
     entries = _in_the_classifiers_words(entries, listing, how.class_names)
-    names = _class_names(listing, entries, how.class_names, notes, unread)
+    names = _class_names(listing, entries, how.class_names, notes)
     deep: list[int] = []
     contents = hash_contents(listing.store, entries, deep, remote=listing.remote)
     bits = _bits(listing.store, deep, notes)
@@ -397,7 +396,6 @@ def _class_names(
     entries: Mapping[str, list[Entry]],
     wanted: Sequence[str] | None,
     notes: list[str],
-    unread: Sequence[str],
 ) -> tuple[str, ...]:
     title = listing.title
     if broken := sorted(name for name in _named(entries) if not is_text(name)):
@@ -411,7 +409,7 @@ def _class_names(
     if "train" not in classes and ALL not in classes and classes:
         raise DataError(f"'{title}' has no training images, only {' and '.join(classes)}: it is for scoring.")
     if len(base) < listing.task.fewest_classes:
-        raise DataError(" ".join([_too_few(listing, next(iter(base), "")), *listing.notes, *unread]))
+        raise DataError(" ".join([_too_few(listing, next(iter(base), "")), *notes]))
     declared = listing.class_names
     for split, names in classes.items():
         if declared is None and (unknown := sorted(names - base, key=natural_key)):

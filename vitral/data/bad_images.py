@@ -1,8 +1,11 @@
-"""Images that cannot be read: a few are left out and named, many are an error, as is a class of which none is left."""
+"""Images that cannot be used: a few are left out and named, many are an error, as is a class of which none is left.
+
+They cannot be read, or their line in a table lacks something.
+"""
 
 from collections.abc import Collection, Sequence
 
-from vitral.advice import argument
+from vitral.advice import argument, counted
 from vitral.data.names import NAMED, some
 from vitral.data.source import BadImage
 from vitral.errors import UnreadableImagesError
@@ -12,13 +15,18 @@ SHARE = 0.1  # of the images that may be left out,
 FEW = 3  # or so many, which is more of a small folder
 
 
+def are_few(bad: int, images: int) -> bool:
+    """Tell whether so many of all images, the bad ones among them, may be left out."""
+    return bad <= max(FEW, SHARE * images)
+
+
 def check_few(bad: Sequence[BadImage], images: int, lost: Collection[str], *, skip: bool | None) -> None:
-    """Refuse images that cannot be read unless they may be left out.
+    """Refuse images that cannot be used unless they may be left out.
 
     HEIC photos that only lack their reader do not count: they are sound, and no sign of a wrong folder.
 
     Args:
-        bad: The images that cannot be read.
+        bad: The images that cannot be used.
         images: The number of all images, these among them.
         lost: The classes of which no image can be read.
         skip: True to leave out any number, False to leave out none; None for at most a tenth of the images (or three), and no
@@ -28,11 +36,9 @@ def check_few(bad: Sequence[BadImage], images: int, lost: Collection[str], *, sk
         UnreadableImagesError: They may not be left out.
     """
     heic, damaged = _by_kind(bad)
-    if not bad or skip or (skip is None and len(damaged) <= max(FEW, SHARE * images) and not lost):
+    if not bad or skip or (skip is None and are_few(len(damaged), images) and not lost):
         return
-    found = [
-        f"{len(bad):,} of {images:,} {'image' if images == 1 else 'images'} cannot be read: {_named(damaged or heic)}"
-    ]
+    found = [f"{len(bad):,} of {counted(images, 'image')} {unusable(bad)}: {_named(damaged or heic)}"]
     if heic:
         found.append(_heic(heic))
     if lost and skip is None:
@@ -44,13 +50,18 @@ def check_few(bad: Sequence[BadImage], images: int, lost: Collection[str], *, sk
 
 
 def left_out(bad: Sequence[BadImage]) -> list[str]:
-    """Return notes on images that are left out because they cannot be read."""
+    """Return notes on images that are left out because they cannot be used."""
     heic, damaged = _by_kind(bad)
-    what = "1 image that cannot be read is" if len(damaged) == 1 else f"{len(damaged):,} images that cannot be read are"
+    what = f"{counted(len(damaged), 'image')} that {unusable(damaged)} {'is' if len(damaged) == 1 else 'are'}"
     return [
         *([f"{_heic(heic)}."] if heic else []),
         *([f"{what} left out: {_named(damaged)}."] if damaged else []),
     ]
+
+
+def unusable(bad: Sequence[BadImage]) -> str:
+    """Return what is wrong with bad images, in words that fit them all."""
+    return "cannot be used" if any(image.listed for image in bad) else "cannot be read"
 
 
 def _by_kind(bad: Sequence[BadImage]) -> tuple[list[BadImage], list[BadImage]]:

@@ -15,12 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from vitral.advice import function
 from vitral.data.columns import is_plural
 from vitral.data.listing import Listing
-from vitral.data.names import ALL, one_spelling, some
-from vitral.data.stored import UNREAD
-from vitral.errors import DataError
+from vitral.data.names import one_spelling, some
+from vitral.data.source import BadImage
+from vitral.data.stored import UNREAD, Entry
 from vitral.tasks.multi_label import MULTI_LABEL
 
 # In the order in which they count, with their names.
@@ -40,9 +42,6 @@ def settle(listing: Listing, wanted: Sequence[str] | None) -> Listing:
     Args:
         listing: A reader's result, the labels read.
         wanted: The class names of a classifier, which the labels are matched to; None where the data define them.
-
-    Raises:
-        DataError: some images have no class where others of their split have one.
     """
     listing = _without_unknown(listing)
     counts = Counter(name for images in listing.entries.values() for entry in images for name in entry.classes)
@@ -67,7 +66,7 @@ def _renamed(listing: Listing, rename: Rename) -> Listing:
 
 
 def _without_unknown(listing: Listing) -> Listing:
-    """Leave out splits without labels, and refuse images without one in any other split."""
+    """Leave out splits without labels, and count images without one in any other split as bad."""
     kinds = {split: Counter(entry.classes for entry in images) for split, images in listing.entries.items()}
     trained = set(kinds.get("train", {}))
     left = dict(listing.entries)
@@ -80,15 +79,27 @@ def _without_unknown(listing: Listing) -> Listing:
                     f"The {found.total():,} images of the {split} split have no labels: they are left out, and are there "
                     f"for {function('predict')}."
                 )
-    for split, images in left.items():
-        if lacking := kinds[split][UNREAD]:
-            name = next(entry.name for entry in images if entry.classes == UNREAD)
-            where = "" if split == ALL else f"{split} "
-            raise DataError(
-                f"'{listing.title}' has no class for {lacking:,} of its {len(images):,} {where}images, such as '{name}'; fill "
-                "it in, or remove the row."
-            )
-    return replace(listing, entries=left, notes=tuple(notes)) if len(left) < len(kinds) else listing
+    if len(left) == len(kinds) and not any(found[UNREAD] for found in kinds.values()):
+        return listing
+    left = {split: [entry for entry in images if entry.classes != UNREAD] for split, images in left.items()}
+    bad = [
+        BadImage(entry.name, f"'{entry.name}' has no class", listed=True)
+        for split in left
+        for entry in listing.entries[split]
+        if entry.classes == UNREAD
+    ]
+    return replace(listing, entries=left, notes=tuple(notes), bad=(*listing.bad, *bad), shards=_shorter(listing, left))
+
+
+def _shorter(listing: Listing, left: Mapping[str, Sequence[Entry]]) -> dict[str, tuple[int, ...]]:
+    """Return the ends of a listing's shards among the images that are left of each split."""
+    kept = {split: {entry.store_index for entry in images} for split, images in left.items()}
+    counts = {
+        split: np.cumsum([0, *(entry.store_index in kept[split] for entry in listing.entries[split])])
+        for split in listing.shards
+        if split in left
+    }
+    return {split: tuple(int(count[end]) for end in listing.shards[split]) for split, count in counts.items()}
 
 
 def _note_empty(listing: Listing, column: str | None) -> Listing:

@@ -47,6 +47,8 @@ class PathTable:
         places: The name of each row in messages: "line 3".
         schema: The types of its columns; None for a table of text.
         finder: Finds its images.
+        bad: The rows that could not be read.
+        note: A line on how it was read; empty for none.
     """
 
     path: Path
@@ -56,6 +58,8 @@ class PathTable:
     places: Sequence[str]
     schema: Schema | None
     finder: ImageFinder
+    bad: Sequence[BadImage] = ()
+    note: str = ""
 
     def declared(self, column: str | None) -> tuple[str, ...] | None:
         """Return the class names that the table itself lists for a column, in order."""
@@ -90,14 +94,15 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
     splits = {table.split for table in tables}
     chosen: list[Columns] = []
     rows: list[_Row] = []
-    notes: list[str] = []
+    bad = [image for table in tables for image in table.bad]
+    notes = [table.note for table in tables if table.note]
     for table in tables:
         where, lacking = str(table.path), may_lack(table.split, splits)
         columns = find_columns(
             where, table.names, labelled=labelled, schema=table.schema, cells=table.cells, may_lack=lacking
         )
         chosen.append(columns)
-        rows += _rows(table, columns)
+        rows += _rows(table, columns, bad)
         notes += note_labels(where, columns.labels, columns.others(table.names))
         if table.finder.elsewhere:
             notes.append(f"The images of '{table.path}' lie in {some(table.finder.elsewhere)}.")
@@ -126,8 +131,12 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
         class_names=next(filter(None, declared), labels or None),
         task=task_of(several=lists or any(len(row.classes) != 1 for row in images)),
         notes=(*notes, *more),
-        bad=tuple(
-            BadImage(row.found.path, f"'{row.found.path}' ({row.table}, {row.place}) does not exist") for row in gone
+        bad=(
+            *bad,
+            *(
+                BadImage(row.found.path, f"'{row.found.path}' ({row.table}, {row.place}) does not exist")
+                for row in gone
+            ),
         ),
         bad_classes=frozenset(name for row in gone for name in row.classes),
         column=column if text else None,
@@ -145,21 +154,34 @@ def path_column(table: PathTable, column: str) -> list[tuple[str, str]]:
     return [(file.path, cell_text(cell)) for file, cell in zip(found, table.cells(column), strict=True)]
 
 
-def _rows(table: PathTable, columns: Columns) -> list[_Row]:
+def bad_row(table: str | Path, place: str, why: str) -> BadImage:
+    """Return a row of a table that cannot be used, with its place in messages and what it lacks."""
+    return BadImage(f"{table}, {place}", f"'{table}', {place}, {why}", listed=True)
+
+
+def _rows(table: PathTable, columns: Columns, bad: list[BadImage]) -> list[_Row]:
+    """Return the rows of a table, without those that lack an image, a class or a split, which are added to the bad ones."""
     images = [cell_text(cell) for cell in table.cells(columns.image)]
     named = [None] * len(images) if columns.split is None else [cell_text(cell) for cell in table.cells(columns.split)]
-    splits = [
-        split_of_row(own, table.split, str(table.path), place) for own, place in zip(named, table.places, strict=True)
-    ]
-    classes = _classes(table, columns, len(images))
-    for image, own, split, place in zip(images, classes, splits, table.places, strict=True):
+    where, labelled = str(table.path), bool(columns.classes or columns.labels)
+    rows: list[tuple[str, tuple[str, ...], str, str]] = []
+    for image, own, part, place in zip(images, _classes(table, columns, len(images)), named, table.places, strict=True):
+        try:
+            split = split_of_row(part, table.split, where, place)
+        except DataError as error:
+            bad.append(BadImage(f"{where}, {place}", str(error).rstrip("."), listed=True))
+            continue
         if not image:
-            raise DataError(f"'{table.path}', {place}, names no image; fill it in or remove the row.")
-        if own == UNREAD and (columns.classes or columns.labels) and split in ("train", ALL):
-            raise DataError(f"'{table.path}', {place}, gives '{image}' no class; fill it in or remove the row.")
-    found = table.finder.find(images)
-    where = str(table.path)
-    return [_Row(*row, where) for row in zip(images, classes, splits, found, table.places, strict=True)]
+            bad.append(bad_row(where, place, "names no image"))
+        elif own == UNREAD and labelled and split in ("train", ALL):
+            bad.append(bad_row(where, place, f"gives '{image}' no class"))
+        else:
+            rows.append((image, own, split, place))
+    found = table.finder.find([image for image, _, _, _ in rows])
+    return [
+        _Row(image, own, split, file, place, where)
+        for (image, own, split, place), file in zip(rows, found, strict=True)
+    ]
 
 
 def _classes(table: PathTable, columns: Columns, count: int) -> list[tuple[str, ...]]:

@@ -99,10 +99,11 @@ class PixelSource:
 
 @dataclass(frozen=True)
 class BadImage:
-    """An image that could not be read, and why."""
+    """An image that could not be used, and why; `listed` for one whose line in a table lacks something."""
 
     path: str
     reason: str
+    listed: bool = False
 
 
 def class_images(source: Source, task: Task, classes: int) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ from vitral.data.names import (
     split_named,
     split_of_file,
 )
-from vitral.data.path_table import PathTable, list_paths, path_column
+from vitral.data.path_table import PathTable, bad_row, list_paths, path_column
 from vitral.data.stored import Entry, Strings
 from vitral.data.table_cells import cell_text, note_labels
 from vitral.data.text_table import LIST_SUFFIX, is_list, names_images, read_sheet
@@ -99,7 +99,8 @@ def path_table(path: str, split: str, stack: contextlib.ExitStack) -> PathTable 
     if path.lower().endswith((*TEXT_SUFFIXES, LIST_SUFFIX)):
         sheet = read_sheet(Path(path), finder)
         names, places = [name for name in sheet.names if name], [f"line {line.number}" for line in sheet.lines]
-        return PathTable(Path(path), split, names, sheet.column, places, None, finder)
+        bad = [bad_row(path, f"line {number}", why) for number, why in sheet.uneven]
+        return PathTable(Path(path), split, names, sheet.column, places, None, finder, bad, sheet.note)
     if path.lower().endswith(JSON_LINES):
         from vitral.data.json_table import json_table  # which other tables do without
 

@@ -7,20 +7,25 @@
 | .txt | image and class, separated by a tab, a comma or spaces; or only the image, whose folder is its class |
 
 The csv module reads them: Arrow's reader refuses a whole table for a row of more or fewer cells, and counts rows instead of
-lines. Numbers in a .txt file are line numbers, from 0, of a classes.txt next to it, if there is one.
+lines. Such rows are left out, and said. Numbers in a .txt file are line numbers, from 0, of a classes.txt next to it, if there
+is one. Text that is not in Unicode is read in the encoding of the country's spreadsheets that fits it, and said.
 """
 
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from vitral.advice import counted
+from vitral.data.archive_names import OF_TABLES, decode_names
+from vitral.data.bad_images import are_few
 from vitral.data.batch import evenly
 from vitral.data.columns import CLASSES, IMAGES, known_column
 from vitral.data.find_images import TRIED, ImageFinder
-from vitral.data.names import names_beside, split_named
+from vitral.data.names import names_beside, some, split_named
 from vitral.errors import DataError, one_line
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import refuse_endless
@@ -29,9 +34,11 @@ LIST_SUFFIX = ".txt"
 DELIMITERS = (",", ";", "\t")
 SPREADSHEET = re.compile(r'"?sep=(.)"?\r?\n?')  # a first line by which spreadsheets are told what separates cells
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the beginnings of such files
+BETWEEN = re.compile(rb"[,;|\t\r\n\"]+")  # cells
 IMAGE = "image"  # a column's name in a table without names
 LABEL = "label"  # the same for classes
 PART = "split"  # the same for splits
+LONGEST_SHOWN = 30  # characters of words by which an encoding is shown
 
 
 class Line(NamedTuple):
@@ -41,11 +48,23 @@ class Line(NamedTuple):
     cells: list[str]
 
 
+Wrong = list[tuple[int, str]]  # the numbers of lines, and what is wrong with each
+
+
 class Sheet(NamedTuple):
-    """A text table: the names of its columns, and its rows, each with as many cells."""
+    """A text table.
+
+    Attributes:
+        names: The names of its columns.
+        lines: Its rows, each with as many cells.
+        uneven: The rows that have more or fewer.
+        note: A line on how the text is encoded; empty where that is Unicode.
+    """
 
     names: list[str]
     lines: list[Line]
+    uneven: Wrong
+    note: str
 
     def column(self, name: str) -> list[str]:
         """Return the cells of a column."""
@@ -54,20 +73,22 @@ class Sheet(NamedTuple):
 
 
 def is_list(table: Path) -> bool:
-    """Tell whether a text file is a list of existing images with a class each."""
+    """Tell whether a text file is a list of existing images with a class each, but for a few lines."""
     try:
         finder = ImageFinder(table)
         sheet = read_sheet(table, finder)
-        found = IMAGE in sheet.names and finder.count(sheet.column(IMAGE)) > 0
-        return found and LABEL in sheet.names and all(sheet.column(LABEL))
+        if not {IMAGE, LABEL} <= {*sheet.names} or not finder.count(sheet.column(IMAGE)):
+            return False
     except DataError:
         return False
+    labels = sheet.column(LABEL)
+    return any(labels) and are_few(labels.count(""), len(labels))
 
 
 def names_images(table: Path) -> bool:
     """Tell whether most lines of a text file hold the name of an image file."""
     try:
-        lines = [line for line in _text(table).splitlines()[:TRIED] if line.strip()]
+        lines = [line for line in read_text(table)[0].splitlines()[:TRIED] if line.strip()]
     except DataError:
         return False
     named = [line for line in lines if any(part.lower().endswith(EXTENSIONS) for part in re.split(r"[\s,;]+", line))]
@@ -78,9 +99,9 @@ def read_sheet(table: Path, finder: ImageFinder) -> Sheet:
     """Return a text table; the columns of one without names are "image", "label" and "split", by what is in them.
 
     Raises:
-        DataError: it cannot be read, a row has too many or too few cells, or it is unclear which column is the class.
+        DataError: it cannot be read, or it is unclear which column is the class.
     """
-    text = _text(table)
+    text, note = read_text(table)
     lines = list(io.StringIO(text, newline=""))
     told = SPREADSHEET.fullmatch(lines[0]) if lines else None
     skipped = 1 if told else 0
@@ -91,33 +112,59 @@ def read_sheet(table: Path, finder: ImageFinder) -> Sheet:
     except csv.Error as error:
         raise _unreadable(table, error) from error
     if not rows:
-        return Sheet([IMAGE, LABEL] if listed else [""], [])
+        return Sheet([IMAGE, LABEL] if listed else [""], [], [], note)
     rows = _without_count(rows)
     if _is_header(rows, finder, sure=listed or mark is None):
         names = [cell.strip() for cell in rows[0].cells]
-        return Sheet(names, [_of_width(table, row, names, mark or " ") for row in rows[1:]])
+        joined = (mark or " ") if known_column(names, CLASSES) == names[-1] else None
+        even, uneven = _of_width(rows[1:], len(names), joined, filled=True)
+        return Sheet(names, even, uneven, note)
+    uneven = []
+    if not listed and mark is not None:
+        width = Counter(len(row.cells) for row in rows).most_common(1)[0][0]
+        rows, uneven = _of_width(rows, width, None, filled=False)
     texts = [lines[row.number - 1].strip() for row in rows] if listed or mark is None else []
-    return _unnamed(table, rows, finder, texts, spaced=mark is None)
+    names, even = _unnamed(table, rows, finder, texts, spaced=mark is None)
+    return Sheet(names, even, uneven, note)
 
 
-def _text(table: Path) -> str:
+def read_text(table: Path) -> tuple[str, str]:
+    """Return the text of a file, and a note on how it is encoded; no note for Unicode.
+
+    Raises:
+        DataError: it cannot be read, or may be in several encodings or in none.
+    """
     refuse_endless(table, DataError)
     try:
         content = table.read_bytes()
-        return content.decode(_encoding(content[:2]))
+        return content.decode(_unicode(content[:2])), ""
     except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(table, error) from error
+        if isinstance(error, OSError) or b"\0" in content:
+            raise _unreadable(table, error) from error
+        foreign = sorted({cell.strip() for cell in BETWEEN.split(content) if not cell.isascii()})
+        found = decode_names(foreign, OF_TABLES)
+        if found.encoding is None:
+            raise _unreadable(table, error, found.readings) from error
+    words = [name for name in found.names if len(name) <= LONGEST_SHOWN] or found.names
+    note = (
+        f"'{table}' is not in UTF-8: it is read in {found.encoding}, with words such as {some(words)}; if they are wrong, save "
+        "it in UTF-8."
+    )
+    return content.decode(found.encoding), note
 
 
-def _encoding(start: bytes) -> str:
+def _unicode(start: bytes) -> str:
     """Return a text's encoding from its first two bytes: UTF-16 with its mark, or without by the zero in a plain letter."""
     if start in UTF_16:
         return "utf-16"
     return "utf-16-le" if start[1:] == b"\0" else "utf-16-be" if start[:1] == b"\0" else "utf-8-sig"
 
 
-def _unreadable(table: Path, error: Exception) -> DataError:
-    return DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}); save it in UTF-8.")
+def _unreadable(table: Path, error: Exception, readings: Sequence[str] = ()) -> DataError:
+    may = f"; it may be in {' or in '.join(readings)}" if readings else ""
+    return DataError(
+        f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}){may}; save it in UTF-8."
+    )
 
 
 def _delimiter(lines: Sequence[str]) -> str | None:
@@ -170,26 +217,38 @@ def _is_header(rows: Sequence[Line], finder: ImageFinder, *, sure: bool) -> bool
     return not any(name and finder.count([name]) for name in names)
 
 
-def _of_width(table: Path, row: Line, names: Sequence[str], mark: str) -> Line:
-    """Return a row with as many cells as there are names: marks beyond them belong to the last cell if that is the class."""
-    if len(row.cells) == len(names):
-        return row
-    more = row.cells[len(names) :]
-    if not any(map(str.strip, more)):
-        return Line(row.number, [*row.cells[: len(names)], *[""] * (len(names) - len(row.cells))])
-    if known_column(names, CLASSES) != names[-1]:
-        raise DataError(
-            f"'{table}', line {row.number}, has {len(row.cells)} cells for {len(names)} columns; put quotes around cells "
-            "that hold the separator."
-        )
-    return Line(row.number, [*row.cells[: len(names) - 1], mark.join(row.cells[len(names) - 1 :])])
+def _of_width(rows: Sequence[Line], width: int, joined: str | None, *, filled: bool) -> tuple[list[Line], Wrong]:
+    """Return the rows with so many cells, and what is wrong with the others; empty cells beyond them do not count.
+
+    Args:
+        rows: The rows.
+        width: The number of cells.
+        joined: The mark that may stand in the last cell without quotes; None for none.
+        filled: Whether cells that are missing at the end are empty ones.
+    """
+    even: list[Line] = []
+    uneven: Wrong = []
+    for row in rows:
+        cells, more = row.cells[:width], any(map(str.strip, row.cells[width:]))
+        if more and joined is not None:
+            cells, more = [*cells[:-1], joined.join(row.cells[width - 1 :])], False
+        if filled:
+            cells += [""] * (width - len(cells))
+        if len(cells) == width and not more:
+            even.append(Line(row.number, cells))
+        else:
+            has = f"has {counted(len(row.cells), 'cell')} for {counted(width, 'column')}"
+            uneven.append((row.number, f"{has} (quotes keep separators in a cell)"))
+    return even, uneven
 
 
 Row = tuple[str, str | None, str | None]  # an image, its class, its split
 
 
-def _unnamed(table: Path, rows: Sequence[Line], finder: ImageFinder, texts: Sequence[str], *, spaced: bool) -> Sheet:
-    """Return a table without names; a list, of which the lines are given, by the reading that leads to most images.
+def _unnamed(
+    table: Path, rows: Sequence[Line], finder: ImageFinder, texts: Sequence[str], *, spaced: bool
+) -> tuple[list[str], list[Line]]:
+    """Return the columns and rows of a table without names; of a list, with its lines, by the reading of most images.
 
     A list's class may be a name of several words.
     """
@@ -216,14 +275,14 @@ def _unnamed(table: Path, rows: Sequence[Line], finder: ImageFinder, texts: Sequ
         for row, (image, label, part) in zip(rows, best, strict=True)
     ]
     split = any(part is not None for _, _, part in best)
-    return Sheet([IMAGE, LABEL, PART if split else ""], filled)
+    return [IMAGE, LABEL, PART if split else ""], filled
 
 
 def _columned(table: Path, rows: Sequence[Line], finder: ImageFinder) -> list[Row]:
     """Read rows without column names: the columns of image, split and class are recognised by what is in them."""
     width = len(rows[0].cells)
     for row in rows:
-        if len(row.cells) < width:
+        if len(row.cells) != width:
             raise DataError(f"'{table}', line {row.number}, has {len(row.cells)} columns where the first has {width}.")
     tried = evenly(rows, TRIED)
     columns = [[row.cells[index].strip() for row in tried] for index in range(width)]
