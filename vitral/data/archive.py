@@ -27,7 +27,7 @@ from vitral.data.archive_names import Names, decode_names
 from vitral.data.classes import Arranged, Folder
 from vitral.data.folder import list_classes, note_ours, note_systems, ours_error
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import some
+from vitral.data.names import some, split_in
 from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError
@@ -157,7 +157,8 @@ def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], Non
         if systems := {"/".join(folder) for name in parts if (folder := _system(name)) is not None}:
             yield note_systems(path, sorted(systems))
         if others := arranged.outside + len(files) - len(images):
-            unread = inner + [members[index].name for index in files if members[index].name.lower().endswith(TABLES)]
+            left = [members[index].name for index in files]
+            unread = inner + [name for name in left if name.lower().endswith(TABLES) or _is_list_of_split(name)]
             among = f", among them {some(unread)}" if unread else ""
             yield f"{others} files in '{path}' are not images in class folders and were left out{among}."
 
@@ -199,6 +200,12 @@ def _open(path: Path, *, nested: bool = False) -> tuple[Sequence[Member], "ZipIm
     names = decode_names([member.name.encode(errors="surrogateescape") for member in members])
     members = [replace(member, name=name) for member, name in zip(members, names.names, strict=True)]
     return members, TarImages(path, plain, members), names
+
+
+def _is_list_of_split(name: str) -> bool:
+    """Tell whether a file's name says that it lists a split, such as meta/train.txt."""
+    path = PurePosixPath(name)
+    return path.suffix.lower() == ".txt" and split_in(path.stem)[0] is not None
 
 
 def _refuse_unread(path: Path, names: Names, folders: Sequence[str]) -> None:

@@ -30,6 +30,7 @@ SERIES_WORDS = re.compile(
     r"(?<![^\W\d_])(frame|video|vid|clip|burst|seq|sequence|scan|slice|patient|subject|person)s?(?![^\W\d_])", re.I
 )
 LAST_NUMBER = re.compile(r"\d{1,18}(?!.*\d)", re.ASCII)
+WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")  # within TrainImages and train1
 BLOCK = 4 << 20  # bytes fetched at once over a network
 
 
@@ -141,6 +142,19 @@ def split_within(name: str) -> str | None:
     """Return the split of which a folder's name speaks in one of its words, such as "training_set" or "seg_test", or None."""
     found = {split for word in re.split(r"[\s_.-]+", name) if (split := split_named(word))}
     return found.pop() if len(found) == 1 else None
+
+
+def split_in(stem: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return the split that one word of a file's name is, and its other words: TrainImages, test_list, images_val, train1.
+
+    "trainval" is a split of its own here: the images to train on and those to choose by.
+    """
+    words = re.split(r"[\s_.-]+", WORD_ENDS.sub("_", stem).lower())
+    splits = ["trainval" if word == "trainval" else split_named(word) for word in words]
+    found = [split for split in splits if split is not None]
+    if len(found) != 1:
+        return None, ()
+    return found[0], tuple(word for word, split in zip(words, splits, strict=True) if split is None)
 
 
 def some(names: Collection[str]) -> str:

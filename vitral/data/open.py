@@ -3,13 +3,13 @@
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 
 from vitral import plugins
-from vitral.advice import argument
+from vitral.advice import argument, counted
 from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, is_archive, list_archive
 from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
@@ -18,11 +18,12 @@ from vitral.data.folder import list_folder
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.group_values import group_values
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
+from vitral.data.joined_lists import joined_in, list_joined
 from vitral.data.labels import UNKNOWN, settle
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, find, is_address, some, split_of_file
 from vitral.data.part import cut
-from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_unnamed
+from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_matlab, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.tables import (
@@ -47,6 +48,9 @@ BUILT_IN: dict[str, Callable[[], DataSet]] = {
     BLANK: open_blank,
 }
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+BOXES = re.compile(
+    r"(?:_annotations\.coco|(?:^|/)(?:instances|captions|person_keypoints)_[^/]*)\.json$|(?:^|/)data\.ya?ml$"
+)
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
 NAMED_COLUMNS = (*SUFFIXES, JSON_LINES)  # of tables that name their columns, or may
@@ -283,6 +287,8 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
         return list_saved(folder, labelled=how.labelled)
     walked = walk(folder)
     refuse_unnamed(folder, (file.path for file in walked.files))
+    if (joined := list_joined(folder, walked)) is not None:
+        return joined
     # Tables and shards describe what is next to them, which may well be folders of images.
     if files := tables_alone(folder, walked):
         listing = list_tables(str(folder), folder.resolve().name, files, labelled=how.labelled)
@@ -290,11 +296,17 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     shards = shard_files(folder, walked)
     if shards and (is_shard(shards[0]) or not how.labelled):
         return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
+    refuse_matlab(folder, (file.path for file in walked.files))
     archives = [file.path for file in walked.files if file.path.lower().endswith((*ZIP_SUFFIXES, *TAR_SUFFIXES))]
     if archives and not any(file.path.lower().endswith(EXTENSIONS) for file in walked.files):
         _refuse_archives(folder, archives, how)
     listing = list_folder(folder, walked, how=how)
     notes = [f"Archives in '{folder}' are not read: {some(archives)}."] if archives else []
+    if boxes := [file.path for file in walked.files if BOXES.search(file.path)]:
+        notes.append(
+            f"Boxes or captions as in COCO or YOLO are not read ({some(boxes)}): give each class a folder, or write a table of "
+            "images and labels."
+        )
     if unread := [file.path for file in walked.files if file.path.endswith(METADATA)]:
         notes.append(f"'{unread[0]}' in '{folder}' has no column of classes: folders name them.")
     if lists := unread_lists(folder, walked):
@@ -302,9 +314,10 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
             f"Lists of images in '{folder}' are not read, for not all of their images are there with a class: {some(lists)}."
         )
     if tables := [path for paths in table_files(folder, walked).values() for path in paths]:
-        others = f" and {len(tables) - 1} more tables are" if len(tables) > 1 else " is"
+        others = f" and {counted(len(tables) - 1, 'more table')} are" if len(tables) > 1 else " is"
         notes.append(
-            f"'{tables[0]}'{others} not read: folders name the classes; to take the labels of a table name it instead."
+            f"'{tables[0]}'{others} not read: folders name the classes. To take the labels of a table of images, name it "
+            "instead; where it lists other names of the classes, rename the folders."
         )
     return replace(listing, notes=(*listing.notes, *notes))
 
@@ -359,11 +372,20 @@ def _list_file(path: Path, how: Opening) -> Listing:
     if name.endswith(".tar") and is_shard(str(path)):
         return list_shards(str(path), [str(path)], how.listener, labelled=how.labelled)
     if is_archive(path):
-        return list_archive(path, how, partial(refuse_unnamed, path))
+        return list_archive(path, how, partial(_refuse_packed, path))
     raise DataError(
         f"'{path}' is a file; give the folder that holds one sub-folder per class, or a .zip, .tar, .csv "
         "or .parquet file."
     )
+
+
+def _refuse_packed(path: Path, names: Iterable[str]) -> None:
+    """Refuse an archive whose folders are not its classes, or not all there is to it, by a `DataError` that says what to do."""
+    names = list(names)
+    refuse_unnamed(path, names)
+    refuse_matlab(path, names)
+    if joined_in(names):
+        raise DataError(f"'{path}' has lists of its labels and splits, which are read in a folder; unpack it.")
 
 
 def _list_address(spec: str, how: Opening) -> Listing:

@@ -74,8 +74,8 @@ class PathTable:
         return self.schema is not None and column is not None and holds_lists(self.schema.field(column).type)
 
 
-class _Row(NamedTuple):
-    """A row of a table."""
+class Row(NamedTuple):
+    """A row of a table: an image, its classes and split, the file that was found, and where the row is."""
 
     image: str
     classes: tuple[str, ...]
@@ -93,7 +93,7 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
     """
     splits = {table.split for table in tables}
     chosen: list[Columns] = []
-    rows: list[_Row] = []
+    rows: list[Row] = []
     bad = [image for table in tables for image in table.bad]
     notes = [table.note for table in tables if table.note]
     for table in tables:
@@ -116,30 +116,62 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
     declared = [table.declared(columns.classes) for table, columns in zip(tables, chosen, strict=True)]
     text = all(table.is_text(columns.classes) for table, columns in zip(tables, chosen, strict=True))
     labels = tuple(dict.fromkeys(label for columns in chosen for label in columns.label_names()))
-    there = [row for row in images if row.found.size is not None]
+    return listing_of(
+        title,
+        name,
+        images,
+        several=lists or any(len(row.classes) != 1 for row in images),
+        class_names=next(filter(None, declared), labels or None),
+        notes=(*notes, *more),
+        bad=bad,
+        column=column if text else None,
+    )
+
+
+def listing_of(
+    title: str,
+    name: str,
+    rows: Sequence[Row],
+    *,
+    several: bool,
+    class_names: tuple[str, ...] | None,
+    notes: Sequence[str],
+    bad: Sequence[BadImage],
+    column: str | None = None,
+) -> Listing:
+    """Return rows, one for each image, as a listing; images that are not there are bad ones.
+
+    Args:
+        title: The data's name in messages.
+        name: A short name, for people and folder names.
+        rows: The rows.
+        several: Whether an image may have several classes, or none.
+        class_names: The classes in order, if the data say one.
+        notes: Notes on the data.
+        bad: Images that are already known to be bad.
+        column: The column of text that names the classes, if there is one.
+    """
+    there = [row for row in rows if row.found.size is not None]
     entries: dict[str, list[Entry]] = {}
     for index, row in enumerate(there):
         # Of Parquet files no sizes were counted from the first: those data keep their fingerprint.
         size = 0 if row.table.lower().endswith(PARQUET) else row.found.size or 0
         entries.setdefault(row.split, []).append(Entry(index, row.image, row.classes, size))
-    gone = [row for row in images if row.found.size is None]
+    gone = [row for row in rows if row.found.size is None]
+    missing = (
+        BadImage(row.found.path, f"'{row.found.path}' ({row.table}, {row.place}) does not exist") for row in gone
+    )
     return Listing(
         title=title,
         name=name,
         store=Files(Path(), [row.found.path for row in there]),
         entries=in_order(entries),
-        class_names=next(filter(None, declared), labels or None),
-        task=task_of(several=lists or any(len(row.classes) != 1 for row in images)),
-        notes=(*notes, *more),
-        bad=(
-            *bad,
-            *(
-                BadImage(row.found.path, f"'{row.found.path}' ({row.table}, {row.place}) does not exist")
-                for row in gone
-            ),
-        ),
+        class_names=class_names,
+        task=task_of(several=several),
+        notes=tuple(notes),
+        bad=(*bad, *missing),
         bad_classes=frozenset(name for row in gone for name in row.classes),
-        column=column if text else None,
+        column=column,
     )
 
 
@@ -159,7 +191,7 @@ def bad_row(table: str | Path, place: str, why: str) -> BadImage:
     return BadImage(f"{table}, {place}", f"'{table}', {place}, {why}", listed=True)
 
 
-def _rows(table: PathTable, columns: Columns, bad: list[BadImage]) -> list[_Row]:
+def _rows(table: PathTable, columns: Columns, bad: list[BadImage]) -> list[Row]:
     """Return the rows of a table, without those that lack an image, a class or a split, which are added to the bad ones."""
     images = [cell_text(cell) for cell in table.cells(columns.image)]
     named = [None] * len(images) if columns.split is None else [cell_text(cell) for cell in table.cells(columns.split)]
@@ -179,8 +211,7 @@ def _rows(table: PathTable, columns: Columns, bad: list[BadImage]) -> list[_Row]
             rows.append((image, own, split, place))
     found = table.finder.find([image for image, _, _, _ in rows])
     return [
-        _Row(image, own, split, file, place, where)
-        for (image, own, split, place), file in zip(rows, found, strict=True)
+        Row(image, own, split, file, place, where) for (image, own, split, place), file in zip(rows, found, strict=True)
     ]
 
 
@@ -207,10 +238,10 @@ def _has_boxes(names: Sequence[str]) -> bool:
     return any(columns <= written for columns in BOXES)
 
 
-def _images(title: str, rows: Sequence[_Row], *, several: bool, boxes: bool) -> tuple[list[_Row], list[str]]:
+def _images(title: str, rows: Sequence[Row], *, several: bool, boxes: bool) -> tuple[list[Row], list[str]]:
     """Return a row for each image of each split, with the classes of all of its rows, and a note if there are fewer."""
-    merged: dict[tuple[str, str], _Row] = {}
-    different: list[_Row] = []
+    merged: dict[tuple[str, str], Row] = {}
+    different: list[Row] = []
     for row in rows:
         first = merged.setdefault((row.split, row.found.path), row)
         if set(first.classes) != set(row.classes):

@@ -44,6 +44,8 @@ SIGNS = {
     "images/val_0.JPEG": "tiny-imagenet",
     "images/test_0.JPEG": "tiny-imagenet",
 }
+# Files of splits and classes in MATLAB's format, by which a published dataset is recognised that is not read.
+MATLAB = {"train_list.mat": "Stanford Dogs", "cars_train_annos.mat": "Stanford Cars", "cars_annos.mat": "Stanford Cars"}
 Parts = tuple[str, str, str]  # before the path or the name inside, that path or name, and after it
 
 
@@ -70,6 +72,21 @@ def list_published(spec: str, how: Opening) -> Listing:
     if not path:
         raise DataError(f"Say where {name} is: {name}:FOLDER, with what its authors give out, packed or not.")
     return PUBLISHED[name](from_home(path), how)
+
+
+def refuse_matlab(path: Path, names: Iterable[str]) -> None:
+    """Refuse a folder or an archive of a published dataset whose split is in MATLAB's format.
+
+    Raises:
+        DataError: it is one, which says how its split can be read.
+    """
+    for inside in names:
+        if dataset := MATLAB.get(inside.rpartition("/")[2]):
+            raise DataError(
+                f"'{path}' is {dataset}, whose split is in MATLAB's format ('{inside}'), which is not read; write it into "
+                "train.txt and test.txt beside the images, a line 'image class' for each (scipy.io.loadmat gives both). Where "
+                "folders name the classes, the folder of the images alone is split anew."
+            )
 
 
 def _rest(spec: str) -> Parts:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from vitral.advice import counted
+from vitral.data.chosen import NOTES
 from vitral.data.classes import outermost
 from vitral.data.columns import (
     Columns,
@@ -36,15 +38,16 @@ from vitral.data.names import (
     SYNSETS_FILE,
     common_folder,
     is_address,
+    natural_key,
     open_anywhere,
     some,
-    split_named,
+    split_in,
     split_of_file,
 )
 from vitral.data.path_table import PathTable, bad_row, list_paths, path_column
 from vitral.data.stored import Entry, Strings
 from vitral.data.table_cells import cell_text, note_labels
-from vitral.data.text_table import LIST_SUFFIX, is_list, names_images, read_sheet
+from vitral.data.text_table import LIST_SUFFIX, listed_classes, names_images, read_sheet
 from vitral.errors import DataError, ImageError, PackageError, one_line
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk
@@ -378,18 +381,20 @@ def _outside_classes(folder: Path, walked: Walk, files: Mapping[str, list[str]])
 def _numbered_lists(folder: Path, walked: Walk) -> dict[str, list[str]]:
     """Return the lists of images beside the names of their classes in synsets.txt, as CVAT exports them, under any name."""
     beside = [file.path for file in walked.files if "/" not in file.path and file.path.endswith(LIST_SUFFIX)]
-    lists = [str(folder / path) for path in beside if SYNSETS_FILE in beside and is_list(folder / path)]
+    lists = [str(folder / path) for path in beside if SYNSETS_FILE in beside and listed_classes(folder / path)]
     return {ALL: lists} if lists else {}
 
 
 def not_named(folder: Path, walked: Walk, files: Mapping[str, Sequence[str]], listing: Listing) -> list[str]:
-    """Return a note on images beside metadata files that name others; none for other tables."""
-    if not any(path.endswith(METADATA) for paths in files.values() for path in paths):
+    """Return a note on images beside metadata files or lists that name others; none for other tables."""
+    if not any(path.endswith((METADATA, LIST_SUFFIX)) for paths in files.values() for path in paths):
         return []
     named = {listing.store.name(entry.store_index) for images in listing.entries.values() for entry in images}
     images = [file.path for file in walked.files if file.path.lower().endswith(EXTENSIONS)]
     left = [path for path in images if str(folder / path) not in named]
-    return [f"{len(left):,} images in '{folder}' are in no {METADATA} and were left out: {some(left)}."] if left else []
+    kind = PurePosixPath(next(path for paths in files.values() for path in paths)).name
+    where = f"not in '{kind}' or any other of its lists"
+    return [f"{counted(len(left), 'image')} in '{folder}', {where}, left out: {some(left)}."] if left else []
 
 
 def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
@@ -403,13 +408,33 @@ def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
 def _list_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
     """Return a folder's lists of images by split, such as train.txt and test.txt; empty without one for training.
 
-    A text file of such a name may be anything: only lists whose images are there count.
+    A text file of such a name may be anything: only lists whose images are there count. Of lists that differ in further words
+    those of the most classes are read, of several splits of one kind (train1.txt, train2.txt) the first.
     """
-    by_split: dict[str, list[str]] = {}
+    kinds = _kinds_of_lists(folder, walked)
+    if len(kinds) < 2:
+        return next(iter(kinds.values()), {})
+    words = max(kinds, key=lambda words: len(listed_classes(Path(kinds[words]["train"][0]))))
+    others = [path for path in _named_as_lists(walked) if split_in(PurePosixPath(path).stem)[1] != words]
+    line = f"Of several lists '{kinds[words]['train'][0]}' and those named like it are read, not {some(others)}."
+    if (notes := NOTES.get()) is not None and line not in notes:
+        notes.append(line)
+    return kinds[words]
+
+
+def _kinds_of_lists(folder: Path, walked: Walk) -> dict[tuple[str, ...], dict[str, list[str]]]:
+    """Return the lists of images of a folder by the further words in their names, and by split; those with one for training."""
+    kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for path in _named_as_lists(walked):
-        if is_list(folder / path):
-            by_split.setdefault(str(split_named(PurePosixPath(path).stem)), [str(folder / path)])
-    return by_split if "train" in by_split else {}
+        split, words = split_in(PurePosixPath(path).stem)
+        if split is not None and listed_classes(folder / path):
+            kinds.setdefault(words, {}).setdefault(split, [str(folder / path)])
+    for kind in kinds.values():
+        both = kind.pop("trainval", None)
+        if both is not None:
+            kind.setdefault("train", both)
+    ordered = sorted(kinds, key=lambda words: natural_key(" ".join(words)))
+    return {words: kinds[words] for words in ordered if "train" in kinds[words]}
 
 
 def unread_lists(folder: Path, walked: Walk) -> list[str]:
@@ -422,5 +447,5 @@ def _named_as_lists(walked: Walk) -> list[str]:
     return [
         str(name)
         for name in names
-        if name.suffix.lower() == LIST_SUFFIX and split_named(name.stem) and len(name.parts) <= LIST_DEPTH
+        if name.suffix.lower() == LIST_SUFFIX and split_in(name.stem)[0] and len(name.parts) <= LIST_DEPTH
     ]

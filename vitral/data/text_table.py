@@ -72,17 +72,17 @@ class Sheet(NamedTuple):
         return [line.cells[index].strip() for line in self.lines]
 
 
-def is_list(table: Path) -> bool:
-    """Tell whether a text file is a list of existing images with a class each, but for a few lines."""
+def listed_classes(table: Path) -> set[str]:
+    """Return the classes in a text file that is a list of existing images with a class each, but for a few lines; else none."""
     try:
         finder = ImageFinder(table)
         sheet = read_sheet(table, finder)
         if not {IMAGE, LABEL} <= {*sheet.names} or not finder.count(sheet.column(IMAGE)):
-            return False
+            return set()
     except DataError:
-        return False
+        return set()
     labels = sheet.column(LABEL)
-    return any(labels) and are_few(labels.count(""), len(labels))
+    return {*labels} - {""} if are_few(labels.count(""), len(labels)) else set()
 
 
 def names_images(table: Path) -> bool:
