@@ -25,6 +25,7 @@ RUN_FILE = "run.json"  # the request, the start, the data and the machine
 PLAN_FILE = "plan.json"  # what was decided before the first step, which resuming reads
 RECIPE_FILE = "recipe.toml"
 METRICS_FILE = "metrics.jsonl"
+DATA_FILE = "data.json"  # what the data were
 CHECKPOINTS = "checkpoints"  # from which a run resumes
 FIRST_FILE = "first.json"  # how good the classifier is that a run has before it trains
 ATTEMPTS = (

@@ -88,3 +88,18 @@ def test_a_run_that_cannot_be_written_is_scored_all_the_same(run: Path, monkeypa
     heard: list[Event] = []
     assert vitral.evaluate(run, "photos", listener=heard.append).num_examples == 3
     assert any(isinstance(event, Message) and event.warning and "could not be logged" in event.text for event in heard)
+
+
+def test_training_photos_are_known_by_their_content_wherever_they_lie(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree("photos", tmp_path / "moved")
+    for number, photo in enumerate(sorted(Path("photos").rglob("*.jpg")) or sorted(Path("photos").rglob("*.png"))):
+        (tmp_path / "renamed" / photo.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(photo, tmp_path / "renamed" / photo.parent.name / f"{number}{photo.suffix}")
+    scored = {}
+    for name in ("moved", "renamed"):
+        assert main(["evaluate", str(run), str(tmp_path / name), "--json"]) == 0
+        printed = capsys.readouterr()
+        scored[name] = json.loads(printed.out)["num_examples"], "30 of 36 photos" in printed.err
+    assert scored == {"moved": (3, False), "renamed": (36, True)}

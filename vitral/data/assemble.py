@@ -22,6 +22,7 @@ from vitral.data.published.imagenet_classes import translated
 from vitral.data.source import (
     BadImage,
     DataSet,
+    content_hashes,
     drawn,
     fingerprint,
     former_fingerprint,
@@ -121,6 +122,7 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
         shared_out=made,
         outside=listing.outside,
         bits=bits,
+        contents={split: content_hashes(images, contents) for split, images in splits.items()},
         together={} if kin is None else kin.together(splits, contents),
     )
 

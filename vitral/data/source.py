@@ -35,6 +35,8 @@ GROUP = "/group="
 OF_SHARE = "/part="
 HASHED = 50_000  # images that are hashed at most, evenly spaced
 DIGEST_BYTES = 16
+SHORT = 12  # hexadecimal digits of such a hash, which tell images of equal bytes from others
+TRAINED = "training_images"  # in a run's record of its data: the training images by their content, see `content_hashes`
 
 Inventory = Mapping[str, Mapping[str, tuple[int, str]]]  # by split and class: the number of images, and a hash of them
 Splits = Mapping[str, Sequence[Entry]]
@@ -135,6 +137,7 @@ class DataSet:
         endless_epoch: The number of images that count as an epoch of an endless training split.
         outside: The number of images in no class, which were left out.
         bits: The bits that the values of 16-bit images use; None where there are none.
+        contents: By split the images by their content, see `content_hashes`; empty where it is not known.
         together: By split a number for each image that those have in common which belong together, because they look alike or
             are a group of the user; empty where no images do.
     """
@@ -153,6 +156,7 @@ class DataSet:
     shared_out: tuple[str, ...] = ()
     outside: int = 0
     bits: int | None = None
+    contents: Mapping[str, str] = field(default_factory=dict)
     together: Mapping[str, Int64[np.ndarray, " images"]] = field(default_factory=dict)
 
     @property
@@ -213,6 +217,17 @@ def hash_contents(store: Store, splits: Splits, deep: list[int], *, remote: bool
     every_look = {index: look for part in distributed.gather(looked) for index, look in part.items()}
     deep += sorted(index for index, (_, is_deep) in every_look.items() if is_deep)
     return {index: digest for index, (digest, _) in every_look.items()}
+
+
+def content_hashes(images: Iterable[Entry], contents: Mapping[int, str]) -> str:
+    """Return the hashes of images' bytes, short and one after another; those of images that were not read are left out."""
+    return "".join(contents.get(image.store_index, "")[:SHORT] for image in images)
+
+
+def images_of_content(written: object) -> frozenset[str]:
+    """Return the short hashes that `content_hashes` wrote; none for anything else."""
+    text = written if isinstance(written, str) else ""
+    return frozenset(text[start : start + SHORT] for start in range(0, len(text), SHORT))
 
 
 def fingerprint(splits: Splits, contents: Mapping[int, str]) -> str:

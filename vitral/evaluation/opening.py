@@ -25,13 +25,13 @@ from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.names import one_spelling, side_by_side
 from vitral.data.open import open_data
-from vitral.data.source import DataSet, Routine, Source, whole
+from vitral.data.source import TRAINED, DataSet, Routine, Source, images_of_content, whole
 from vitral.data.subset import DRAWN_ANEW, Renumbered
 from vitral.described import read_object
 from vitral.errors import DataError, StorageError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.files import write_file
-from vitral.paths import CLASSIFIER, RUN_FILE
+from vitral.paths import CLASSIFIER, DATA_FILE, RUN_FILE
 
 LOOKS = "test_opened"  # in run.json: a list
 TEST = "test"
@@ -229,7 +229,25 @@ def open_split(
     if split not in data.splits:
         known = ", ".join(data.splits)
         raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")
+    for line in {line for classifier in classifiers if (line := _learned(classifier, data, split))}:
+        listener(Message(line, warning=True))
     return data, split
+
+
+def _learned(classifier: Classifier, data: DataSet, split: str) -> str:
+    """Return a line on the images of a split that the run of a classifier trained on, known by their bytes; empty for none."""
+    folder = _run_of(classifier)
+    if folder is None or split == "train":
+        return ""
+    images = images_of_content(data.contents.get(split))
+    seen = len(images & images_of_content(read_object(folder / DATA_FILE).get(TRAINED)))
+    if not seen:
+        return ""
+    were = "was" if seen == 1 else "were"
+    return (
+        f"{seen:,} of {counted(len(images), 'photo')} scored here {were} in the training of '{folder}': the score says little "
+        "of new photos."
+    )
 
 
 def trained_on(classifier: Classifier) -> str:

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from vitral.advice import argument
-from vitral.data.source import DataSet, Inventory, changes, drawn, same_data, share_of
+from vitral.data.source import TRAINED, DataSet, Inventory, changes, drawn, same_data, share_of
 from vitral.described import fits, read_object
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.training.records.run_folder import DATA_FILE, STUDY_CELLS, SWEEP, read_run, update_run
+from vitral.paths import DATA_FILE
+from vitral.training.records.run_folder import STUDY_CELLS, SWEEP, read_run, update_run
 
 OTHERS = "it is another data set, or other images"
 NAMED = 3  # changes that a message names
@@ -23,7 +24,7 @@ Further = Mapping[str, DataSet]  # what a method learns from besides the data, b
 
 def keep_data(folder: Path, data: DataSet, further: Further) -> None:
     """Write what the data are into a run folder, and what a method learns from besides."""
-    said = {**_kept(data), "class_names": list(data.class_names)}
+    said = {**_kept(data), "class_names": list(data.class_names), TRAINED: data.contents.get("train", "")}
     said["further"] = {name: _kept(source) for name, source in further.items()}
     write_file(folder / DATA_FILE, json.dumps(said, indent=1))
 
