@@ -377,3 +377,34 @@ def test_a_text_of_no_known_encoding_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_text().replace("cat", "caf\u00e9").encode("mac_roman"))
     with pytest.raises(DataError, match=r"all.csv.*UTF-8"):
         open_data(path)
+
+
+def test_a_table_beside_the_one_folder_of_its_images_is_read_by_the_folder(tmp_path: Path) -> None:
+    """As Head CT Hemorrhage is published: numbers of files that have zeros before them, and one further column."""
+    write(tmp_path, (f"head_ct/{number:03}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"{n},{n % 2}", "id, hemorrhage")
+    for name in (tmp_path, path):
+        data = open_data(name)
+        assert counted(data) == {("0",): 10, ("1",): 10}
+        assert all(classes == (str(int(Path(file).stem) % 2),) for file, classes in by_name(data).items())
+        assert "'hemorrhage'" in notes(data)
+
+
+@every_case("cell", ["0.{n}", "text of {n}", "{n}", "same"])
+def test_a_column_that_cannot_be_classes_is_not_taken_for_them(tmp_path: Path, cell: str) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    with pytest.raises(DataError, match=r"no column of classes.*image, said.*columns:label=NAME"):
+        open_data(table(tmp_path, lambda n, c: f"{n}.png,{cell.format(n=n)}", "image,said"))
+
+
+def test_an_export_of_roboflow_is_read_by_its_own_tables(tmp_path: Path) -> None:
+    for split, first in (("train", 0), ("valid", 100), ("test", 200)):
+        names = [f"{number}_jpg.rf.0a{number}.png" for number in range(first, first + 8)]
+        write(tmp_path / split, names)
+        rows = [f"{name}, {n % 2}, {1 - n % 2}" for n, name in enumerate(names)]
+        (tmp_path / split / "_classes.csv").write_text("\n".join(["filename, cat, dog", *rows]))
+        (tmp_path / split / "level.csv").write_text("\n".join(["filename,level", *(f"{name},0.2" for name in names)]))
+    data = open_data(tmp_path)
+    assert not data.multi_label
+    assert sizes(data) == {"train": 8, "validation": 8, "test": 8}
+    assert counted(data) == {("cat",): 12, ("dog",): 12}

@@ -72,6 +72,12 @@ def list_chosen(spec: str, how: Opening, list_other: List) -> Listing:
     return listing
 
 
+def note(line: str) -> None:
+    """Note, once, what a reader chose where something else could have been meant, too."""
+    if (notes := NOTES.get()) is not None and line not in notes:
+        notes.append(line)
+
+
 def chosen(what: str) -> str | None:
     """Return the column that the name of the data chooses for "image" or "label", if any."""
     columns = _CHOSEN.get()
@@ -108,7 +114,7 @@ def choose(
         )
     if len(candidates) > 1:
         others = ", ".join(f"'{name}'" for name in candidates if name != found[0])
-        line = f"The {hold} are those of '{found[0]}', not of {others}; {PREFIX}{what}=NAME: before the data's name chooses."
-        if (notes := NOTES.get()) is not None and line not in notes:
-            notes.append(line)
+        note(
+            f"The {hold} are those of '{found[0]}', not of {others}; {PREFIX}{what}=NAME: before the data's name chooses."
+        )
     return found[0] if found else None

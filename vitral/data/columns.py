@@ -19,10 +19,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from vitral.data.chosen import PREFIX, choose
+from vitral.data.chosen import PREFIX, choose, note
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import UNREAD
-from vitral.data.table_cells import Cells, class_names, image_by_cells, is_given, label_columns, marked
+from vitral.data.table_cells import Cells, are_classes, class_names, image_by_cells, is_given, label_columns, marked
 from vitral.errors import DataError, did_you_mean, extra_module
 
 IMAGES = (
@@ -129,6 +129,9 @@ def find_columns(
         return Columns(image, classes, split)
     could = [name for name in others if name != split and plain(name) not in (*IMAGES, *IDS)]
     labels = () if cells is None else label_columns(title, could, cells)
+    if not labels and cells is not None and len(could) == 1 and are_classes(cells(could[0])):
+        note(f"The classes of '{title}' are those of '{could[0]}', its only column beside the images.")
+        return Columns(image, could[0], split)
     if not labels and not may_lack:
         raise DataError(
             f"'{title}' has no column of classes (its columns: {have}); name one of them 'label', or write "

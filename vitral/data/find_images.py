@@ -184,7 +184,8 @@ def _left(name: str, dropped: int) -> str:
 
 
 def _key(name: str) -> str:
-    return composed(name).casefold()
+    """Return what names of one image have in common: letters without case, and numbers without zeros before them."""
+    return (name.lstrip("0") or "0") if name.isascii() and name.isdecimal() else composed(name).casefold()
 
 
 def _image(path: str | Path) -> os.stat_result | None:

@@ -15,6 +15,7 @@ from vitral.images.decode import EXTENSIONS
 YES = {"1", "true", "yes"}
 NO = {"0", "-1", "false", "no", ""}
 UNKNOWN_NUMBER = -1  # of a class, in test splits of Hugging Face's datasets
+FEWEST_OF_CLASS = 2  # images, on average, where no name says that a column holds classes
 FEWEST_LABELS = 2  # columns of yes and no: a single one may be anything
 Cells = Callable[[str], Sequence[Any]]  # of a column
 
@@ -77,6 +78,13 @@ def is_no(cell: Any) -> bool:  # noqa: ANN401  # a cell of any type
 def are_verdicts(cells: Sequence[Any]) -> bool:
     """Tell whether all cells of a column say yes or no."""
     return all(_said(cell) in YES | NO for cell in cells)
+
+
+def are_classes(cells: Sequence[Any]) -> bool:
+    """Tell whether the cells of a column may be classes: names or whole numbers, most of which occur several times."""
+    written = [cell_text(cell) for cell in cells if is_given(cell)]
+    whole = all("." not in cell or not _is_number(cell) for cell in written)
+    return whole and 1 < len({*written}) <= len(written) / FEWEST_OF_CLASS
 
 
 def class_names(value: Any, declared: Sequence[str] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vitral.advice import counted
-from vitral.data.chosen import NOTES
+from vitral.data.chosen import note
 from vitral.data.classes import outermost
 from vitral.data.columns import (
     Columns,
@@ -58,6 +58,7 @@ MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those 
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 JSON_LINES = ".jsonl"
+ROBOFLOW = "_classes.csv"  # which it writes into each split's folder, a column of 0 and 1 for each class
 METADATA = "metadata.jsonl"  # which Hugging Face's ImageFolder has beside images
 LIST_DEPTH = 2  # folder levels that are searched for lists of images
 
@@ -340,12 +341,17 @@ def _group_rows(
 def tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
     """Return a folder's tables by split; none where tables without a split's name are next to class folders.
 
-    What lies in a folder that is a split or a class, such as predictions of its images, is not among them.
+    What lies in a folder that is a split or a class, such as predictions of its images, is not among them. Of the tables of an
+    export of Roboflow those that it wrote are read alone.
     """
     if metadata := _metadata_files(folder, walked):
         return metadata
-    files = _outside_classes(folder, walked, table_files(folder, walked))
-    if set(files) == {"all"} and len(walked.folders) > 1:
+    files = table_files(folder, walked)
+    exported = {split: [path for path in paths if path.endswith(ROBOFLOW)] for split, paths in files.items()}
+    if any(exported.values()):
+        return {split: paths for split, paths in exported.items() if paths}
+    files = _outside_classes(folder, walked, files)
+    if set(files) == {ALL} and _in_classes(walked):
         return {}
     in_splits = {split: paths for split, paths in files.items() if split != "all"}
     return in_splits or files or _list_files(folder, walked) or _numbered_lists(folder, walked)
@@ -369,13 +375,17 @@ def _outside_classes(folder: Path, walked: Walk, files: Mapping[str, list[str]])
     within = {path: Path(path).relative_to(folder).parent.parts for paths in files.values() for path in paths}
     if not any(within.values()):
         return dict(files)
-    names = (PurePosixPath(file.path).parts for file in walked.files if file.path.lower().endswith(EXTENSIONS))
-    taken = outermost(names)
+    taken = _in_classes(walked)
     left = {
         split: [path for path in paths if not any(within[path][: len(top)] == top for top in taken)]
         for split, paths in files.items()
     }
     return {split: paths for split, paths in left.items() if paths}
+
+
+def _in_classes(walked: Walk) -> set[tuple[str, ...]]:
+    """Return the outermost folders of images that are splits or classes; none where there are not at least two classes."""
+    return outermost(PurePosixPath(file.path).parts for file in walked.files if file.path.lower().endswith(EXTENSIONS))
 
 
 def _numbered_lists(folder: Path, walked: Walk) -> dict[str, list[str]]:
@@ -416,9 +426,7 @@ def _list_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
         return next(iter(kinds.values()), {})
     words = max(kinds, key=lambda words: len(listed_classes(Path(kinds[words]["train"][0]))))
     others = [path for path in _named_as_lists(walked) if split_in(PurePosixPath(path).stem)[1] != words]
-    line = f"Of several lists '{kinds[words]['train'][0]}' and those named like it are read, not {some(others)}."
-    if (notes := NOTES.get()) is not None and line not in notes:
-        notes.append(line)
+    note(f"Of several lists '{kinds[words]['train'][0]}' and those named like it are read, not {some(others)}.")
     return kinds[words]
 
 
