@@ -189,6 +189,14 @@ def test_what_is_filled_in_stays_when_the_table_is_written_again(photos: Path, t
         write_corrections(found(still), tmp_path / "own.csv")
 
 
+@every_case(("mark", "encoding"), [(",", "utf-8"), (";", "cp1252"), ("\t", "utf-16")])
+def test_a_table_that_a_spreadsheet_saved_is_read(tmp_path: Path, mark: str, encoding: str) -> None:
+    row = {"image": "1.png", "label": "th\u00e9", "correction": "caf\u00e9"}
+    lines = [mark.join(COLUMNS), mark.join(row.get(column, "0") for column in COLUMNS)]
+    (tmp_path / "filled.csv").write_bytes("\r\n".join(lines).encode(encoding))
+    assert read_corrections(tmp_path / "filled.csv") == [Correction("1.png", "th\u00e9", "caf\u00e9")]
+
+
 def test_what_is_no_table_of_corrections_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("image,label\n1.png,cat\n")
     with pytest.raises(DataError, match="correction"):

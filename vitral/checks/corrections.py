@@ -20,16 +20,16 @@ from vitral.data.classes import Reading
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, some
 from vitral.data.open import list_data
+from vitral.data.text_table import DELIMITERS, read_text
 from vitral.errors import DataError, did_you_mean, one_line
 from vitral.files import storage_errors, write_file
 from vitral.outputs import check_file, locked
-from vitral.paths import is_folder, is_regular, look_at, nearest_path
+from vitral.paths import is_folder, is_regular
 from vitral.tasks.shown import Presentable
 
 JOURNAL = ".vitral-corrections.jsonl"
 COLUMNS = ("image", "label", "suggestion", "probability", "correction")
 NEEDED = ("image", "label", "correction")
-LARGEST_TABLE = 1 << 26  # bytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,13 +76,13 @@ def read_corrections(path: str | Path) -> list[Correction]:
     Raises:
         DataError: It is no such table.
     """
+    text, _ = read_text(Path(path))
+    mark = max(DELIMITERS, key=text.partition("\n")[0].count)  # a spreadsheet may have saved it with its country's
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            table = csv.DictReader(io.StringIO(file.read(LARGEST_TABLE), newline=""))
-            rows, there = list(table), table.fieldnames or ()
-    except (OSError, ValueError, csv.Error) as error:
-        near = "" if look_at(path) else nearest_path(path)
-        raise DataError(f"'{path}' cannot be read as a table of corrections ({one_line(error)}).{near}") from error
+        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=mark)
+        rows, there = list(table), table.fieldnames or ()
+    except csv.Error as error:
+        raise DataError(f"'{path}' cannot be read as a table of corrections ({one_line(error)}).") from error
     if missing := [name for name in NEEDED if name not in there]:
         raise DataError(f"'{path}' has no column '{missing[0]}'; the columns of corrections are {', '.join(COLUMNS)}.")
     read = (Correction(*(_unquoted(row[name] or "") for name in NEEDED)) for row in rows)
