@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from vitral.data.find_images import ImageFinder
 from vitral.data.listing import Listing
-from vitral.data.names import ALL, natural_key, some
+from vitral.data.names import ALL, NAMES_FILE, natural_key, some
 from vitral.data.path_table import Row, bad_row, listing_of
 from vitral.data.source import BadImage
 from vitral.data.stored import UNREAD
@@ -23,8 +23,14 @@ from vitral.errors import DataError, one_line
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, refuse_endless
 
-IMAGES, LABELS, SPLIT, CLASSES = "images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt"
-PHOTOS, OBJECTS, SETS = "JPEGImages", "Annotations", "ImageSets/Main"
+# The lists of CUB.
+IMAGES = "images.txt"
+LABELS = "image_class_labels.txt"
+SPLIT = "train_test_split.txt"
+# The folders of VOC.
+PHOTOS = "JPEGImages"
+OBJECTS = "Annotations"
+SETS = "ImageSets/Main"
 # In this order: the images of train and val are those of trainval, too.
 SET_FILES = {"train": "train", "val": "validation", "test": "test", "trainval": "train"}
 LARGEST = 1 << 22  # bytes of a file of objects
@@ -51,7 +57,9 @@ def joined_in(names: Iterable[str]) -> dict[str, Lister]:
     files: dict[str, set[str]] = {}
     for name in map(PurePosixPath, names):
         files.setdefault(str(name.parent), set()).add(name.name)
-    found = {folder: _list_cub for folder, inside in files.items() if {IMAGES, LABELS, SPLIT} <= inside}
+    found: dict[str, Lister] = {
+        folder: _list_cub for folder, inside in files.items() if {IMAGES, LABELS, SPLIT} <= inside
+    }
     for folder in files:
         around = PurePosixPath(folder).parent
         beside = files.get(str(around / OBJECTS), ())
@@ -61,7 +69,7 @@ def joined_in(names: Iterable[str]) -> dict[str, Lister]:
 
 
 def _list_cub(title: str, name: str, folder: Path) -> Listing:
-    labels, training, called = (_by_id(folder / file) for file in (LABELS, SPLIT, CLASSES))
+    labels, training, called = (_by_id(folder / file) for file in (LABELS, SPLIT, NAMES_FILE))
     used = sorted({*labels.values()}, key=natural_key)
     names = {number: called.get(number, number) for number in used}
     if len({*names.values()}) < len(used):  # of equal names the numbers tell the classes apart
@@ -84,7 +92,7 @@ def _list_cub(title: str, name: str, folder: Path) -> Listing:
 
 def _by_id(path: Path) -> dict[str, str]:
     """Return what the lines of a list say of each id, behind the first space; nothing where there is no such list."""
-    if path.name == CLASSES and not path.is_file():
+    if path.name == NAMES_FILE and not path.is_file():
         return {}
     lines = (line.strip().partition(" ") for line in read_text(path)[0].splitlines())
     return {number: said.strip() for number, _, said in lines if said}

@@ -15,6 +15,7 @@ from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
 from vitral.data.classes import Reading, check_reading
 from vitral.data.folder import list_folder
+from vitral.data.folder_tables import METADATA, not_named, table_files, tables_alone, unread_lists
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.group_values import group_values
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
@@ -26,16 +27,7 @@ from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_matlab, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
-from vitral.data.tables import (
-    JSON_LINES,
-    METADATA,
-    SUFFIXES,
-    list_tables,
-    not_named,
-    table_files,
-    tables_alone,
-    unread_lists,
-)
+from vitral.data.tables import JSON_LINES, SUFFIXES, list_tables
 from vitral.data.text_table import LIST_SUFFIX
 from vitral.errors import DataError, PluginError
 from vitral.events import Listener, ignore
