@@ -191,10 +191,10 @@ def test_what_is_filled_in_stays_when_the_table_is_written_again(photos: Path, t
 
 @every_case(("mark", "encoding"), [(",", "utf-8"), (";", "cp1252"), ("\t", "utf-16")])
 def test_a_table_that_a_spreadsheet_saved_is_read(tmp_path: Path, mark: str, encoding: str) -> None:
-    row = {"image": "1.png", "label": "th\u00e9", "correction": "caf\u00e9"}
+    row = {"image": "1.png", "label": "thé", "correction": "café"}
     lines = [mark.join(COLUMNS), mark.join(row.get(column, "0") for column in COLUMNS)]
     (tmp_path / "filled.csv").write_bytes("\r\n".join(lines).encode(encoding))
-    assert read_corrections(tmp_path / "filled.csv") == [Correction("1.png", "th\u00e9", "caf\u00e9")]
+    assert read_corrections(tmp_path / "filled.csv") == [Correction("1.png", "thé", "café")]
 
 
 def test_what_is_no_table_of_corrections_is_one_line(tmp_path: Path) -> None:

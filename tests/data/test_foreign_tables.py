@@ -346,11 +346,11 @@ def test_a_row_without_names_that_is_too_long_or_short_is_left_out(tmp_path: Pat
 
 
 WORDS = {
-    "cp1252": ("caf\u00e9", "fran\u00e7ais"),
+    "cp1252": ("café", "fran\u00e7ais"),
     "cp1252 with a typographer's quote": ("l\u2019\u00e9t\u00e9", "\u00e0 20 \u00b0C \u2013 froid"),
-    "utf-16": ("caf\u00e9", "na\u00efve"),
-    "utf-16-le": ("cat", "caf\u00e9"),
-    "utf-8-sig": ("caf\u00e9", "\u732b"),
+    "utf-16": ("café", "na\u00efve"),
+    "utf-16-le": ("cat", "café"),
+    "utf-8-sig": ("café", "\u732b"),
     "cp1251": ("\u043a\u043e\u0448\u043a\u0430", "\u0441\u043e\u0431\u0430\u043a\u0430"),
     "cp932": ("\u306d\u3053", "\u3044\u306c\u306e\u304d\u3082\u3061"),
 }
@@ -374,7 +374,7 @@ def test_texts_of_spreadsheets_in_any_encoding_have_their_words(
 def test_a_text_of_no_known_encoding_is_refused(tmp_path: Path) -> None:
     write(tmp_path, (f"{number}.png" for number in range(COUNT)))
     path = table(tmp_path, lambda n, c: f"{n}.png,{c}")
-    path.write_bytes(path.read_text().replace("cat", "caf\u00e9").encode("mac_roman"))
+    path.write_bytes(path.read_text().replace("cat", "café").encode("mac_roman"))
     with pytest.raises(DataError, match=r"all.csv.*UTF-8"):
         open_data(path)
 
@@ -408,3 +408,59 @@ def test_an_export_of_roboflow_is_read_by_its_own_tables(tmp_path: Path) -> None
     assert not data.multi_label
     assert sizes(data) == {"train": 8, "validation": 8, "test": 8}
     assert counted(data) == {("cat",): 12, ("dog",): 12}
+
+
+def test_tables_of_several_folds_are_refused_and_a_few_shared_images_said(tmp_path: Path) -> None:
+    """As DeepWeeds is published: train_subset0.csv, test_subset0.csv, train_subset1.csv and so on."""
+    write(tmp_path / "images", (f"{number}.png" for number in range(COUNT)))
+    rows = [f"{number}.png,{NAMES[number % 2]}" for number in range(COUNT)]
+    (tmp_path / "labels").mkdir()
+    for fold, (train, test) in enumerate(((rows[:10], rows[10:]), (rows[10:], rows[:10]))):
+        (tmp_path / "labels" / f"train_subset{fold}.csv").write_text("\n".join(["Filename,Label", *train]))
+        (tmp_path / "labels" / f"test_subset{fold}.csv").write_text("\n".join(["Filename,Label", *test]))
+    with pytest.raises(DataError, match=f"{COUNT} images.*folds"):
+        open_data(tmp_path)
+    for split in ("train", "test"):
+        (tmp_path / "labels" / f"{split}_subset1.csv").unlink()
+    assert sizes(open_data(tmp_path))["test"] == 10
+    (tmp_path / "labels" / "test_subset0.csv").write_text("\n".join(["Filename,Label", *rows[9:]]))
+    assert "1 image in train and in another split" in notes(open_data(tmp_path))
+
+
+@every_case("parts", [("HAM_images_part_1", "HAM_images_part_2"), ("images_001", "images_002")])
+def test_folders_that_are_parts_of_one_set_are_no_classes_beside_a_table(
+    tmp_path: Path, parts: tuple[str, ...]
+) -> None:
+    write(tmp_path, (f"{parts[number % 3 // 2]}/{number}.png" for number in range(COUNT)))
+    assert "parts of one set" in notes(open_data(tmp_path))
+    table(tmp_path, lambda n, c: f"p{n // 4},{n},{c}", "lesion_id,image_id,label")
+    data = open_data(tmp_path)
+    assert counted(data) == {("cat",): 10, ("dog",): 10}
+    assert len(set(open_data(tmp_path, group="lesion_id").splits)) == 3
+
+
+def test_a_competitions_form_for_answers_holds_no_labels(tmp_path: Path) -> None:
+    write(tmp_path, (f"train/{number}.png" for number in range(COUNT)))
+    write(tmp_path, (f"test/t{number}.png" for number in range(6)))
+    table(tmp_path, lambda n, c: f"{n},{c}", "id,breed")
+    (tmp_path / "sample_submission.csv").write_text("id,breed\n" + "".join(f"t{n},cat\n" for n in range(6)))
+    data = open_data(tmp_path)
+    assert counted(data) == {("cat",): 10, ("dog",): 10}
+    assert "sample_submission.csv" in notes(data)
+
+
+def test_numbers_of_classes_are_classes_where_no_names_are(tmp_path: Path) -> None:
+    """As the German traffic signs are handed on: Train.csv and Test.csv with ClassId and Path."""
+    write(tmp_path, (f"Train/{number % 2}/{number}.png" for number in range(COUNT)))
+    write(tmp_path, (f"Test/{number:05}.png" for number in range(6)))
+    write(tmp_path, (f"Meta/{number}.png" for number in range(2)))
+    rows = {"Train": [f"27,{n % 2},Train/{n % 2}/{n}.png" for n in range(COUNT)]}
+    rows["Test"] = [f"53,{n % 2},Test/{n:05}.png" for n in range(6)]
+    rows["Meta"] = [f"0,{n},Meta/{n}.png" for n in range(2)]
+    for name, lines in rows.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(["Width,ClassId,Path", *lines]))
+    data = open_data(tmp_path)
+    assert sizes(data) == {"train": 18, "validation": 2, "test": 6}
+    assert all(classes == (str(int(Path(file).stem) % 2),) for file, classes in by_name(data).items())
+    table(tmp_path, lambda n, c: f"Train/{n % 2}/{n}.png,{n % 2},{c}", "image,class_id,class_name")
+    assert open_data(tmp_path / "all.csv").class_names == NAMES

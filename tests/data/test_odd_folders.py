@@ -301,8 +301,8 @@ def test_a_refusal_says_what_was_left_out(make: Make) -> None:
         open_data(root)
     alone = make({"images": 4}, "labelled")
     (alone / "labels.csv").write_text("image,label\nimages/0.png,cat\nimages/1.png,dog\n")
-    for name in (alone, alone / "labels.csv"):
-        assert open_data(name).class_names == ("cat", "dog")
+    for data in (alone, alone / "labels.csv"):
+        assert open_data(data).class_names == ("cat", "dog")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ CLASSES = (
     *("label", "labels", "class", "class_name", "category", "target", "fine_label", "coarse_label", "cls"),
     *("tags", "classes", "categories", "tag", "label_name", "labelname", "classname", "finding_labels"),
 )
+NUMBERED = ("class_id", "classid", "label_id", "category_id")  # columns of classes where no other has such a name
 PLURAL = ("labels", "tags", "classes", "categories")  # the last word of the name of a column of several labels
 IDS = ("id", "id_code", "image_number", "name")  # columns that name images where no other does
 SPLIT = ("split", "subset")
@@ -123,7 +124,11 @@ def find_columns(
     split = known_column(others, SPLIT)
     if not labelled:
         return Columns(image, None, split)
-    classes = choose(title, "label", [name for name in dict.fromkeys(others) if _may_be_classes(name, schema)], LABELS)
+    named = (
+        [name for name in dict.fromkeys(others) if _may_be_classes(name, schema, known)]
+        for known in (CLASSES, NUMBERED)
+    )
+    classes = choose(title, "label", next(filter(None, named), []), LABELS)
     if classes is not None:
         check_column(title, classes, names)
         return Columns(image, classes, split)
@@ -233,10 +238,10 @@ def simple_cells(schema: Schema, cells: Cells) -> Cells:
     return simple
 
 
-def _may_be_classes(name: str, schema: Schema | None) -> bool:
+def _may_be_classes(name: str, schema: Schema | None, known: Collection[str]) -> bool:
     if schema is None:
-        return plain(name) in CLASSES
-    return (plain(name) in CLASSES or declared_names(schema, name) is not None) and _holds_classes(
+        return plain(name) in known
+    return (plain(name) in known or declared_names(schema, name) is not None) and _holds_classes(
         schema.field(name).type
     )
 

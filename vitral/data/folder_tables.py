@@ -7,12 +7,13 @@ from vitral.advice import counted
 from vitral.data.chosen import note
 from vitral.data.classes import outermost
 from vitral.data.listing import Listing
-from vitral.data.names import ALL, SYNSETS_FILE, natural_key, some, split_in, split_of_file
+from vitral.data.names import ALL, SYNSETS_FILE, are_parts, natural_key, some, split_in, split_of_file
 from vitral.data.tables import SUFFIXES
 from vitral.data.text_table import LIST_SUFFIX, listed_classes, names_images
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk
 
+ANSWERS = "submission"  # in the name of Kaggle's forms
 ROBOFLOW = "_classes.csv"  # which it writes into each split's folder, a column of 0 and 1 for each class
 METADATA = "metadata.jsonl"  # which Hugging Face's ImageFolder has beside images
 LIST_DEPTH = 2  # folder levels that are searched for lists of images
@@ -31,7 +32,7 @@ def tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
     if any(exported.values()):
         return {split: paths for split, paths in exported.items() if paths}
     files = _outside_classes(folder, walked, files)
-    if set(files) == {ALL} and _in_classes(walked):
+    if set(files) == {ALL} and (classes := _in_classes(walked)) and not are_parts([name for *_, name in classes]):
         return {}
     in_splits = {split: paths for split, paths in files.items() if split != "all"}
     return in_splits or files or _list_files(folder, walked) or _numbered_lists(folder, walked)
@@ -88,9 +89,17 @@ def not_named(folder: Path, walked: Walk, files: Mapping[str, Sequence[str]], li
 
 
 def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
-    """Return the tables of a folder by split, which their names or folders begin with; empty if it has none."""
+    """Return the tables of a folder by split, which their names or folders begin with; empty if it has none.
+
+    The form for a competition's answers is left out: what stands there as labels are none.
+    """
     by_split: dict[str, list[str]] = {}
-    for path in sorted(file.path for file in walked.files if file.path.lower().endswith(SUFFIXES)):
+    tables = sorted(file.path for file in walked.files if file.path.lower().endswith(SUFFIXES))
+    forms = [path for path in tables if ANSWERS in PurePosixPath(path).stem.lower()]
+    if forms and len(forms) < len(tables):
+        note(f"The form for answers is not read: {some(forms)}.")
+        tables = [path for path in tables if path not in forms]
+    for path in tables:
         by_split.setdefault(split_of_file(path), []).append(str(folder / path))
     return by_split
 

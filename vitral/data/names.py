@@ -31,6 +31,9 @@ SERIES_WORDS = re.compile(
 )
 LAST_NUMBER = re.compile(r"\d{1,18}(?!.*\d)", re.ASCII)
 WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")  # within TrainImages and train1
+PART_OF_SET = re.compile(
+    r"(?:part|batch|chunk|shard|fold|volume|images?|photos?)s?[\s_-]*\d+", re.I
+)  # how its name ends
 BLOCK = 4 << 20  # bytes fetched at once over a network
 
 
@@ -97,8 +100,15 @@ def one_spelling(counts: Mapping[str, int], preferred: Collection[str] = ()) -> 
     return {name: chosen[form] for form, names in forms.items() for name in names if name != chosen[form]}
 
 
+def are_parts(names: Collection[str]) -> bool:
+    """Tell whether folders are called like the parts of one set, such as images_001 and images_002, and not like classes."""
+    return len(names) > 1 and all(
+        (found := PART_OF_SET.search(name)) is not None and found.end() == len(name) for name in names
+    )
+
+
 def doubtful_names(names: Sequence[str]) -> list[str]:
-    """Return notes on class names that may be mistakes: two that differ in capitals or spaces alone, and one of a split."""
+    """Return notes on class names that may be mistakes: two that differ in capitals or spaces alone, splits, parts of a set."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault("".join(name.casefold().replace("_", " ").split()), []).append(name)
@@ -108,6 +118,8 @@ def doubtful_names(names: Sequence[str]) -> list[str]:
         notes.append(
             f"Classes whose names differ only in capitals or spaces: {some(pairs)}; give those that are the same one name."
         )
+    if are_parts(names):
+        notes.append(f"The classes are called like parts of one set, not like classes: {some(names)}.")
     if splits := [name for name in names if split_named(name)]:
         notes.append(
             f"'{splits[0]}' is read as a class, though a split is called so; put training images into 'train'."

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vitral.advice import counted
+from vitral.data.bad_images import are_few
 from vitral.data.columns import (
     Columns,
     Schema,
@@ -122,7 +124,7 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
         images,
         several=lists or any(len(row.classes) != 1 for row in images),
         class_names=next(filter(None, declared), labels or None),
-        notes=(*notes, *more),
+        notes=(*notes, *more, *_in_several_splits(title, images)),
         bad=bad,
         column=column if text else None,
     )
@@ -173,6 +175,26 @@ def listing_of(
         bad_classes=frozenset(name for row in gone for name in row.classes),
         column=column,
     )
+
+
+def _in_several_splits(title: str, rows: Sequence[Row]) -> list[str]:
+    """Return a note on images that are trained on and scored; none where there are none.
+
+    Raises:
+        DataError: they are many of those that are scored, as where the tables are of several folds.
+    """
+    trained = {row.found.path for row in rows if row.split == "train"}
+    scored = {row.found.path: row for row in rows if row.split not in ("train", ALL)}
+    shared = [row for path, row in scored.items() if path in trained]
+    if not shared:
+        return []
+    said = (
+        f"'{title}' has {counted(len(shared), 'image')} in train and in another split, such as '{shared[0].image}' "
+        f"({shared[0].split}): scores would be too good"
+    )
+    if not are_few(len(shared), len(scored)):
+        raise DataError(f"{said}. Where the tables are of several folds, put those of one into a folder of their own.")
+    return [f"{said}."]
 
 
 def path_column(table: PathTable, column: str) -> list[tuple[str, str]]:
