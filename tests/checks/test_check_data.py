@@ -64,7 +64,7 @@ def test_images_of_several_classes_are_counted_as_images(tmp_path: Path, capsys:
     assert found.counts["train"] == {"sea": 1, "sky": 18}
     assert "31 images" in repr(found)
     write_check_page(found, [], tmp_path / "page.html")
-    assert "<b>31</b><span>images" in (tmp_path / "page.html").read_text()
+    assert "<b>31</b><span>photos" in (tmp_path / "page.html").read_text()
     main(["check", str(table)])
     printed = capsys.readouterr().out
     assert "31 images" in printed

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.report.experiments import experiment
-from vitral.checks.corrections import Doubtful, DoubtfulLabels
+from vitral.checks.doubtful import Doubtful, DoubtfulLabels
 from vitral.checks.findings import DataCheck, Doubts, Duplicates, Finding, Suspect
 from vitral.data.source import BadImage
 from vitral.explanation.explain import Explanation
@@ -217,7 +217,7 @@ def fix_page(path: Path) -> None:
     """Write the page on which labels are corrected, one of its photos too damaged to be shown."""
     pixels = np.random.default_rng(0).integers(0, 256, (200, 120, 3), dtype=np.uint8)
     labels = tuple(Doubtful(f"{NAME}{index}.jpg", "hat", NAME, 0.9) for index in range(3))
-    found = DoubtfulLabels(NAME, ("hat", NAME, "shoe"), labels, 2, (pixels, pixels, None))
+    found = DoubtfulLabels(NAME, ("hat", NAME, "shoe"), labels, 2, 0.9, (pixels, pixels, None))
     write_fix_page(found, f"vitral fix {NAME} --apply corrections.csv", path)
 
 

@@ -44,6 +44,7 @@ def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool],
         json: Whether to print JSON for programs.
     """
     with importing():
+        from vitral.cli.command_line import SPEECH
         from vitral.cli.console import ConsoleListener
         from vitral.studies.compare_starts import starts as compare_starts
 

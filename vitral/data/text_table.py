@@ -28,7 +28,7 @@ from vitral.data.find_images import TRIED, ImageFinder
 from vitral.data.names import names_beside, some, split_named
 from vitral.errors import DataError, one_line
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import refuse_endless
+from vitral.paths import look_at, nearest_path, refuse_endless
 
 LIST_SUFFIX = ".txt"
 DELIMITERS = (",", ";", "\t")
@@ -162,6 +162,9 @@ def _unicode(start: bytes) -> str:
 
 def _unreadable(table: Path, error: Exception, readings: Sequence[str] = ()) -> DataError:
     may = f"; it may be in {' or in '.join(readings)}" if readings else ""
+    if isinstance(error, OSError):
+        near = "" if look_at(table) else nearest_path(table)
+        return DataError(f"'{table}' cannot be read ({one_line(error)}).{near}")
     return DataError(
         f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}){may}; save it in UTF-8."
     )
