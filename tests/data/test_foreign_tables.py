@@ -464,3 +464,9 @@ def test_numbers_of_classes_are_classes_where_no_names_are(tmp_path: Path) -> No
     assert all(classes == (str(int(Path(file).stem) % 2),) for file, classes in by_name(data).items())
     table(tmp_path, lambda n, c: f"Train/{n % 2}/{n}.png,{n % 2},{c}", "image,class_id,class_name")
     assert open_data(tmp_path / "all.csv").class_names == NAMES
+
+
+def test_of_two_numbers_that_differ_in_zeros_the_one_that_is_written_is_meant(tmp_path: Path) -> None:
+    write(tmp_path, ["scans/left/7.png", "scans/right/007.png", "scans/left/08.png"])
+    found = find_images.ImageFinder(tmp_path / "all.csv").find(["7", "007", "8"])
+    assert [Path(file.path).name for file in found] == ["7.png", "007.png", "08.png"]

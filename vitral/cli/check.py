@@ -110,7 +110,7 @@ def show(found: "DataCheck", report: Path | None) -> None:
         f"{group.kind} duplicates{' across splits' if group.leaks else ''}: {', '.join(group.names)}"
         for group in found.duplicates
     )
-    _print_first(f"cannot be read: {bad.reason}" for bad in found.bad)
+    _print_first(f"{bad.fault}: {bad.reason}" for bad in found.bad)
     _print_first(f"odd: {finding.name}: {finding.reason}" for finding in found.suspicious)
     if found.doubts is not None:
         print_lines(found.doubts.sentence())

@@ -61,7 +61,7 @@ def left_out(bad: Sequence[BadImage]) -> list[str]:
 
 def unusable(bad: Sequence[BadImage]) -> str:
     """Return what is wrong with bad images, in words that fit them all."""
-    return "cannot be used" if any(image.listed for image in bad) else "cannot be read"
+    return BadImage("", "", listed=any(image.listed for image in bad)).fault
 
 
 def _by_kind(bad: Sequence[BadImage]) -> tuple[list[BadImage], list[BadImage]]:

@@ -131,7 +131,8 @@ class ImageFinder:
             for path in self._index.get(wanted[-1], ())
             if list(map(_key, path.split("/")[-len(parts) : -1])) == wanted[:-1]
         ]
-        exact = [path for path in fitting if f"/{path}".endswith("/" + "/".join(parts))]
+        end = "/".join(["", *parts])
+        exact = [path for path in fitting if f"/{path}".endswith(end) or f"/{path.rpartition('.')[0]}".endswith(end)]
         return self._of_split(exact or fitting)
 
     def _of_split(self, paths: list[str]) -> list[str]:

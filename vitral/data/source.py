@@ -107,6 +107,11 @@ class BadImage:
     reason: str
     listed: bool = False
 
+    @property
+    def fault(self) -> str:
+        """What is wrong with it, in general."""
+        return "cannot be used" if self.listed else "cannot be read"
+
 
 def class_images(source: Source, task: Task, classes: int) -> tuple[int, ...]:
     """Return the number of a source's images of each class; empty where an image has not exactly one, or there is no end."""

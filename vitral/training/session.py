@@ -1,7 +1,7 @@
 """`Session`: one command at work; `Run`: a plan with everything that it is carried out on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +219,7 @@ class Run(Session):
             "kind": self.kind,
             "data": {"name": data.name, "classes": len(data.class_names), "images": data.counts()},
             "notes": list(data.notes),
-            "bad_images": [{"path": bad.path, "reason": bad.reason} for bad in data.bad_images],
+            "bad_images": [asdict(bad) for bad in data.bad_images],
             "network": {
                 "name": describe(model.config),
                 "parameters": count_parameters(model),
