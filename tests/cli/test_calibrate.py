@@ -23,7 +23,7 @@ def test_what_was_kept_is_said_by_predict(there: Path, tmp_path: Path, capsys: p
     assert main(["calibrate", "--data", "photos", "--classifier", run, "--accuracy", "0.01"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Temperature ")
-    assert "--write keeps it" in out
+    assert "--write saves it" in out
     assert main(["calibrate", "--data", "photos", "--classifier", run, "--accuracy", "0.01", "--write", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibration"]["threshold"] > 0
     description = json.loads(path.read_text())

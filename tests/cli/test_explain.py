@@ -60,7 +60,7 @@ def test_what_cannot_be_explained_is_one_line_and_no_drawing(
 def test_explain_makes_a_page_of_a_folder(there: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "photos", "--worst-first", "--data", "photos"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert all(fact in out for fact in ("photos: 36 of 36 images", "relevance", "photos-explained.html")), out
+    assert all(fact in out for fact in ("photos: 36 of 36 photos", "relevance", "photos-explained.html")), out
     assert "deletion" not in out  # which takes 33 passes an image, and is measured where --faithful asks for it
     page = (there / "photos-explained.html").read_text()
     assert page.count("<figure") == 36

@@ -31,7 +31,7 @@ def test_another_precision_is_said(
     out = str(tmp_path / "table.jsonl")
     assert main(["predict", "photos", "--out", out, "--engine", engine, "--precision", "bf16", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["computed_by"] == f"{engine} in bf16"
-    evaluate, said = ["evaluate", "--data", "photos"], "against torch in fp32: probabilities differ by at most"
+    evaluate, said = ["evaluate", "--data", "photos"], "against torch in fp32, probabilities differ by at most"
     fast, page = ["--engine", engine, "--precision", "bf16"], tmp_path / "page.html"
     assert main([*evaluate, *fast, "--report", str(page)]) == 0
     assert said in " ".join(capsys.readouterr().out.split())

@@ -26,7 +26,7 @@ def test_the_table_ends_with_the_command_to_type_next(among_starts: Path, capsys
     assert lines[0] == "Starts compared on photos"
     assert lines[2].split() == ["start", "accuracy", "95%", "ms/image", "seconds", "parameters", "MB", "licence"]
     assert [line.split("  ")[0] for line in lines[3:7]] == ["* good", "poor", "pixels alone", "damaged"]
-    assert "good is the best start for these images." in lines
+    assert "good is the best start for these photos." in lines
     assert any(line.startswith("Not compared: 'damaged/") for line in lines)
     assert lines[-2:] == ["Next:", "  vitral finetune photos --from good --image-size 16 --seed 3"]
     assert max(map(len, lines[2:7])) <= 100
@@ -63,7 +63,7 @@ def test_json_screen_and_files_say_the_same(
 def test_what_is_about_training_cannot_go_with_it(
     among_starts: Path, refused: Refused, other: tuple[str, ...], flag: str
 ) -> None:
-    line = refused(*COMPARE, "good", *other)
+    line = refused(*COMPARE, "good", *other, status=2)
     assert "trains nothing" in line
     assert f"{flag} cannot go with it" in line
 

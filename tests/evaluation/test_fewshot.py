@@ -192,5 +192,5 @@ def test_what_cannot_be_scored_is_one_line(classifier: Classifier, tmp_path: Pat
 
 
 def test_a_report_of_frozen_features_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "--data", "digits", "--frozen", "knn", "--report", str(tmp_path / "page.html")]) == 1
+    assert main(["evaluate", "--data", "digits", "--frozen", "knn", "--report", str(tmp_path / "page.html")]) == 2
     assert "leave it out with --frozen" in capsys.readouterr().err

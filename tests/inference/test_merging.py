@@ -243,5 +243,5 @@ def test_the_loss_is_said_from_end_to_end(tmp_path: Path, capsys: pytest.Capture
     out = tmp_path / "p.csv"
     assert main(["predict", "digits", "--classifier", str(tmp_path / "run"), "--merge", "6", "--out", str(out)]) == 0
     assert len(out.read_text().splitlines()) > 1000
-    assert main(["evaluate", *named, "--merge", "6", "--frozen", "knn"]) == 1
+    assert main(["evaluate", *named, "--merge", "6", "--frozen", "knn"]) == 2
     assert "leave --engine, --precision and --merge out" in " ".join(capsys.readouterr().err.split())

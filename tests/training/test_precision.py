@@ -10,7 +10,6 @@ from tests.cases import every_case
 from tests.training.choose.situations import LAPTOP, planned
 from vitral.classifier.classifier import Classifier
 from vitral.images.preprocessing import PHOTOS
-from vitral.inference.kept_speeds import Effort
 from vitral.models.families import create_model
 from vitral.paths import cache
 from vitral.training import measuring
@@ -49,7 +48,6 @@ def test_what_the_user_says_holds_whatever_is_faster() -> None:
 def test_it_is_measured_once_for_a_machine_and_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(measuring, "has_native_bf16", lambda device: True)
-    monkeypatch.setattr(Effort, "starved", lambda effort: False)  # however busy the machine
     model = create_model("vit-nano4", image_size=8, num_classes=2)
     classifier, recipe = Classifier(model, PHOTOS.with_size(model.image_size), ["0", "1"]), load_recipe("scratch")
     first = measure(classifier, recipe).speeds

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
 
@@ -14,6 +15,8 @@ from vitral.paths import cache
 
 KIND = "engines"  # of what is cached
 STARVED = 0.5  # of one core: a process that measures and gets less waits for others, which may slow what it compares unequally
+FOR_NOW = 3600.0  # seconds that its measurement holds: for the runs of a study, say, but not for good
+UNTIL = "until"  # beside the speeds: when they do not hold any more, in seconds since 1970
 
 
 class Effort:
@@ -36,20 +39,20 @@ def known_speeds(of: Sequence[object], device: torch.device) -> dict[str, float]
     """
     try:
         stored = json.loads((cache(KIND) / _place(of, device)).read_text())
-        return {str(name): float(speed) for name, speed in stored.items()}
+        over = float(stored.pop(UNTIL, math.inf)) < time.time()
+        return {} if over else {str(name): float(speed) for name, speed in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 
 def keep_speeds(of: Sequence[object], device: torch.device, speeds: dict[str, float], effort: Effort) -> None:
-    """Keep speeds by name; where that is impossible, or the process was starved, the next process measures again.
+    """Keep speeds by name, for an hour where the process was starved; where that is impossible the next process measures again.
 
     The first arguments are those of `known_speeds`; `effort` began with the measurement.
     """
-    if effort.starved():
-        return
+    until = {UNTIL: time.time() + FOR_NOW} if effort.starved() else {}
     try:
-        write_file(cache(KIND) / _place(of, device), json.dumps(speeds))
+        write_file(cache(KIND) / _place(of, device), json.dumps(speeds | until))
     except StorageError:
         return
 
