@@ -214,12 +214,21 @@ def bad_row(table: str | Path, place: str, why: str) -> BadImage:
 
 
 def _rows(table: PathTable, columns: Columns, bad: list[BadImage]) -> list[Row]:
-    """Return the rows of a table, without those that lack an image, a class or a split, which are added to the bad ones."""
+    """Return the rows of a table, without those that lack an image, a class or a split, which are added to the bad ones.
+
+    Raises:
+        DataError: none has a class.
+    """
     images = [cell_text(cell) for cell in table.cells(columns.image)]
     named = [None] * len(images) if columns.split is None else [cell_text(cell) for cell in table.cells(columns.split)]
     where, labelled = str(table.path), bool(columns.classes or columns.labels)
+    classes = _classes(table, columns, len(images))
+    if labelled and images and table.split in ("train", ALL) and all(own == UNREAD for own in classes):
+        raise DataError(
+            f"'{where}' gives none of its {counted(len(images), 'image')} a class; write it beside each image."
+        )
     rows: list[tuple[str, tuple[str, ...], str, str]] = []
-    for image, own, part, place in zip(images, _classes(table, columns, len(images)), named, table.places, strict=True):
+    for image, own, part, place in zip(images, classes, named, table.places, strict=True):
         try:
             split = split_of_row(part, table.split, where, place)
         except DataError as error:
