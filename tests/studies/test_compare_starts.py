@@ -237,7 +237,7 @@ def test_images_with_several_classes_are_refused_in_one_line(among_starts: Path,
         Image.new("RGB", (20, 20), (number, 0, 0)).save(tmp_path / f"{number}.png")
         lines.append(f"{number}.png,{'a|b' if number % 2 else 'a'}")
     (tmp_path / "several.csv").write_text("\n".join(lines))
-    with pytest.raises(DataError, match="which is for one class a"):
+    with pytest.raises(DataError, match="which is for one class a photo"):
         vitral.starts(tmp_path / "several.csv", "good", listener=ignore)
 
 
