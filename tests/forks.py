@@ -33,6 +33,7 @@ CONTEXT.set_forkserver_preload(
             "vitral.studies.finetune",
             "vitral.studies.run_report",
         ),
+        "vitral.serving.server",
         *("vitral.training.preview", "vitral.training.run", "vitral.report.page", "vitral.report.pages"),
         "tests.processes.agent",
         "tests.processes.ranks_run",

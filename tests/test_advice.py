@@ -15,6 +15,7 @@ from vitral.cli.commands import COMMANDS
 from vitral.cli.main import main
 from vitral.cli.wording import WORDS, command_of_function
 from vitral.errors import VitralError
+from vitral.serving.limits import check_reach
 from vitral.training.request import Request
 
 ROOT = Path(vitral.__file__).parent
@@ -22,8 +23,8 @@ SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "cli" not in path.rela
 SOURCES += sorted(ROOT.parent.glob("packages/*/vitral_*/*.py"))
 _NAMED = """
 accuracy baselines budget classes classifier data data_changed engine group head image_size label layer loss max_pixels method
-model offline out overrides overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher
-time transfer write
+model offline open out overrides overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher
+time token transfer write
 """
 ARGUMENTS = frozenset(_NAMED.split())  # that messages may name
 OWN_FLAGS = {"--from", "--set", "--no-baselines", *(f"--{name.replace('_', '-')}" for name in ARGUMENTS)}
@@ -74,6 +75,7 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
             vitral.study,
             vitral.quantize,
             vitral.tune,
+            check_reach,
         )
         for name in inspect.signature(one).parameters
     }

@@ -47,6 +47,14 @@ class ImageError(VitralError):
     """An image that cannot be read; the message names the file."""
 
 
+class UnknownFormat(ImageError):
+    """What is no image, or one in a format that is not read."""
+
+
+class ImageTooLarge(ImageError):
+    """An image with more pixels than the limit."""
+
+
 class UnreadableImagesError(ImageError):
     """Images of a dataset that cannot be read and must not be left out.
 

@@ -297,6 +297,17 @@ COMMANDS = {
         first="--classifier",
         group="Ship",
     ),
+    "serve": Command(
+        "Answer over HTTP what is in images, with probabilities.",
+        "vitral serve runs/photos  # at http://127.0.0.1:8000, from this machine alone",
+        "vitral serve runs/photos --host 0.0.0.0 --token SECRET  # from other machines, too",
+        "vitral serve runs/photos runs/defects --port 8080 --deadline 5s  # two classifiers",
+        more="Images of many clients are computed together. It speaks the forms of Hugging Face's InferenceClient, of the Open "
+        "Inference Protocol (v2) and of TorchServe, too; /openapi.json describes it all.",
+        alone=True,
+        first="--classifier",
+        group="Ship",
+    ),
     "push": Command(
         "Upload a classifier to the Hugging Face Hub.",
         "vitral push runs/photos my-name/my-photos  # after 'hf auth login'",

@@ -7,7 +7,7 @@ from vitral.cli.console import print_json, print_lines
 from vitral.cli.process import importing
 from vitral.errors import VitralError, did_you_mean
 
-OWN = "schema"  # the only command without one
+WITHOUT = ("schema", "serve")  # the commands that have none: this one, and one that answers programs in its own forms
 
 
 def schema(command: str | None = None, /, *, json: bool = False) -> None:
@@ -21,7 +21,7 @@ def schema(command: str | None = None, /, *, json: bool = False) -> None:
         _list(json=json)
         return
     name = command_named(command)
-    if name in ("", OWN):
+    if not name or name in WITHOUT:
         hint = did_you_mean(command, COMMANDS)
         raise VitralError(f"There is no schema of '{command}'.{hint} 'vitral schema' lists those that there are.")
     with importing():
@@ -32,7 +32,7 @@ def schema(command: str | None = None, /, *, json: bool = False) -> None:
 
 def _list(*, json: bool) -> None:
     listed: dict[str, Any] = {
-        "commands": [name for name in COMMANDS if name != OWN],
+        "commands": [name for name in COMMANDS if name not in WITHOUT],
         "exit_statuses": [{"status": status, "meaning": meaning} for status, meaning in EXIT_STATUSES.items()],
     }
     if json:

@@ -19,7 +19,7 @@ from jaxtyping import UInt8, UInt16
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vitral.advice import argument
-from vitral.errors import ImageError, one_line, refuse_shortage
+from vitral.errors import ImageError, ImageTooLarge, UnknownFormat, one_line, refuse_shortage
 from vitral.images.depth import FULL, DeepPixels, colours_of, depth_of
 from vitral.paths import LIMIT
 
@@ -113,7 +113,7 @@ def read_image(
         what = "no permission; allow reading it" if isinstance(error, PermissionError) else error.strerror
         raise ImageError(f"{name} cannot be read: {what}.") from error
     except Image.DecompressionBombError as error:
-        raise ImageError(f"{name} is too large to decode; make it smaller.") from error
+        raise ImageTooLarge(f"{name} is too large to decode; make it smaller.") from error
     except MemoryError as error:
         raise ImageError(f"{name} needs more memory to decode than there is; make it smaller.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything
@@ -285,7 +285,7 @@ def _fit(image: ImageFile.ImageFile, name: str, max_pixels: int) -> None:
     if max_pixels < width * height <= HALVED * max_pixels and image.format in ("JPEG", "MPO"):
         image.draft(image.mode, (max(1, width // 2), max(1, height // 2)))
     elif width * height > max_pixels:
-        raise ImageError(
+        raise ImageTooLarge(
             f"{name} has {width}x{height} pixels, more than the limit of {max_pixels:,}; make it smaller, or raise the limit "
             f"by {argument('max_pixels', width * height)} ({LIMIT} in the environment)."
         )
@@ -381,8 +381,8 @@ def _upright(image: Image.Image) -> Image.Image:
 
 def _unknown(name: str) -> ImageError:
     if lacks_reader(name.rstrip("'")):
-        return ImageError(f"{name} is a HEIC photo, and its reader is not installed: {HEIC_INSTALL}")
-    return ImageError(f"{name} is not a readable image; the formats are {', '.join(formats())}.")
+        return UnknownFormat(f"{name} is a HEIC photo, and its reader is not installed: {HEIC_INSTALL}")
+    return UnknownFormat(f"{name} is not a readable image; the formats are {', '.join(formats())}.")
 
 
 def _damaged(name: str, error: Exception) -> ImageError:

@@ -1,0 +1,130 @@
+"""A server in a process of its own, on a free port, with two tiny classifiers; and a client that says what came back."""
+
+import contextlib
+import http.client
+import io
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitral
+from tests.conftest import TINY
+from tests.forks import Fork, command
+from vitral.classifier.folder import save
+from vitral.classifier.metadata import Calibration
+from vitral.classifier.novelty import KnownImages, Novelty
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.families import build
+
+pytest.importorskip("fastapi")
+ADDRESS = re.compile(r"http://[\w.:\[\]]+:(\d+)")
+LIMIT = Novelty("mahalanobis", 5.0, 0.05, 0.1, 0.2, "b", 0.9, 40, learned=False)
+
+
+@dataclass
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401  # any JSON value
+        return json.loads(self.body)
+
+
+@dataclass
+class Running:
+    """A server."""
+
+    process: Fork
+    port: int
+
+    def request(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            return Reply(
+                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+            )
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Reply:
+        return self.request("GET", path, headers=headers)
+
+    def post(self, path: str, body: bytes, kind: str = "application/octet-stream", **headers: str) -> Reply:
+        return self.request("POST", path, body, {"Content-Type": kind, **headers})
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.process.err.read_text().splitlines() if line.startswith("{")]
+
+
+Start = Callable[..., "contextlib.AbstractContextManager[Running]"]
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[Running]:
+    """Start `vitral serve` on a free port; it is killed at the end if it still runs."""
+    words = ("serve", *arguments, "--port", "0", "--engine", "torch")
+    process = Fork(command, words, folder=folder)
+    try:
+        yield Running(process, _port(process))
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
+def _port(process: Fork) -> int:
+    for _ in range(600):
+        text = process.err.read_text() if process.err.exists() else ""
+        if match := ADDRESS.search(text):
+            return int(match[1])
+        assert process.poll() is None, text
+        time.sleep(0.05)
+    raise TimeoutError(text)
+
+
+def noise(seed: int, side: int = 40) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (side, side + 8, 3), dtype=np.uint8)
+
+
+def encoded(seed: int, form: str = "JPEG", side: int = 40) -> bytes:
+    held = io.BytesIO()
+    Image.fromarray(noise(seed, side)).save(held, form)
+    return held.getvalue()
+
+
+@pytest.fixture(scope="session")
+def served_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the classifier "noise", calibrated and knowing its images, and the classifier "plain"."""
+    home = tmp_path_factory.mktemp("served")
+    for name in ("noise", "plain"):
+        model = build(TINY, seed=0)
+        torch.nn.init.normal_(model.head.weight, std=2.0, generator=torch.Generator().manual_seed(0))
+        made = vitral.Classifier(model, PHOTOS.with_size(16), ("a", "b", "c"))
+        if name == "noise":
+            seen = torch.stack([made.preprocessing(noise(seed)) for seed in range(60)])
+            known = KnownImages(made.predictor.features(seen), torch.arange(60) % 3, torch.arange(60) >= 48)
+            made.remember(known, LIMIT)
+            made.calibration = Calibration(2.0, 0.9, 0.95, "noise", 60)
+        save(made, home / name)
+    return home
+
+
+@pytest.fixture(scope="session")
+def server(served_home: Path) -> Iterator[Running]:
+    """A server of both."""
+    with serving(served_home, "noise", "plain") as running:
+        yield running

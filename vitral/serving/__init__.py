@@ -1,0 +1,1 @@
+"""Classifiers behind HTTP: images of many clients computed together, with limits, deadlines and figures."""

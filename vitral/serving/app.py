@@ -1,0 +1,69 @@
+"""The application: every form of request, on the same classifiers."""
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp
+
+from vitral import __version__
+from vitral.errors import VitralError
+from vitral.serving import ours, probes
+from vitral.serving.gate import Gate
+from vitral.serving.measures import Measures
+from vitral.serving.refusals import Refusal
+from vitral.serving.service import Service
+from vitral.serving.visit import refused
+
+ROUTERS = (probes.router, ours.router)
+LEFT = 499  # the status in the log of a client that has left, as nginx has it
+
+
+def application(service: Service, measures: Measures, token: str | None) -> ASGIApp:
+    """Return what answers requests.
+
+    Args:
+        service: The classifiers.
+        measures: Where requests are counted.
+        token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
+    """
+    # The documentation's own pages would load their scripts from elsewhere.
+    app = FastAPI(title="Vitral", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    app.state.service, app.state.measures = service, measures
+    for router in ROUTERS:
+        app.include_router(router)
+    for kind, answer in ANSWERS.items():
+        app.add_exception_handler(kind, answer)
+    return Gate(app, service, measures, token)
+
+
+def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code, text = "no_such_route", "There is nothing at this address; /openapi.json lists the routes."
+    if error.status_code == 405:
+        code, text = "method", f"{request.method[:20]} is not possible here; /openapi.json says what is."
+    return refused(request.scope, Refusal(error.status_code, code, text))
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return refused(request.scope, Refusal(422, "invalid", f"{'.'.join(map(str, first['loc']))}: {first['msg']}."))
+
+
+def _left(request: Request, error: Exception) -> Response:
+    return Response(status_code=LEFT)  # which nobody gets
+
+
+def _other(request: Request, error: Exception) -> Response:
+    return refused(request.scope, error)
+
+
+ANSWERS = {
+    HTTPException: _no_route,
+    RequestValidationError: _invalid,
+    ClientDisconnect: _left,
+    Refusal: _other,
+    VitralError: _other,
+    Exception: _other,
+}

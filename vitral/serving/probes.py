@@ -1,0 +1,39 @@
+"""Whether the server lives and is ready, and its figures."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from vitral.serving.refusals import Refusal
+from vitral.serving.service import Service
+
+router = APIRouter(tags=["health"])
+
+
+def service_of(request: Request) -> Service:
+    """Return what answers a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+@router.get("/healthz", response_class=PlainTextResponse)
+async def healthz() -> str:
+    """Whether the process lives; needs no token."""
+    return "ok"
+
+
+@router.get("/readyz", response_class=PlainTextResponse)
+async def readyz(request: Request) -> str:
+    """Whether requests are taken: 503 before the first classifier is warm, and from a termination on."""
+    if not service_of(request).is_ready:
+        raise Refusal(503, "not_ready", "The server is starting or ending.", retry_after=1)
+    return "ok"
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Figures in Prometheus' form."""
+    measures: Any = request.app.state.measures
+    return Response(measures.text(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,131 @@
+"""A version of a classifier in service: what it computes for requests, and how many images at once."""
+
+import itertools
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vitral.advice import counted
+from vitral.classifier.classifier import Classifier, fingerprint
+from vitral.classifier.inputs import to_pixels
+from vitral.classifier.prediction import Prediction
+from vitral.inference.predictor import Image
+from vitral.paths import CLASSIFIER
+from vitral.serving.batcher import Lane
+
+TRIED = (1, 2, 4, 8, 16, 32)  # images at once, of which the knee is one
+TRIAL_SECONDS = 0.3  # for each
+KNEE = 0.95  # of the best pace: what larger batches add beyond it costs more waiting than it gains
+WARMING_SECONDS = 600.0  # that a pass may wait for its turn
+DIGITS = 12  # of the fingerprint in an answer
+NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
+
+Answer = tuple[Float[Tensor, " classes"], float | None]  # the probabilities, and how far from those of the classes
+
+
+def name_of(source: str) -> str:
+    """Return the name under which a classifier is served: that of its folder or file, in characters that an address holds."""
+    path = Path(source)
+    if path.is_dir():
+        path = path.resolve()
+        name = path.parent.name if path.name == CLASSIFIER else path.name
+    else:
+        name = path.stem if path.is_file() else source.rpartition("/")[2]
+    return NOT_IN_NAMES.sub("-", name).strip("-.") or "classifier"
+
+
+class Served:
+    """A version of a classifier in service.
+
+    Args:
+        name: The name under which it is served.
+        classifier: The classifier.
+        alone: Whether every image is a batch of its own, so that it has the same bits in any company.
+
+    Attributes:
+        version: The beginning of a hash of everything that its answers follow from.
+        answers: Where prepared images wait for their probabilities.
+        features: Where they wait for their features.
+    """
+
+    def __init__(self, name: str, classifier: Classifier, *, alone: bool) -> None:
+        self.name, self.classifier, self.alone = name, classifier, alone
+        self.version = fingerprint(classifier)[:DIGITS]
+        self.answers, self.features = Lane(self._answers), Lane(self._features)
+
+    def prepare(self, content: bytes) -> Image:
+        """Return an encoded image as the network's input.
+
+        Raises:
+            ImageError: It cannot be read.
+        """
+        return self.classifier.preprocessing(to_pixels(content))
+
+    def prediction(self, source: str, answer: Answer, top: int) -> Prediction:
+        """Return what an answer says of an image, with the names of its `top` most probable classes."""
+        probabilities, novelty = answer
+        novelties = None if novelty is None else torch.tensor([novelty])
+        return self.classifier.predictions([source], probabilities[None], novelties, top=top)[0]
+
+    @property
+    def image_bytes(self) -> int:
+        """The size of a prepared image."""
+        height, width = self.classifier.preprocessing.image_size
+        return 3 * 4 * height * width
+
+    def described(self) -> str:
+        """Return what it is and how fast, in one line."""
+        classifier = self.classifier
+        classes, batch = counted(len(classifier.class_names), "class", "classes"), counted(self.answers.most, "image")
+        return (
+            f"{classes}, {classifier.predictor.describe()}, {classifier.predictor.computed_by}, "
+            f"{1 / self.answers.seconds:,.0f} images/s in batches of up to {batch}"
+        )
+
+    def warm(self, run: Callable[[Callable[[], Any], float], Future[Any]]) -> None:
+        """Compute batches of every size that is tried, so that nothing is made at a client's cost, and find the knee.
+
+        Args:
+            run: Lets a function compute when its turn comes, between the batches of requests.
+        """
+        pace: dict[int, float] = {}
+        for count in TRIED[:1] if self.alone else TRIED:
+            pace[count] = self._pace(count, run)
+            if pace[count] < KNEE * max(pace.values()):
+                break  # larger ones are no faster
+        best = max(pace.values())
+        most = next(count for count in pace if pace[count] >= KNEE * best)
+        for lane in (self.answers, self.features):
+            lane.most, lane.seconds = most, 1 / pace[most]
+
+    def _pace(self, count: int, run: Callable[[Callable[[], Any], float], Future[Any]]) -> float:
+        """Return the images/s of batches of so many."""
+        images = [torch.zeros(3, *self.classifier.preprocessing.image_size)] * count
+        taken: list[float] = []
+        while len(taken) < 2 or sum(taken) < TRIAL_SECONDS:  # what the first pass makes is not timed
+            seconds = run(lambda: self._timed(images), time.monotonic() + WARMING_SECONDS).result()
+            if seconds > TRIAL_SECONDS and taken:
+                return count / seconds
+            taken.append(seconds)
+        return count / statistics.median(taken[1:])
+
+    def _timed(self, images: list[Image]) -> float:
+        started = time.monotonic()
+        self._answers(images)
+        return time.monotonic() - started
+
+    def _answers(self, images: list[Image]) -> list[Answer]:
+        probabilities, novelties = self.classifier.answers(torch.stack(images))
+        far = itertools.repeat(None, len(images)) if novelties is None else novelties.tolist()
+        return list(zip(probabilities, far, strict=True))
+
+    def _features(self, images: list[Image]) -> Sequence[Float[Tensor, " features"]]:
+        return list(self.classifier.predictor.features(torch.stack(images)))

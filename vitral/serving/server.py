@@ -1,0 +1,231 @@
+"""The process that serves: from classifiers to a socket, and from a signal to its end without losing a request."""
+
+import asyncio
+import json
+import logging
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import setting_of
+from vitral.classifier.load import load
+from vitral.errors import VitralError
+from vitral.events import Listener, Message, show
+from vitral.inference.engines import EngineChoice, PrecisionChoice
+from vitral.serving.app import application
+from vitral.serving.limits import DRAIN_SECONDS, HEADER_SECONDS, Limits, check_reach
+from vitral.serving.measures import Measures
+from vitral.serving.served import name_of
+from vitral.serving.service import Service
+from vitral.tasks.unlabelled import check_knows_classes
+
+KEEP_ALIVE_SECONDS = (
+    75  # longer than the 60 of usual load balancers, which would else send into a connection as it closes
+)
+LARGEST_HEADER = 32 << 10  # bytes of all headers of a request
+BACKLOG = 2048  # connections that wait to be accepted
+LEAVING_SECONDS = 1.0  # in which requests that are on their way are still taken, after a termination
+
+
+@dataclass(frozen=True)
+class Source:
+    """A classifier as it was named.
+
+    Attributes:
+        name: Whatever `load` takes.
+        engine: The runtime, as `load` takes it; None for the fastest in fp32.
+        precision: The precision, as `load` takes it.
+        deterministic: Whether the network itself computes, where no engine is named.
+    """
+
+    name: str
+    engine: EngineChoice | None = None
+    precision: PrecisionChoice | None = None
+    deterministic: bool = False
+
+    def load(self, listener: Listener) -> Classifier:
+        """Return the classifier.
+
+        Raises:
+            WeightsError: It cannot be read.
+            ModelError: There is no such engine; or it learned without labels, and knows no classes.
+        """
+        free = self.engine is None and self.precision is None and not self.deterministic
+        engine = "auto" if free and setting_of(self.name) is None else self.engine
+        classifier = load(self.name, engine=engine, precision=self.precision, listener=listener)
+        check_knows_classes(classifier.task)
+        return classifier
+
+
+def names_of(sources: Sequence[Source]) -> dict[str, Source]:
+    """Return classifiers by the names under which they are served.
+
+    Raises:
+        VitralError: Two have the same.
+    """
+    named: dict[str, Source] = {}
+    for source in sources:
+        name = name_of(source.name)
+        if name in named:
+            raise VitralError(f"'{named[name].name}' and '{source.name}' would both be served as '{name}'; rename one.")
+        named[name] = source
+    return named
+
+
+class PatientProtocol(H11Protocol):
+    """A connection whose headers must come in time, and that says in JSON what it cannot read."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first headers."""
+        super().connection_made(transport)
+        self.loop.call_later(HEADER_SECONDS, self._end_if_silent)
+
+    def _end_if_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, or has headers that are too long."""
+        body = json.dumps(
+            {"error": "This is no request in HTTP/1.1, or its headers are too long.", "code": "malformed"}
+        ).encode()
+        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """A server that ends without losing a request.
+
+    The first signal lets requests that are on their way still come for a moment, each answer closing its connection; then no
+    more are taken, and those that were are answered. The second signal ends at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take requests."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end."""
+        if self.service.draining:
+            self.should_exit = self.force_exit = True
+            return
+        self.service.draining = True
+        self._loop.call_soon_threadsafe(self._loop.call_later, LEAVING_SECONDS, self._take_no_more)
+
+    def _take_no_more(self) -> None:
+        self.should_exit = True
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket bound to an address; port 0 for any that is free.
+
+    Raises:
+        VitralError: It is taken, or not of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        if sys.platform != "win32":  # where it would share the port with another server
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise VitralError(
+            f"Cannot listen at {host}:{port}: {error.strerror or error}; choose another port or host."
+        ) from error
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """Return the address of a socket as a browser takes it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def serve(
+    sources: Sequence[Source],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    open: bool = False,
+    limits: Limits | None = None,
+    listener: Listener = show,
+) -> None:
+    """Answer requests until a signal (SIGTERM, Ctrl-C) ends it, and then what was accepted.
+
+    Args:
+        sources: The classifiers; the first is meant where a request names none.
+        host: The address to listen at.
+        port: The port; 0 for any that is free.
+        token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
+        open: Whether other machines are let in without a token.
+        limits: What a request may cost.
+        listener: Receives where it listens, and what serves there.
+
+    Raises:
+        VitralError: Other machines would be let in without a token, the address cannot be listened at, or two classifiers
+            have the same name.
+        WeightsError: A classifier cannot be read.
+    """
+    check_reach(host, token, open=open)
+    named = names_of(sources)
+    listening = bound(host, port)
+    measures = Measures()
+    service = Service(limits or Limits(), measures, deterministic=any(source.deterministic for source in sources))
+    try:
+        for name, source in named.items():
+            served = service.load(name, source.load(listener))
+            listener(Message(f"{name}: {served.described()}"))
+        listening.listen(BACKLOG)
+        listener(Message(f"Answers at {address_of(listening)}; Ctrl-C ends it."))
+        _run(application(service, measures, token), service, listening)
+    finally:
+        service.end()
+        listening.close()
+
+
+def _run(app: ASGIApp, service: Service, listening: socket.socket) -> None:
+    log_lines()
+    config = uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=round(DRAIN_SECONDS),
+        h11_max_incomplete_event_size=LARGEST_HEADER,
+        backlog=BACKLOG,
+    )
+    Server(config, service).run([listening])
+
+
+def log_lines() -> None:
+    """Write the log as lines of JSON to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger("vitral.serving")
+    log.setLevel(logging.INFO)
+    log.handlers, log.propagate = [handler], False
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
