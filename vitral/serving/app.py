@@ -1,5 +1,9 @@
 """The application: every form of request, on the same classifiers."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -8,14 +12,14 @@ from starlette.types import ASGIApp
 
 from vitral import __version__
 from vitral.errors import VitralError
-from vitral.serving import ours, probes
+from vitral.serving import open_inference, others, ours, probes
 from vitral.serving.gate import Gate
 from vitral.serving.measures import Measures
 from vitral.serving.refusals import Refusal
 from vitral.serving.service import Service
 from vitral.serving.visit import refused
 
-ROUTERS = (probes.router, ours.router)
+ROUTERS = (probes.router, ours.router, open_inference.router, others.router)
 LEFT = 499  # the status in the log of a client that has left, as nginx has it
 
 
@@ -32,9 +36,19 @@ def application(service: Service, measures: Measures, token: str | None) -> ASGI
     app.state.service, app.state.measures = service, measures
     for router in ROUTERS:
         app.include_router(router)
+    if token is not None:
+        app.openapi = partial(_with_token, app.openapi)  # type: ignore[method-assign]
     for kind, answer in ANSWERS.items():
         app.add_exception_handler(kind, answer)
     return Gate(app, service, measures, token)
+
+
+def _with_token(openapi: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the description of the routes with the token that the gate wants."""
+    described = openapi()
+    described.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    described["security"] = [{"token": []}]
+    return described
 
 
 def _no_route(request: Request, error: Exception) -> Response:

@@ -78,7 +78,7 @@ class Gate:
         route = getattr(scope.get("route"), "path", "other")  # not the path, of which there are endlessly many
         self.measures.answered(route, status, seconds)
         line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "time": now(),
             "id": visit.id,
             "method": scope["method"],
             "path": scope["path"][:200],
@@ -87,6 +87,11 @@ class Gate:
             **visit.log,
         }
         LOG.info("%s", json.dumps(line))
+
+
+def now() -> str:
+    """Return the time as the log has it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _is_token(given: bytes, token: str) -> bool:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -22,12 +23,13 @@ from vitral.paths import CLASSIFIER
 from vitral.serving.batcher import Lane
 
 TRIED = (1, 2, 4, 8, 16, 32)  # images at once, of which the knee is one
-TRIAL_SECONDS = 0.3  # for each
+TRIAL_SECONDS = 0.15  # for each
 KNEE = 0.95  # of the best pace: what larger batches add beyond it costs more waiting than it gains
 WARMING_SECONDS = 600.0  # that a pass may wait for its turn
 DIGITS = 12  # of the fingerprint in an answer
 NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 
+Given = bytes | np.ndarray | Image  # an encoded image, pixels (height, width, 3) of uint8, or the network's input
 Answer = tuple[Float[Tensor, " classes"], float | None]  # the probabilities, and how far from those of the classes
 
 
@@ -54,20 +56,24 @@ class Served:
         version: The beginning of a hash of everything that its answers follow from.
         answers: Where prepared images wait for their probabilities.
         features: Where they wait for their features.
+        others: Where functions that compute with the network wait, one at a time.
     """
 
     def __init__(self, name: str, classifier: Classifier, *, alone: bool) -> None:
         self.name, self.classifier, self.alone = name, classifier, alone
         self.version = fingerprint(classifier)[:DIGITS]
         self.answers, self.features = Lane(self._answers), Lane(self._features)
+        self.others = Lane(lambda functions: [function() for function in functions], counted=False)
 
-    def prepare(self, content: bytes) -> Image:
-        """Return an encoded image as the network's input.
+    def prepare(self, given: Given) -> Image:
+        """Return an image as the network's input.
 
         Raises:
             ImageError: It cannot be read.
         """
-        return self.classifier.preprocessing(to_pixels(content))
+        if isinstance(given, Tensor):
+            return given
+        return self.classifier.preprocessing(to_pixels(given))
 
     def prediction(self, source: str, answer: Answer, top: int) -> Prediction:
         """Return what an answer says of an image, with the names of its `top` most probable classes."""

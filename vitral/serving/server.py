@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 
 import h11
@@ -18,13 +19,15 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import setting_of
 from vitral.classifier.load import load
 from vitral.errors import VitralError
-from vitral.events import Listener, Message, show
+from vitral.events import Listener, Message, ignore, show
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.serving.app import application
+from vitral.serving.gate import LOG, now
 from vitral.serving.limits import DRAIN_SECONDS, HEADER_SECONDS, Limits, check_reach
 from vitral.serving.measures import Measures
 from vitral.serving.served import name_of
 from vitral.serving.service import Service
+from vitral.serving.watching import Watcher
 from vitral.tasks.unlabelled import check_knows_classes
 
 KEEP_ALIVE_SECONDS = (
@@ -83,14 +86,32 @@ def names_of(sources: Sequence[Source]) -> dict[str, Source]:
 class PatientProtocol(H11Protocol):
     """A connection whose headers must come in time, and that says in JSON what it cannot read."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first headers."""
-        super().connection_made(transport)
-        self.loop.call_later(HEADER_SECONDS, self._end_if_silent)
+    _patience: asyncio.TimerHandle | None = None
 
-    def _end_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for headers."""
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come."""
+        super().data_received(data)
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the waiting."""
+        super().connection_lost(exc)
+        if self._patience is not None:
+            self._patience.cancel()
+
+    def _await_headers(self) -> None:
+        """Wait for the rest of headers, if they have begun; between two requests the keep-alive has a time of its own."""
+        if self.conn.their_state is not h11.IDLE:
+            if self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+        elif self._patience is None:
+            self._patience = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or has headers that are too long."""
@@ -193,12 +214,23 @@ def serve(
         for name, source in named.items():
             served = service.load(name, source.load(listener))
             listener(Message(f"{name}: {served.described()}"))
+        loads = {name: (source.name, partial(_load, service, name, source)) for name, source in named.items()}
+        watcher = Watcher(service, loads, _tell)
         listening.listen(BACKLOG)
         listener(Message(f"Answers at {address_of(listening)}; Ctrl-C ends it."))
         _run(application(service, measures, token), service, listening)
+        watcher.end()
     finally:
         service.end()
         listening.close()
+
+
+def _load(service: Service, name: str, source: Source) -> None:
+    service.load(name, source.load(ignore))
+
+
+def _tell(name: str, text: str) -> None:
+    LOG.info("%s", json.dumps({"time": now(), "model": name, "reload": text}))
 
 
 def _run(app: ASGIApp, service: Service, listening: socket.socket) -> None:
@@ -225,7 +257,6 @@ def log_lines() -> None:
     """Write the log as lines of JSON to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    log = logging.getLogger("vitral.serving")
-    log.setLevel(logging.INFO)
-    log.handlers, log.propagate = [handler], False
+    LOG.setLevel(logging.INFO)
+    LOG.handlers, LOG.propagate = [handler], False
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)

@@ -17,7 +17,7 @@ from vitral.serving.batcher import Batcher, Lane, Waiting, keep_threads
 from vitral.serving.limits import HELD_BYTES, Limits
 from vitral.serving.measures import Measures
 from vitral.serving.refusals import Refusal, too_late
-from vitral.serving.served import Served
+from vitral.serving.served import Given, Served
 
 MEMORY = 0.1  # weight of an image in the mean of the seconds that decoding takes
 
@@ -83,7 +83,8 @@ class Service:
     @property
     def waiting(self) -> int:
         """Images that were admitted and have no answer yet."""
-        return sum(self._admitted.values())
+        with self._lock:
+            return sum(self._admitted.values())
 
     @property
     def room(self) -> int:
@@ -93,7 +94,8 @@ class Service:
 
     def wait_seconds(self) -> float:
         """Return how long an image that comes now would wait for its answer, as the last ones took."""
-        computing = sum(count * lane.seconds for lane, count in self._admitted.items())
+        with self._lock:
+            computing = sum(count * lane.seconds for lane, count in self._admitted.items())
         return max(computing, self._decoding * self._decode_seconds / self.decoders)
 
     def admit(self, count: int, until: float) -> None:
@@ -102,8 +104,10 @@ class Service:
         Raises:
             Refusal: That, with the seconds after which there is room again.
         """
-        wait = self.wait_seconds()
-        over = wait - (until - time.monotonic())
+        wait, left = self.wait_seconds(), until - time.monotonic()
+        if left <= 0:
+            raise too_late()
+        over = wait - left
         if over > 0 or self.waiting + count > self.room:
             after = max(1, math.ceil(over if over > 0 else wait / 2))
             raise Refusal(
@@ -126,18 +130,25 @@ class Service:
         with self._lock:
             self._held -= count
 
-    def submit(self, served: Served, lane: Lane, content: bytes, until: float) -> Future[Any]:
-        """Decode an image and compute what a lane gives; who cancels the future takes its place away."""
+    def submit(self, served: Served, lane: Lane, image: Given, until: float) -> Future[Any]:
+        """Prepare an image and compute what a lane gives; who cancels the future takes its place away."""
         waiting = Waiting(None, until)
         self._enter(lane, waiting.answer)
         with self._lock:
             self._decoding += 1
-        self._pool.submit(self._prepare, served, lane, content, waiting)
+        self._pool.submit(self._prepare, served, lane, image, waiting)
         return waiting.answer
 
-    def call(self, function: Callable[[], Any], until: float) -> Future[Any]:
-        """Compute by a function of its own, between batches."""
-        return self.batcher.call(function, until)
+    def put(self, lane: Lane, item: Any, until: float) -> Future[Any]:  # noqa: ANN401  # what the lane computes from
+        """Compute what a lane gives of something that needs no preparing."""
+        waiting = Waiting(item, until)
+        self._enter(lane, waiting.answer)
+        self.batcher.put(lane, waiting)
+        return waiting.answer
+
+    def aside(self, function: Callable[[], Any]) -> Future[Any]:
+        """Do work without a network in a thread of those that decode."""
+        return self._pool.submit(function)
 
     def end(self) -> None:
         """End the threads; what waits is given up."""
@@ -155,7 +166,7 @@ class Service:
             if not self._admitted[lane]:
                 del self._admitted[lane]  # it may be of a version that is gone
 
-    def _prepare(self, served: Served, lane: Lane, content: bytes, waiting: Waiting) -> None:
+    def _prepare(self, served: Served, lane: Lane, image: Given, waiting: Waiting) -> None:
         """Prepare an image in a thread of the pool, and let it wait for its batch; unless nobody wants it any more."""
         try:
             if waiting.answer.cancelled():
@@ -163,7 +174,7 @@ class Service:
             started = time.monotonic()
             if started > waiting.until:
                 raise too_late()
-            waiting.item = served.prepare(content)
+            waiting.item = served.prepare(image)
             waiting.since = time.monotonic()
             self._decoded(waiting.since - started)
         except BaseException as error:  # the client is told

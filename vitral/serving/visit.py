@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from starlette.types import Scope
 from vitral.serving.batcher import Lane
 from vitral.serving.limits import BODY_SECONDS, MOST_IMAGES
 from vitral.serving.refusals import Refusal, malformed, refusal_of, too_late
-from vitral.serving.served import Served
+from vitral.serving.served import Given, Served
 from vitral.serving.service import Service
 
 REQUEST_ID = re.compile(rb"[\w.:-]{1,100}", re.ASCII)  # of a client; anything else could be meant for who reads the log
@@ -113,7 +113,7 @@ def too_large(limit: int) -> Refusal:
     )
 
 
-async def answers_of(request: Request, served: Served, lane: Lane, images: Sequence[bytes]) -> list[Any]:
+async def answers_of(request: Request, served: Served, lane: Lane, images: Sequence[Given]) -> list[Any]:
     """Return what a lane gives for each image of a request, or the exception that it came to.
 
     Raises:
@@ -127,6 +127,22 @@ async def answers_of(request: Request, served: Served, lane: Lane, images: Seque
     visit.log |= {"model": served.name, "version": served.version, "images": len(images)}
     service.admit(len(images), visit.until)
     return await until_gone(request, [service.submit(served, lane, image, visit.until) for image in images])
+
+
+async def answer_of(request: Request, served: Served, function: Callable[[], Any]) -> Any:  # noqa: ANN401  # the function's
+    """Return what a function computes with a network, when its turn comes.
+
+    Raises:
+        Refusal: It could not, or there is no time for it.
+        ClientDisconnect: The client has left.
+    """
+    visit: Visit = request.scope[KEY]
+    visit.log |= {"model": served.name, "version": served.version, "images": 1}
+    visit.service.admit(1, visit.until)
+    (answer,) = await until_gone(request, [visit.service.put(served.others, function, visit.until)])
+    if isinstance(answer, BaseException):
+        raise refusal_of(answer) from answer
+    return answer
 
 
 async def until_gone(request: Request, futures: Sequence[Future[Any]]) -> list[Any]:

@@ -1,0 +1,68 @@
+"""A classifier that changes on disk is loaded beside the one in service and takes its place once it is warm, if it can."""
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from vitral.classifier.folder import classifier_in
+from vitral.errors import one_line
+from vitral.serving.service import Service
+
+LOOK_SECONDS = 1.0  # between two looks
+
+State = tuple[tuple[str, int, int, int], ...]  # of files: name, size, time and number
+
+
+def state_of(source: str) -> State:
+    """Return what changes with a classifier's files; nothing for one that is no file and no folder."""
+    path = Path(source)
+    try:
+        folder = classifier_in(path) or path
+        files = sorted(folder.iterdir()) if folder.is_dir() else sorted(path.parent.glob(f"{path.stem}.*"))
+        stats = [(file.name, file.stat()) for file in files if file.is_file()]
+    except (OSError, ValueError):  # it is being replaced just now, or is a name
+        return ()
+    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
+
+
+class Watcher:
+    """Looks at classifiers' files, and loads those that have changed and are settled.
+
+    Args:
+        service: Where they are in service.
+        loads: By the name under which each is served, where it is and what takes it into service anew.
+        tell: Hears of what was loaded, and of what could not be.
+    """
+
+    def __init__(
+        self, service: Service, loads: Mapping[str, tuple[str, Callable[[], None]]], tell: Callable[[str, str], None]
+    ) -> None:
+        self.service, self.loads, self.tell = service, loads, tell
+        self.taken = {name: state_of(source) for name, (source, _) in loads.items()}
+        self.seen = dict(self.taken)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            for name, (source, load) in self.loads.items():
+                self._look(name, source, load)
+
+    def _look(self, name: str, source: str, load: Callable[[], None]) -> None:
+        """Load what has changed, once it looks the same twice: nothing is then writing it."""
+        now, before = state_of(source), self.seen[name]
+        self.seen[name] = now
+        if not now or now == self.taken[name] or now != before:
+            return
+        self.taken[name] = now  # one that fails is tried again when it changes again
+        try:
+            load()
+            self.tell(name, f"version {self.service.models[name].version} is in service")
+        except Exception as error:  # whatever came of unfinished files, the version in service is as it was
+            self.tell(name, f"the version in service stays; the new one cannot be loaded: {one_line(error)}")
