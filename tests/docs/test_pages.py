@@ -19,6 +19,7 @@ GENERATED = "docs/reference/"  # by docs/reference.py, while the site is built
 REASONS = {
     "a cluster",
     "a package registry",
+    "a running server",
     "an account on the Hugging Face Hub",
     "CIFAR-10",
     "corrections by hand",

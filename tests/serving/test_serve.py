@@ -23,6 +23,7 @@ from tests.cases import every_case
 from tests.forks import type_command
 from tests.serving.conftest import Running, encoded, noise, serving
 from vitral.classifier.folder import save
+from vitral.cli.main import app
 from vitral.events import ignore
 from vitral.serving.limits import LARGEST_BODY
 
@@ -273,6 +274,7 @@ def test_requests_are_named_logged_and_counted(server: Running) -> None:
     assert float(figures['vitral_requests_total{code="200",route="/v1/predict"}']) >= 1
     assert float(figures['vitral_errors_total{reason="not_an_image"}']) >= 1
     assert float(figures["vitral_images_total"]) >= float(figures["vitral_batches_total"]) > 0
+    assert any(name.startswith('vitral_model_info{name="noise"') for name in figures)
     assert (float(figures["vitral_queue_depth"]), float(figures["vitral_ready"])) == (0, 1)
 
 
@@ -325,6 +327,12 @@ def test_in_any_company_an_image_has_the_bits_of_predict(guarded: Running, serve
         list(clients.map(ask, range(120)))
 
 
+def test_a_token_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITRAL_TOKEN", TOKEN)
+    _, given, _ = app.parse_args(["serve"], exit_on_error=False, print_error=False)
+    assert given.arguments["token"] == TOKEN
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGTERM") or not hasattr(socket, "AF_UNIX"), reason="signals of POSIX")
 def test_a_termination_loses_no_request_and_a_new_version_takes_over(served_home: Path, tmp_path: Path) -> None:
     made = vitral.load(served_home / "plain", listener=ignore)
@@ -341,14 +349,22 @@ def test_a_termination_loses_no_request_and_a_new_version_takes_over(served_home
         assert running.post("/v1/predict", encoded(1)).json["version"] == seen[-1]
         assert any("stays" in line.get("reload", "") for line in running.log())
         with ThreadPoolExecutor(8) as clients:
-            asked = [clients.submit(ask_until_refused, running) for _ in range(8)]
+            asked = [clients.submit(ask_until_refused, running, number) for number in range(8)]
             time.sleep(0.3)
             running.process.send_signal(signal.SIGTERM)
             time.sleep(0.2)
             assert running.get("/readyz").status == 503
-            answered = [one.result() for one in asked]
-        assert running.process.ended(30).returncode == 0
-    assert min(answered) > 0
+            answered = {name for one in asked for name in one.result()}
+        done = running.process.ended(30)
+    assert done.returncode == 0, done.stderr
+    taken = {name for line in done.stderr.splitlines() if (name := named(line)).startswith("drain-")}
+    assert len(taken) > 8
+    assert taken == answered  # what came too late was never begun
+
+
+def named(line: str) -> str:
+    """Return the name of the request of a line of the log; empty for another line."""
+    return str(json.loads(line).get("id", "")) if line.startswith("{") else ""
 
 
 def until_changed(running: Running, version: str) -> list[str]:
@@ -364,15 +380,17 @@ def until_changed(running: Running, version: str) -> list[str]:
     return versions
 
 
-def ask_until_refused(running: Running) -> int:
-    """Ask until no connection is taken any more; what was taken is answered."""
-    for number in range(10_000):
+def ask_until_refused(running: Running, client: int) -> list[str]:
+    """Ask until no connection is taken any more; return the names of the requests that were answered."""
+    answered: list[str] = []
+    while True:
+        name = f"drain-{client}-{len(answered)}"
         try:
-            reply = running.post("/v1/predict", encoded(number % 9))
-        except ConnectionRefusedError:
-            return number
+            reply = running.post("/v1/predict", encoded(client), **{"X-Request-ID": name})
+        except ConnectionError:
+            return answered
         assert reply.status == 200
-    raise AssertionError("it never ended")
+        answered.append(name)
 
 
 @every_case(

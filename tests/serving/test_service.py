@@ -64,3 +64,14 @@ def test_bodies_are_held_up_to_a_limit(service: Service) -> None:
         service.hold(1)
     service.release(HELD_BYTES)
     service.hold(1)
+
+
+def test_an_image_without_a_number_spoils_no_other(service: Service) -> None:
+    served = service.model(None)
+    nothing = torch.full((3, 16, 16), torch.nan)
+    until = time.monotonic() + SOON
+    broken, sound = (
+        service.submit(served, served.answers, image, until) for image in (nothing, torch.zeros(3, 16, 16))
+    )
+    assert isinstance(broken.result(SOON), Refusal)
+    assert float(sound.result(SOON)[0].sum()) == pytest.approx(1)

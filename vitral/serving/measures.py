@@ -21,6 +21,8 @@ class Measures:
         self.refused = Counter(
             "vitral_errors", "Requests and images without an answer, by reason.", ["reason"], registry=registry
         )
+        labels = ["name", "version"]
+        self.model_info = Gauge("vitral_model_info", "1 for each classifier in service.", labels, registry=registry)
         self.images = Counter("vitral_images", "Images that were computed.", registry=registry)
         self.batches = Counter("vitral_batches", "Batches that were computed.", registry=registry)
         self.request_seconds = self._seconds("vitral_request_seconds", "From a request's arrival to its answer.")
@@ -35,6 +37,12 @@ class Measures:
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Show a value as it is whenever somebody looks."""
         Gauge(name, text, registry=self.registry).set_function(value)
+
+    def serves(self, name: str, version: str, before: str | None) -> None:
+        """Show which version of a classifier is in service, in place of the one before it."""
+        if before is not None:
+            self.model_info.remove(name, before)
+        self.model_info.labels(name, version).set(1)
 
     def decoded(self, seconds: float) -> None:
         """Count an image that was decoded."""

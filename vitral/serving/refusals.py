@@ -31,6 +31,11 @@ def too_late() -> Refusal:
     return Refusal(504, "deadline", "The answer was not there in time; try again later, or allow more time.")
 
 
+def damaged() -> Refusal:
+    """Return the refusal of an image for which the network gives no number."""
+    return Refusal(500, "damaged_network", "The network gives no number for this image: its weights are damaged.")
+
+
 def malformed(message: str) -> Refusal:
     """Return the refusal of a request that cannot be understood."""
     return Refusal(400, "malformed", message)

@@ -1,6 +1,5 @@
 """A version of a classifier in service: what it computes for requests, and how many images at once."""
 
-import itertools
 import re
 import statistics
 import time
@@ -21,6 +20,7 @@ from vitral.classifier.prediction import Prediction
 from vitral.inference.predictor import Image
 from vitral.paths import CLASSIFIER
 from vitral.serving.batcher import Lane
+from vitral.serving.refusals import Refusal, damaged
 
 TRIED = (1, 2, 4, 8, 16, 32)  # images at once, of which the knee is one
 TRIAL_SECONDS = 0.15  # for each
@@ -128,10 +128,13 @@ class Served:
         self._answers(images)
         return time.monotonic() - started
 
-    def _answers(self, images: list[Image]) -> list[Answer]:
+    def _answers(self, images: list[Image]) -> list[Answer | Refusal]:
+        """Return the answer to each image, or why it has none, of which the others of its batch hear nothing."""
         probabilities, novelties = self.classifier.answers(torch.stack(images))
-        far = itertools.repeat(None, len(images)) if novelties is None else novelties.tolist()
-        return list(zip(probabilities, far, strict=True))
+        far = [None] * len(images) if novelties is None else novelties.tolist()
+        sound = probabilities.isfinite().all(dim=1).tolist()
+        rows = zip(probabilities, far, sound, strict=True)
+        return [(row, novelty) if is_sound else damaged() for row, novelty, is_sound in rows]
 
     def _features(self, images: list[Image]) -> Sequence[Float[Tensor, " features"]]:
         return list(self.classifier.predictor.features(torch.stack(images)))

@@ -59,7 +59,9 @@ class Service:
         """
         served = Served(name, classifier, alone=self.deterministic)
         served.warm(self.batcher.call)
+        before = self.models.get(name)
         self.models[name] = served
+        self.measures.serves(name, served.version, None if before is None else before.version)
         return served
 
     def model(self, name: str | None) -> Served:
