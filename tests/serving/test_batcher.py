@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from vitral.serving.batcher import Batcher, Computed, Lane, Waiting
-from vitral.serving.refusals import Refusal
+from vitral.serving.refusals import RequestRefused
 
 SOON = 60.0
 
@@ -72,7 +72,7 @@ def test_who_left_and_whose_time_is_over_takes_no_place(batcher: Batcher) -> Non
     held.let.set()
     assert last.answer.result(SOON) == 30
     assert held.batches == [[0], [3]]
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         late.answer.result(SOON)
     assert refusal.value.status == 504
 

@@ -12,7 +12,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
 from vitral.serving.limits import HELD_BYTES, Limits
 from vitral.serving.measures import Measures
-from vitral.serving.refusals import Refusal
+from vitral.serving.refusals import RequestRefused
 from vitral.serving.service import Service
 
 SOON = 60.0
@@ -26,10 +26,10 @@ def service() -> Iterator[Service]:
     made.end()
 
 
-def refused(service: Service, count: int, seconds: float) -> Refusal | None:
+def refused(service: Service, count: int, seconds: float) -> RequestRefused | None:
     try:
         service.admit(count, time.monotonic() + seconds)
-    except Refusal as refusal:
+    except RequestRefused as refusal:
         return refusal
     return None
 
@@ -60,7 +60,7 @@ def test_a_request_that_would_wait_too_long_is_told_when_to_come_again(service: 
 
 def test_bodies_are_held_up_to_a_limit(service: Service) -> None:
     service.hold(HELD_BYTES)
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestRefused):
         service.hold(1)
     service.release(HELD_BYTES)
     service.hold(1)
@@ -73,5 +73,5 @@ def test_an_image_without_a_number_spoils_no_other(service: Service) -> None:
     broken, sound = (
         service.submit(served, served.answers, image, until) for image in (nothing, torch.zeros(3, 16, 16))
     )
-    assert isinstance(broken.result(SOON), Refusal)
+    assert isinstance(broken.result(SOON), RequestRefused)
     assert float(sound.result(SOON)[0].sum()) == pytest.approx(1)

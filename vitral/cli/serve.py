@@ -52,11 +52,13 @@ def serve(
         from vitral.cli.chosen import name_of
         from vitral.cli.console import ConsoleListener
         from vitral.serving.limits import Limits
-        from vitral.serving.server import Source
+        from vitral.serving.server import NamedClassifier
         from vitral.serving.server import serve as answer
         from vitral.training.settings.durations import seconds
 
     limits = Limits(deadline=seconds(deadline), max_bytes=max_bytes)
     with ConsoleListener() as listener:
-        sources = [Source(name, engine, precision, deterministic) for name in classifiers or [name_of(None, listener)]]
+        sources = [
+            NamedClassifier(name, engine, precision, deterministic) for name in classifiers or [name_of(None, listener)]
+        ]
         answer(sources, host=host, port=port, token=token, open=open, limits=limits, listener=listener)

@@ -15,7 +15,7 @@ from vitral.errors import VitralError
 from vitral.serving import open_inference, others, ours, probes
 from vitral.serving.gate import Gate
 from vitral.serving.measures import Measures
-from vitral.serving.refusals import Refusal
+from vitral.serving.refusals import RequestRefused
 from vitral.serving.service import Service
 from vitral.serving.visit import refused
 
@@ -56,13 +56,15 @@ def _no_route(request: Request, error: Exception) -> Response:
     code, text = "no_such_route", "There is nothing at this address; /openapi.json lists the routes."
     if error.status_code == 405:
         code, text = "method", f"{request.method[:20]} is not possible here; /openapi.json says what is."
-    return refused(request.scope, Refusal(error.status_code, code, text))
+    return refused(request.scope, RequestRefused(error.status_code, code, text))
 
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    return refused(request.scope, Refusal(422, "invalid", f"{'.'.join(map(str, first['loc']))}: {first['msg']}."))
+    return refused(
+        request.scope, RequestRefused(422, "invalid", f"{'.'.join(map(str, first['loc']))}: {first['msg']}.")
+    )
 
 
 def _left(request: Request, error: Exception) -> Response:
@@ -77,7 +79,7 @@ ANSWERS = {
     HTTPException: _no_route,
     RequestValidationError: _invalid,
     ClientDisconnect: _left,
-    Refusal: _other,
+    RequestRefused: _other,
     VitralError: _other,
     Exception: _other,
 }

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitral.serving.measures import Measures
-from vitral.serving.refusals import Refusal, malformed
+from vitral.serving.refusals import RequestRefused, malformed
 from vitral.serving.service import Service
 from vitral.serving.visit import KEY, Visit, refused, shorten, too_large, visit_of
 
@@ -44,13 +44,13 @@ class Gate:
             return
         headers = dict(scope["headers"])
         visit = scope[KEY] = visit_of(self.service, headers)
-        answer = Answering(self.service, visit, headers, receive, send)
+        answer = Exchange(self.service, visit, headers, receive, send)
         started = time.monotonic()
         try:
             self._check(scope["path"], visit, headers)
             await self.app(scope, answer.receive, answer.send)
         except Exception as error:
-            if not isinstance(error, Refusal):
+            if not isinstance(error, RequestRefused):
                 LOG.error("%s", json.dumps({"id": visit.id, "error": repr(error)}), exc_info=error)
             if not answer.status:
                 await refused(scope, error)(scope, answer.receive, answer.send)
@@ -62,7 +62,7 @@ class Gate:
         """Refuse a request by its headers.
 
         Raises:
-            Refusal: It is too large, or its token is another; or its headers cannot be understood.
+            RequestRefused: It is too large, or its token is another; or its headers cannot be understood.
         """
         length, limit = headers.get(b"content-length", b"0"), self.service.limits.max_bytes
         if not length.isdigit():
@@ -71,7 +71,9 @@ class Gate:
             raise too_large(limit)
         given = headers.get(b"authorization", b"")
         if self.token is not None and path not in OPEN_ROUTES and not _is_token(given, self.token):
-            raise Refusal(401, "token", "This server takes requests with its token: Authorization: Bearer TOKEN.")
+            raise RequestRefused(
+                401, "token", "This server takes requests with its token: Authorization: Bearer TOKEN."
+            )
         shorten(visit, headers)
 
     def _log(self, scope: Scope, visit: Visit, status: int, seconds: float) -> None:
@@ -99,7 +101,7 @@ def _is_token(given: bytes, token: str) -> bool:
     return hmac.compare_digest(value.strip(), token.encode()) and scheme.lower() == b"bearer"
 
 
-class Answering:
+class Exchange:
     """The two ways of a connection, looked at as a request is answered.
 
     Attributes:

@@ -22,7 +22,7 @@ from vitral.serving.limits import MOST_CLASSES, MOST_IMAGES
 from vitral.serving.ours import body
 from vitral.serving.probes import readyz, service_of
 from vitral.serving.reading import decoded, parsed
-from vitral.serving.refusals import Refusal, malformed, refusal_of
+from vitral.serving.refusals import RequestRefused, malformed, refusal_of
 from vitral.serving.served import Answer, Given, Served
 from vitral.serving.visit import answers_of, body_of
 
@@ -169,7 +169,7 @@ async def infer(request: Request, name: str, version: str | None = None) -> Resp
 def _model(request: Request, name: str, version: str | None) -> Served:
     served = service_of(request).model(name)
     if version not in (None, served.version):
-        raise Refusal(404, "no_such_version", f"'{name}' is in version {served.version} here.")
+        raise RequestRefused(404, "no_such_version", f"'{name}' is in version {served.version} here.")
     return served
 
 
@@ -182,7 +182,7 @@ def wanted_of(content: bytes, header_length: str | None, served: Served) -> Want
         served: What answers it.
 
     Raises:
-        Refusal: It cannot be understood.
+        RequestRefused: It cannot be understood.
     """
     if header_length is None:
         length = len(content)

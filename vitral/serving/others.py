@@ -10,7 +10,7 @@ from vitral.serving.limits import MOST_CLASSES
 from vitral.serving.ours import ONE_IMAGE, body, example
 from vitral.serving.probes import service_of
 from vitral.serving.reading import LONE, Base64, images_of, kind_of, parsed
-from vitral.serving.refusals import Refusal, refusal_of
+from vitral.serving.refusals import RequestRefused, refusal_of
 from vitral.serving.served import Served
 from vitral.serving.visit import answers_of, body_of
 
@@ -69,7 +69,7 @@ async def _task(request: Request, served: Served) -> JSONResponse:
         ((_, image), *_), _ = await images_of(request)
     own = APPLIED.get(served.classifier.task.name)
     if parameters.function_to_apply not in (None, own):
-        raise Refusal(
+        raise RequestRefused(
             422,
             "not_possible",
             f"This classifier's answers are by {own or 'its own function'}; leave function_to_apply out.",

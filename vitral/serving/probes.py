@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from vitral.serving.refusals import Refusal
+from vitral.serving.refusals import RequestRefused
 from vitral.serving.service import Service
 
 router = APIRouter(tags=["health"])
@@ -28,7 +28,7 @@ async def healthz() -> str:
 async def readyz(request: Request) -> str:
     """Whether requests are taken: 503 before the first classifier is warm, and from a termination on."""
     if not service_of(request).is_ready:
-        raise Refusal(503, "not_ready", "The server is starting or ending.", retry_after=1)
+        raise RequestRefused(503, "not_ready", "The server is starting or ending.", retry_after=1)
     return "ok"
 
 

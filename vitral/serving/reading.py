@@ -56,7 +56,7 @@ def parsed(kind: type[Body], content: bytes) -> Body:
     """Return a JSON body as what it should be.
 
     Raises:
-        Refusal: It is not.
+        RequestRefused: It is not.
     """
     try:
         return kind.model_validate_json(content)
@@ -77,7 +77,7 @@ async def images_of(request: Request) -> tuple[list[Named], bool]:
     """Return the images of a request with their names, and whether there may be several: those of a form or of JSON.
 
     Raises:
-        Refusal: It cannot be read, or has none.
+        RequestRefused: It cannot be read, or has none.
     """
     content = await body_of(request)
     if kind_of(request) == "multipart/form-data":

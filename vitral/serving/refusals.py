@@ -3,7 +3,7 @@
 from vitral.errors import ImageError, ImageTooLarge, OutOfMemory, UnknownFormat, VitralError
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """A request, or one image of it, that gets no answer.
 
     Attributes:
@@ -26,33 +26,39 @@ class Refusal(Exception):
         return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
 
 
-def too_late() -> Refusal:
+def too_late() -> RequestRefused:
     """Return the refusal of a request whose time is over."""
-    return Refusal(504, "deadline", "The answer was not there in time; try again later, or allow more time.")
+    return RequestRefused(504, "deadline", "The answer was not there in time; try again later, or allow more time.")
 
 
-def damaged() -> Refusal:
+def damaged() -> RequestRefused:
     """Return the refusal of an image for which the network gives no number."""
-    return Refusal(500, "damaged_network", "The network gives no number for this image: its weights are damaged.")
+    return RequestRefused(
+        500, "damaged_network", "The network gives no number for this image: its weights are damaged."
+    )
 
 
-def malformed(message: str) -> Refusal:
+def malformed(message: str) -> RequestRefused:
     """Return the refusal of a request that cannot be understood."""
-    return Refusal(400, "malformed", message)
+    return RequestRefused(400, "malformed", message)
 
 
-def refusal_of(error: BaseException) -> Refusal:
+def refusal_of(error: BaseException) -> RequestRefused:
     """Return what a client is told of an error."""
-    if isinstance(error, Refusal):
+    if isinstance(error, RequestRefused):
         return error
     if isinstance(error, UnknownFormat):
-        return Refusal(415, "not_an_image", str(error))
+        return RequestRefused(415, "not_an_image", str(error))
     if isinstance(error, ImageTooLarge):
-        return Refusal(413, "too_many_pixels", str(error))
+        return RequestRefused(413, "too_many_pixels", str(error))
     if isinstance(error, ImageError):
-        return Refusal(422, "unreadable_image", str(error))
+        return RequestRefused(422, "unreadable_image", str(error))
     if isinstance(error, OutOfMemory):
-        return Refusal(503, "out_of_memory", "There is not enough memory just now; try again later.", retry_after=1)
+        return RequestRefused(
+            503, "out_of_memory", "There is not enough memory just now; try again later.", retry_after=1
+        )
     if isinstance(error, VitralError):
-        return Refusal(422, "not_possible", str(error))
-    return Refusal(500, "internal", "The server made a mistake; its log has the details under this request's id.")
+        return RequestRefused(422, "not_possible", str(error))
+    return RequestRefused(
+        500, "internal", "The server made a mistake; its log has the details under this request's id."
+    )

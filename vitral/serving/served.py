@@ -20,7 +20,7 @@ from vitral.classifier.prediction import Prediction
 from vitral.inference.predictor import Image
 from vitral.paths import CLASSIFIER
 from vitral.serving.batcher import Lane
-from vitral.serving.refusals import Refusal, damaged
+from vitral.serving.refusals import RequestRefused, damaged
 
 TRIED = (1, 2, 4, 8, 16, 32)  # images at once, of which the knee is one
 TRIAL_SECONDS = 0.15  # for each
@@ -128,7 +128,7 @@ class Served:
         self._answers(images)
         return time.monotonic() - started
 
-    def _answers(self, images: list[Image]) -> list[Answer | Refusal]:
+    def _answers(self, images: list[Image]) -> list[Answer | RequestRefused]:
         """Return the answer to each image, or why it has none, of which the others of its batch hear nothing."""
         probabilities, novelties = self.classifier.answers(torch.stack(images))
         far = [None] * len(images) if novelties is None else novelties.tolist()

@@ -36,10 +36,11 @@ KEEP_ALIVE_SECONDS = (
 LARGEST_HEADER = 32 << 10  # bytes of all headers of a request
 BACKLOG = 2048  # connections that wait to be accepted
 LEAVING_SECONDS = 1.0  # in which requests that are on their way are still taken, after a termination
+LAST_SECONDS = 0.2  # in which a connection that was taken last may still send its request
 
 
 @dataclass(frozen=True)
-class Source:
+class NamedClassifier:
     """A classifier as it was named.
 
     Attributes:
@@ -68,13 +69,13 @@ class Source:
         return classifier
 
 
-def names_of(sources: Sequence[Source]) -> dict[str, Source]:
+def names_of(sources: Sequence[NamedClassifier]) -> dict[str, NamedClassifier]:
     """Return classifiers by the names under which they are served.
 
     Raises:
         VitralError: Two have the same.
     """
-    named: dict[str, Source] = {}
+    named: dict[str, NamedClassifier] = {}
     for source in sources:
         name = name_of(source.name)
         if name in named:
@@ -148,6 +149,13 @@ class Server(uvicorn.Server):
         self.service.draining = True
         self._loop.call_soon_threadsafe(self._loop.call_later, LEAVING_SECONDS, self._take_no_more)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, then no more requests, and return when all that were taken are answered."""
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(LAST_SECONDS)
+        await super().shutdown(sockets)
+
     def _take_no_more(self) -> None:
         self.should_exit = True
 
@@ -180,7 +188,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def serve(
-    sources: Sequence[Source],
+    sources: Sequence[NamedClassifier],
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -225,7 +233,7 @@ def serve(
         listening.close()
 
 
-def _load(service: Service, name: str, source: Source) -> None:
+def _load(service: Service, name: str, source: NamedClassifier) -> None:
     service.load(name, source.load(ignore))
 
 

@@ -14,9 +14,9 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.errors import did_you_mean
 from vitral.serving.batcher import Batcher, Lane, Waiting, keep_threads
-from vitral.serving.limits import HELD_BYTES, Limits
+from vitral.serving.limits import HELD_BYTES, MOST_IMAGES, Limits
 from vitral.serving.measures import Measures
-from vitral.serving.refusals import Refusal, too_late
+from vitral.serving.refusals import RequestRefused, too_late
 from vitral.serving.served import Given, Served
 
 MEMORY = 0.1  # weight of an image in the mean of the seconds that decoding takes
@@ -68,13 +68,15 @@ class Service:
         """Return a classifier by its name, or the first.
 
         Raises:
-            Refusal: There is none.
+            RequestRefused: There is none.
         """
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
             near = did_you_mean(name, self.models)
-            raise Refusal(404, "no_such_model", f"There is no model '{name[:80]}' here.{near} /v1/models lists them.")
+            raise RequestRefused(
+                404, "no_such_model", f"There is no model '{name[:80]}' here.{near} /v1/models lists them."
+            )
         return self.models[name]
 
     @property
@@ -92,7 +94,7 @@ class Service:
     def room(self) -> int:
         """Images that may wait at most, by the memory that they take."""
         largest = max((served.image_bytes for served in self.models.values()), default=1)
-        return max(1, HELD_BYTES // largest)
+        return max(MOST_IMAGES, HELD_BYTES // largest)
 
     def wait_seconds(self) -> float:
         """Return how long an image that comes now would wait for its answer, as the last ones took."""
@@ -104,7 +106,7 @@ class Service:
         """Refuse images whose answers would come too late, or for which there is no room.
 
         Raises:
-            Refusal: That, with the seconds after which there is room again.
+            RequestRefused: That, with the seconds after which there is room again.
         """
         wait, left = self.wait_seconds(), until - time.monotonic()
         if left <= 0:
@@ -112,7 +114,7 @@ class Service:
         over = wait - left
         if over > 0 or self.waiting + count > self.room:
             after = max(1, math.ceil(over if over > 0 else wait / 2))
-            raise Refusal(
+            raise RequestRefused(
                 503, "busy", f"The server has {wait:.1f} seconds of work waiting; try again later.", retry_after=after
             )
 
@@ -120,11 +122,13 @@ class Service:
         """Take bytes of a body into account.
 
         Raises:
-            Refusal: There is no room for them.
+            RequestRefused: There is no room for them.
         """
         with self._lock:
             if self._held + count > HELD_BYTES and self._held:
-                raise Refusal(503, "busy", "The server is reading too many images; try again later.", retry_after=1)
+                raise RequestRefused(
+                    503, "busy", "The server is reading too many images; try again later.", retry_after=1
+                )
             self._held += count
 
     def release(self, count: int) -> None:

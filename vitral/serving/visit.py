@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from vitral.serving.batcher import Lane
 from vitral.serving.limits import BODY_SECONDS, MOST_IMAGES
-from vitral.serving.refusals import Refusal, malformed, refusal_of, too_late
+from vitral.serving.refusals import RequestRefused, malformed, refusal_of, too_late
 from vitral.serving.served import Given, Served
 from vitral.serving.service import Service
 
@@ -60,7 +60,7 @@ def shorten(visit: Visit, headers: dict[bytes, bytes]) -> None:
     """Take the deadline that a client names, where it is sooner than the server's.
 
     Raises:
-        Refusal: It is no number.
+        RequestRefused: It is no number.
     """
     given = headers.get(OWN_DEADLINE)
     if given is None:
@@ -84,12 +84,12 @@ async def body_of(request: Request) -> bytes:
     """Return the body of a request, refusing what is too large before it is read.
 
     Raises:
-        Refusal: It is too large, compressed, empty or does not come.
+        RequestRefused: It is too large, compressed, empty or does not come.
     """
     visit: Visit = request.scope[KEY]
     limit = visit.service.limits.max_bytes
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise Refusal(415, "compressed", "Send the body as it is, without Content-Encoding.")
+        raise RequestRefused(415, "compressed", "Send the body as it is, without Content-Encoding.")
     parts: list[bytes] = []
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -100,15 +100,15 @@ async def body_of(request: Request) -> bytes:
                     raise too_large(limit)
                 parts.append(part)
     except TimeoutError:
-        raise Refusal(408, "slow_body", f"The body did not come within {BODY_SECONDS:.0f} seconds.") from None
+        raise RequestRefused(408, "slow_body", f"The body did not come within {BODY_SECONDS:.0f} seconds.") from None
     if not visit.held:
         raise malformed("The body is empty; send an image.")
     return b"".join(parts)
 
 
-def too_large(limit: int) -> Refusal:
+def too_large(limit: int) -> RequestRefused:
     """Return the refusal of a body that is too large."""
-    return Refusal(
+    return RequestRefused(
         413, "too_large", f"The body is larger than the limit of {limit:,} bytes; send fewer or smaller images."
     )
 
@@ -117,13 +117,13 @@ async def answers_of(request: Request, served: Served, lane: Lane, images: Seque
     """Return what a lane gives for each image of a request, or the exception that it came to.
 
     Raises:
-        Refusal: There are too many, or no time for them.
+        RequestRefused: There are too many, or no time for them.
         ClientDisconnect: The client has left; what it wanted is given up.
     """
     visit: Visit = request.scope[KEY]
     service = visit.service
     if len(images) > MOST_IMAGES:
-        raise Refusal(413, "too_many_images", f"A request has up to {MOST_IMAGES} images, not {len(images)}.")
+        raise RequestRefused(413, "too_many_images", f"A request has up to {MOST_IMAGES} images, not {len(images)}.")
     visit.log |= {"model": served.name, "version": served.version, "images": len(images)}
     service.admit(len(images), visit.until)
     return await until_gone(request, [service.submit(served, lane, image, visit.until) for image in images])
@@ -133,7 +133,7 @@ async def answer_of(request: Request, served: Served, function: Callable[[], Any
     """Return what a function computes with a network, when its turn comes.
 
     Raises:
-        Refusal: It could not, or there is no time for it.
+        RequestRefused: It could not, or there is no time for it.
         ClientDisconnect: The client has left.
     """
     visit: Visit = request.scope[KEY]
@@ -149,7 +149,7 @@ async def until_gone(request: Request, futures: Sequence[Future[Any]]) -> list[A
     """Return the results of futures, or the exceptions that they came to.
 
     Raises:
-        Refusal: They were not there in time.
+        RequestRefused: They were not there in time.
         ClientDisconnect: The client has left; the futures are cancelled.
     """
     visit: Visit = request.scope[KEY]
