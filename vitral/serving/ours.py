@@ -174,4 +174,5 @@ def _about(served: Served) -> dict[str, Any]:
         "calibration": calibration,
         "tells_novelty": classifier.tells_novelty,
         "scores": dict(classifier.provenance.scores),
+        "doubt": classifier.doubt(),
     }

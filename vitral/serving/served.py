@@ -44,6 +44,12 @@ def name_of(source: str) -> str:
     return NOT_IN_NAMES.sub("-", name).strip("-.") or "classifier"
 
 
+def take_from_disk(classifier: Classifier) -> None:
+    """Copy weights into memory: those of a file that somebody overwrites in its place would change, or end the process."""
+    for value in classifier.state_dict(keep_vars=True).values():
+        value.data = value.data.clone()
+
+
 class Served:
     """A version of a classifier in service.
 

@@ -25,14 +25,12 @@ from vitral.serving.app import application
 from vitral.serving.gate import LOG, now
 from vitral.serving.limits import DRAIN_SECONDS, HEADER_SECONDS, Limits, check_reach
 from vitral.serving.measures import Measures
-from vitral.serving.served import name_of
+from vitral.serving.served import name_of, take_from_disk
 from vitral.serving.service import Service
 from vitral.serving.watching import Watcher
 from vitral.tasks.unlabelled import check_knows_classes
 
-KEEP_ALIVE_SECONDS = (
-    75  # longer than the 60 of usual load balancers, which would else send into a connection as it closes
-)
+KEEP_ALIVE_SECONDS = 75  # longer than load balancers' 60, which else send into a connection that is just closing
 LARGEST_HEADER = 32 << 10  # bytes of all headers of a request
 BACKLOG = 2048  # connections that wait to be accepted
 LEAVING_SECONDS = 1.0  # in which requests that are on their way are still taken, after a termination
@@ -66,6 +64,7 @@ class NamedClassifier:
         engine = "auto" if free and setting_of(self.name) is None else self.engine
         classifier = load(self.name, engine=engine, precision=self.precision, listener=listener)
         check_knows_classes(classifier.task)
+        take_from_disk(classifier)
         return classifier
 
 
@@ -222,6 +221,8 @@ def serve(
         for name, source in named.items():
             served = service.load(name, source.load(listener))
             listener(Message(f"{name}: {served.described()}"))
+            if doubt := served.classifier.doubt():
+                listener(Message(doubt, warning=True))
         loads = {name: (source.name, partial(_load, service, name, source)) for name, source in named.items()}
         watcher = Watcher(service, loads, _tell)
         listening.listen(BACKLOG)

@@ -102,7 +102,7 @@ class Service:
             computing = sum(count * lane.seconds for lane, count in self._admitted.items())
         return max(computing, self._decoding * self._decode_seconds / self.decoders)
 
-    def admit(self, count: int, until: float) -> None:
+    def admit(self, lane: Lane, count: int, until: float) -> None:
         """Refuse images whose answers would come too late, or for which there is no room.
 
         Raises:
@@ -111,7 +111,8 @@ class Service:
         wait, left = self.wait_seconds(), until - time.monotonic()
         if left <= 0:
             raise too_late()
-        over = wait - left
+        own = self._decode_seconds + count * lane.seconds
+        over = wait + own - left if wait > 0 else 0.0  # who comes alone may try
         if over > 0 or self.waiting + count > self.room:
             after = max(1, math.ceil(over if over > 0 else wait / 2))
             raise RequestRefused(

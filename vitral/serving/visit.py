@@ -125,7 +125,7 @@ async def answers_of(request: Request, served: Served, lane: Lane, images: Seque
     if len(images) > MOST_IMAGES:
         raise RequestRefused(413, "too_many_images", f"A request has up to {MOST_IMAGES} images, not {len(images)}.")
     visit.log |= {"model": served.name, "version": served.version, "images": len(images)}
-    service.admit(len(images), visit.until)
+    service.admit(lane, len(images), visit.until)
     return await until_gone(request, [service.submit(served, lane, image, visit.until) for image in images])
 
 
@@ -138,7 +138,7 @@ async def answer_of(request: Request, served: Served, function: Callable[[], Any
     """
     visit: Visit = request.scope[KEY]
     visit.log |= {"model": served.name, "version": served.version, "images": 1}
-    visit.service.admit(1, visit.until)
+    visit.service.admit(served.others, 1, visit.until)
     (answer,) = await until_gone(request, [visit.service.put(served.others, function, visit.until)])
     if isinstance(answer, BaseException):
         raise refusal_of(answer) from answer
