@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 import signal
 import socket
 import time
@@ -293,6 +294,8 @@ def test_the_description_of_the_routes_has_every_form(server: Running, guarded: 
     } <= described["paths"].keys()
     assert "example" in str(described["paths"]["/v1/predict"])
     assert "security" not in described
+    names = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(described)))
+    assert {"JsonImages", "InferenceRequest", "TaskInput"} <= names <= described["components"]["schemas"].keys()
     assert guarded.get("/openapi.json", Authorization=f"Bearer {TOKEN}").json["security"]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
@@ -15,11 +16,13 @@ from vitral.errors import VitralError
 from vitral.serving import open_inference, others, ours, probes
 from vitral.serving.gate import Gate
 from vitral.serving.measures import Measures
+from vitral.serving.reading import SCHEMAS, JsonImages
 from vitral.serving.refusals import RequestRefused
 from vitral.serving.service import Service
 from vitral.serving.visit import refused
 
 ROUTERS = (probes.router, ours.router, open_inference.router, others.router)
+BODIES = (JsonImages, others.TaskInput, open_inference.InferenceRequest)
 LEFT = 499  # the status in the log of a client that has left, as nginx has it
 
 
@@ -36,18 +39,21 @@ def application(service: Service, measures: Measures, token: str | None) -> ASGI
     app.state.service, app.state.measures = service, measures
     for router in ROUTERS:
         app.include_router(router)
-    if token is not None:
-        app.openapi = partial(_with_token, app.openapi)  # type: ignore[method-assign]
+    app.openapi = partial(_described, app.openapi, token is not None)  # type: ignore[method-assign]
     for kind, answer in ANSWERS.items():
         app.add_exception_handler(kind, answer)
     return Gate(app, service, measures, token)
 
 
-def _with_token(openapi: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the description of the routes with the token that the gate wants."""
+def _described(openapi: Callable[[], dict[str, Any]], has_token: bool) -> dict[str, Any]:
+    """Return the description of the routes, with the bodies that are read by hand, and the token that the gate wants."""
     described = openapi()
-    described.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    described["security"] = [{"token": []}]
+    components = described.setdefault("components", {})
+    _, schemas = models_json_schema([(model, "validation") for model in BODIES], ref_template=f"{SCHEMAS}{{model}}")
+    components.setdefault("schemas", {}).update(schemas["$defs"])
+    if has_token:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        described["security"] = [{"token": []}]
     return described
 
 

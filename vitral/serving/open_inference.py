@@ -21,7 +21,7 @@ from vitral.inference.ranking import rank
 from vitral.serving.limits import MOST_CLASSES, MOST_IMAGES
 from vitral.serving.ours import body
 from vitral.serving.probes import readyz, service_of
-from vitral.serving.reading import decoded, parsed
+from vitral.serving.reading import decoded, parsed, reference
 from vitral.serving.refusals import RequestRefused, malformed, refusal_of
 from vitral.serving.served import Answer, Given, Served
 from vitral.serving.visit import answers_of, body_of
@@ -144,7 +144,7 @@ async def model_ready(request: Request, name: str, version: str | None = None) -
 INFER = body(
     {
         "application/json": {
-            "schema": InferenceRequest.model_json_schema(ref_template="#/components/schemas/{model}"),
+            "schema": reference(InferenceRequest),
             "example": {
                 "inputs": [{"name": "image", "shape": [1], "datatype": "BYTES", "data": ["/9j/4AAQSkZJRg..."]}]
             },

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from vitral.serving.limits import MOST_CLASSES
 from vitral.serving.ours import ONE_IMAGE, body, example
 from vitral.serving.probes import service_of
-from vitral.serving.reading import LONE, Base64, images_of, kind_of, parsed
+from vitral.serving.reading import LONE, Base64, images_of, kind_of, parsed, reference
 from vitral.serving.refusals import RequestRefused, refusal_of
 from vitral.serving.served import Served
 from vitral.serving.visit import answers_of, body_of
@@ -38,10 +38,7 @@ TASK = body(
     {
         **ONE_IMAGE,
         "application/json": {
-            "schema": {
-                "type": "object",
-                "properties": {"inputs": {"type": "string"}, "parameters": {"type": "object"}},
-            },
+            "schema": reference(TaskInput),
             "example": {"inputs": "/9j/4AAQSkZJRg...", "parameters": {"top_k": 3}},
         },
     }

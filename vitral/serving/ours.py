@@ -15,7 +15,7 @@ from vitral.images.drawing import encode
 from vitral.serving.batcher import Lane
 from vitral.serving.limits import MOST_CLASSES
 from vitral.serving.probes import service_of
-from vitral.serving.reading import JsonImages, images_of
+from vitral.serving.reading import JsonImages, images_of, reference
 from vitral.serving.refusals import malformed, refusal_of
 from vitral.serving.served import Served
 from vitral.serving.visit import answer_of, answers_of, until_gone
@@ -33,7 +33,7 @@ SEVERAL_IMAGES = {
         "schema": {"type": "object", "properties": {"image": {"type": "array", "items": BINARY}}, "required": ["image"]}
     },
     "application/json": {
-        "schema": JsonImages.model_json_schema(ref_template="#/components/schemas/{model}"),
+        "schema": reference(JsonImages),
         "example": {"images": [{"name": "cat.jpg", "data": "/9j/4AAQSkZJRg..."}]},
     },
 }

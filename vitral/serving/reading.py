@@ -17,6 +17,7 @@ from vitral.serving.visit import body_of
 LONE = "image"  # the name of an image that has none
 LONGEST_NAME = 200  # characters
 MOST_FIELDS = 16  # of a form, besides its files
+SCHEMAS = "#/components/schemas/"  # where OpenAPI has the forms of JSON
 
 Body = TypeVar("Body", bound=BaseModel)
 Named = tuple[str, bytes]  # an image's name and its encoded bytes
@@ -66,6 +67,11 @@ def parsed(kind: type[Body], content: bytes) -> Body:
         raise malformed(
             f"The JSON of the request is not as it should be: {place + ': ' if place else ''}{first['msg']}."
         ) from None
+
+
+def reference(kind: type[BaseModel]) -> dict[str, str]:
+    """Return what stands for a form of JSON in the description of a route."""
+    return {"$ref": f"{SCHEMAS}{kind.__name__}"}
 
 
 def kind_of(request: Request) -> str:
