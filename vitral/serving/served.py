@@ -56,7 +56,7 @@ def _copied(value: Tensor) -> Tensor:
 
     Libraries of products sum in another order where it is another: the answers would not have the bits of the file's own.
     """
-    if value.device.type != "cpu" or not value.is_contiguous():
+    if value.device.type != "cpu" or not value.is_contiguous() or value.data_ptr() % value.itemsize:
         return value.clone()
     room = torch.empty(value.nbytes + LINE, dtype=torch.uint8)
     start = (value.data_ptr() - room.data_ptr()) % LINE
