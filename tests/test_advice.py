@@ -23,8 +23,8 @@ SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "cli" not in path.rela
 SOURCES += sorted(ROOT.parent.glob("packages/*/vitral_*/*.py"))
 _NAMED = """
 accuracy baselines budget classes classifier data data_changed engine group head image_size label layer loss max_pixels method
-model offline open out overrides overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher
-time token transfer write
+model offline open out overrides overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep
+teacher time token transfer write
 """
 ARGUMENTS = frozenset(_NAMED.split())  # that messages may name
 OWN_FLAGS = {"--from", "--set", "--no-baselines", *(f"--{name.replace('_', '-')}" for name in ARGUMENTS)}

@@ -106,6 +106,17 @@ def encoded(seed: int, form: str = "JPEG", side: int = 40) -> bytes:
     return held.getvalue()
 
 
+def form(*files: tuple[str, bytes]) -> tuple[bytes, str]:
+    """Return a form of files, and its type."""
+    parts = [
+        f'--edge\r\nContent-Disposition: form-data; name="image"; filename="{name}"\r\n\r\n'.encode()
+        + content
+        + b"\r\n"
+        for name, content in files
+    ]
+    return b"".join(parts) + b"--edge--\r\n", "multipart/form-data; boundary=edge"
+
+
 @pytest.fixture(scope="session")
 def served_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the classifier "noise", calibrated and knowing its images, and the classifier "plain"."""

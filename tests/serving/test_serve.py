@@ -22,7 +22,7 @@ from PIL import Image
 import vitral
 from tests.cases import every_case
 from tests.forks import type_command
-from tests.serving.conftest import Running, encoded, noise, serving
+from tests.serving.conftest import Running, encoded, form, noise, serving
 from vitral.classifier.folder import save
 from vitral.cli.main import app
 from vitral.events import ignore
@@ -35,16 +35,6 @@ LENGTH = "Inference-Header-Content-Length"
 def offline(home: Path, content: bytes, name: str = "noise") -> dict[str, float]:
     (found,) = vitral.load(home / name, listener=ignore).predict(content, top=3)
     return dict(found.top)
-
-
-def form(*files: tuple[str, bytes]) -> tuple[bytes, str]:
-    parts = [
-        f'--edge\r\nContent-Disposition: form-data; name="image"; filename="{name}"\r\n\r\n'.encode()
-        + content
-        + b"\r\n"
-        for name, content in files
-    ]
-    return b"".join(parts) + b"--edge--\r\n", "multipart/form-data; boundary=edge"
 
 
 def b64(content: bytes) -> str:
@@ -400,8 +390,8 @@ def ask_until_refused(running: Running, client: int) -> list[str]:
 @every_case(
     ("words", "part"),
     [
-        (("--host", "0.0.0.0"), "--token"),
-        (("--host", "0.0.0.0", "--token", " "), ""),
+        (("plain", "--host", "0.0.0.0"), "--token"),
+        (("plain", "--token", "ünsafe"), "token"),
         (("nowhere",), "nowhere"),
         (("plain", "./plain"), "plain"),
         (("plain", "--port", "99999"), "--port"),
@@ -417,6 +407,7 @@ def test_what_cannot_be_served_is_said_in_one_line(served_home: Path, words: tup
 
 def test_a_port_that_is_taken_is_said(served_home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = type_command(served_home, "serve", "plain", "--port", str(taken.getsockname()[1]))
+        port = taken.getsockname()[1]
+        done = type_command(served_home, "serve", "plain", "--port", str(port))
     assert done.returncode == 1
-    assert str(taken.getsockname()) or "port" in done.stderr
+    assert f"127.0.0.1:{port}" in done.stderr.splitlines()[-1]

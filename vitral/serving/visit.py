@@ -126,7 +126,11 @@ async def answers_of(request: Request, served: Served, lane: Lane, images: Seque
         raise RequestRefused(413, "too_many_images", f"A request has up to {MOST_IMAGES} images, not {len(images)}.")
     visit.log |= {"model": served.name, "version": served.version, "images": len(images)}
     service.admit(lane, len(images), visit.until)
-    return await until_gone(request, [service.submit(served, lane, image, visit.until) for image in images])
+    answers = await until_gone(request, [service.submit(served, lane, image, visit.until) for image in images])
+    for answer in answers:
+        if isinstance(answer, RequestRefused) and answer.status == 504:
+            raise answer  # it is the request that is late, not one image
+    return answers
 
 
 async def answer_of(request: Request, served: Served, function: Callable[[], Any]) -> Any:  # noqa: ANN401  # the function's
