@@ -407,7 +407,7 @@ def test_what_cannot_be_served_is_said_in_one_line(served_home: Path, words: tup
 
 def test_a_port_that_is_taken_is_said(served_home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = type_command(served_home, "serve", "plain", "--port", str(port))
+        port = str(taken.getsockname()[1])
+        done = type_command(served_home, "serve", "plain", "--port", port)
     assert done.returncode == 1
-    assert f"127.0.0.1:{port}" in done.stderr.splitlines()[-1]
+    assert port in done.stderr.splitlines()[-1]
