@@ -154,11 +154,12 @@ class Calibration(Kept):
 
     def sentence(self) -> str:
         """Return what it says, in one sentence."""
-        sure = ""
-        if self.threshold is not None:
-            aim = "" if self.wanted is None else f", for {self.wanted:.1%} right among the sure answers"
-            sure = f"; answers below {self.threshold:.1%} are not sure{aim}"
-        return f"Temperature {self.temperature:.3f}, fitted on {photos_of('validation', self.images)} of {self.data}{sure}."
+        fitted = f"fitted on {photos_of('validation', self.images)} of {self.data}"
+        if self.threshold is None:
+            return f"Temperature {self.temperature:.3f}, {fitted}."
+        heat = "No temperature" if self.temperature == 1 else f"Temperature {self.temperature:.3f}"
+        aim = "" if self.wanted is None else f", for {self.wanted:.1%} right among the sure answers"
+        return f"{heat}; answers below {self.threshold:.1%} are not sure{aim}; {fitted}."
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values; without a size where that is the network's own, as earlier versions read it."""

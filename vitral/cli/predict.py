@@ -246,5 +246,5 @@ def _print(predictions: "list[Prediction]") -> None:
         ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
         doubt = "not sure  " if prediction.sure is False else ""
         if prediction.known is False:
-            doubt = f"none of these classes? ({prediction.novelty:.2f} of the limit)  {doubt}"
+            doubt = f"none of these classes?  {doubt}"
         print_lines(f"{prediction.source}: {doubt}{ranked}")

@@ -29,6 +29,10 @@ UNMEASURED = "measured after the first classifier"
 PURPOSES = {"train": "training", "validation": "validation", "test": "testing"}
 
 
+def _place(split: str) -> int:
+    return [*PURPOSES, split].index(split)
+
+
 @dataclass(frozen=True)
 class Session:
     """One command at work: its request, the folder that it has and the data that it read.
@@ -146,7 +150,8 @@ class Run(Session):
     def summary(self) -> tuple[str, ...]:
         """Return what was found, the model and the time, a line each: what one must know before the run begins."""
         data, model = self.data, self.model
-        counts = [f"{count} for {PURPOSES.get(name, name)}" for name, count in data.counts().items()]
+        there = data.counts()
+        counts = [f"{there[name]} for {PURPOSES.get(name, name)}" for name in sorted(there, key=_place)]
         counts[0] = counts[0].replace(" for", " photos for")
         height, width = model.image_size
         size = f"{height}" if height == width else f"{height}x{width}"
