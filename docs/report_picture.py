@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-PICTURE = Path(__file__).parent / "images" / "photo-report.jpg"
+PHOTOGRAPH = Path(__file__).parent / "images" / "photo-report.jpg"
 WIDTH, HEIGHT = 900, 956  # pixels, down to the first row of mistakes
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -32,7 +32,7 @@ def main(photos: str) -> None:
         ]
         shown = [f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={shot}", (run / "report.html").as_uri()]
         subprocess.run([browser, *flags, *shown], check=True)
-        Image.open(shot).convert("RGB").save(PICTURE, quality=85, optimize=True)
+        Image.open(shot).convert("RGB").save(PHOTOGRAPH, quality=85, optimize=True)
 
 
 if __name__ == "__main__":
