@@ -141,7 +141,7 @@ def test_metadata_in_an_archive_are_named(tmp_path: Path) -> None:
         ('{"file_name": "0.png", "label": "a"}\n[]\n', "line 2, is not a JSON object"),
         ('{"file_name": "0.png", "label": "a"}\n{"file_name"\n', "line 2, is not JSON"),
         ('{"file_name": "0.png", "label": {"x": 1}}\n', "'metadata.jsonl'.*no column of classes"),
-        ('{"file_name": "0.png", "label": null}\n', "line 1, gives '0.png' no class"),
+        ('{"file_name": "0.png", "label": null}\n', "metadata.jsonl' has a class for none"),
         ('{"file_name": "0.png", "category": "a", "class": "b"}\n', "'category', 'class'.*columns:label=category:"),
         ('{"scan": "zero", "label": "b"}\n', "no column of images.*columns:image=NAME:"),
         ("[" * 100_000, "line 1, is not JSON"),

@@ -224,9 +224,7 @@ def _rows(table: PathTable, columns: Columns, bad: list[BadImage]) -> list[Row]:
     where, labelled = str(table.path), bool(columns.classes or columns.labels)
     classes = _classes(table, columns, len(images))
     if labelled and images and table.split in ("train", ALL) and all(own == UNREAD for own in classes):
-        raise DataError(
-            f"'{where}' gives none of its {counted(len(images), 'image')} a class; write it beside each image."
-        )
+        raise DataError(f"'{where}' has a class for none of its images; write it beside each.")
     rows: list[tuple[str, tuple[str, ...], str, str]] = []
     for image, own, part, place in zip(images, classes, named, table.places, strict=True):
         try:
