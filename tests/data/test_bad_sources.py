@@ -140,7 +140,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (text("photos.csv", "a,b\n1,2\n"), "no column of images (its columns: a, b)"),
     (text("photos.csv", "image,b\n1,2\n"), "no column of classes"),
     (text("photos.csv", "image,label\n,cat\n"), "line 2, names no image"),
-    (text("photos.csv", "image,label\nx.png,\n"), "no class"),
+    (text("photos.csv", "image,label\nx.png,\n"), "class for none"),
     (text("photos.csv", "image,label\nfolder/train/1/0.png,cat\ngone.png,dog\n"), "line 3) does not exist"),
     (text("photos.csv", "image,label,split\nfolder/train/1/0.png,cat,holdout\n"), "line 2, has the split 'holdout'"),
     (
