@@ -285,3 +285,24 @@ def test_archives_in_an_archive_or_a_folder_are_named(tmp_path: Path, outer: str
     else:
         with pytest.raises(DataError, match=f"archives and no images: .*crack.{kind}, .*rust.{kind}; unpack"):
             open_data(path)
+
+
+@pytest.mark.parametrize("table", ["labels.csv", "labels.xlsx"])
+def test_folders_of_single_images_beside_a_table_name_no_classes(tmp_path: Path, table: str) -> None:
+    rows = ["image,label"]
+    for number in range(24):
+        images(tmp_path, 1, f"IMD{number:03}/photo-{number}")
+        rows.append(f"IMD{number:03}/photo-{number}/0.png,{'mole' if number % 2 else 'nevus'}")
+    (tmp_path / table).write_text("\n".join(rows))
+    with pytest.raises(DataError, match=f"24 images in 24 folders.*{table}.*leaf"):
+        open_data(tmp_path)
+    assert len(open_data(tmp_path, classes="path").class_names) == 24
+    if table.endswith(".csv"):
+        assert open_data(tmp_path / table).class_names == ("mole", "nevus")
+
+
+def test_crosses_mark_the_labels_of_an_image(tmp_path: Path) -> None:
+    images(tmp_path, 8)
+    rows = ["image,nevus,melanoma", *(f"{number}.png,{',X' if number % 2 else 'x,'}" for number in range(8))]
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    assert set(open_data(tmp_path / "labels.csv").class_names) == {"nevus", "melanoma"}

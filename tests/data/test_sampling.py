@@ -313,7 +313,7 @@ def shared(
 
 NO_TRAIN = "No train/ folder, so the images of each class were split: 80% train, 10% validation, 10% test."
 NO_VALIDATION = "No val/ folder, so 10% of the training images of each class became the validation split."
-NO_TEST = "No test/ folder: scores are on the validation photos."
+NO_TEST = "No test photos with classes: scores are on the validation photos."
 ALL_SCORED = (
     "The data have no train and test splits and are not just as the classifier was trained on them, so all of them are "
     "scored: the scores are too good if it was trained on some of these photos."

@@ -102,7 +102,7 @@ def test_classes_of_too_few_images_to_be_scored_are_named(tmp_path: Path) -> Non
     split, judged, few, unequal = data.notes
     assert all(fact in unequal for fact in ("18 training images of dog", "1 of cat")), unequal
     assert all(fact in split for fact in ("No val/", "10% of the training images")), split
-    assert all(fact in judged for fact in ("No test/", "validation")), judged
+    assert all(fact in judged for fact in ("No test photos", "validation")), judged
     assert all(fact in few for fact in ("1 class ", ": cat.")), few
 
 
@@ -115,7 +115,7 @@ def test_where_all_classes_have_too_few_images_no_split_is_claimed(tmp_path: Pat
     assert list(data.splits) == ["train"]
     split, judged = data.notes
     assert all(fact in split for fact in ("No val/", "too few images of each class")), split
-    assert all(fact in judged for fact in ("No test/", "training")), judged
+    assert all(fact in judged for fact in ("No test photos", "training")), judged
 
 
 def test_classes_without_validation_images_are_scored_where_there_are_test_images(tmp_path: Path) -> None:

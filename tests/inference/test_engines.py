@@ -6,6 +6,8 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
+import sys
 from typing import get_args
 
 import pytest
@@ -237,3 +239,11 @@ def test_a_runtime_that_fails_is_named_in_one_line(monkeypatch: pytest.MonkeyPat
     model = make("deit")
     with pytest.raises(ModelError, match=r"^packed in bf16 .*ViT.* \(no such kernel\)"):
         EnginePredictor(model, "packed", "bf16").logits(images(model))
+
+
+def test_openvino_reports_no_use_of_it() -> None:
+    pytest.importorskip("openvino")
+    line = "from vitral.inference.engines import openvino_core; openvino_core(); import sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True).stdout.split()
+    assert "openvino.tools.ovc.telemetry_stub" in loaded
+    assert not [name for name in loaded if name.startswith("openvino_telemetry.")]

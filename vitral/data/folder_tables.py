@@ -1,5 +1,6 @@
 """Which tables and lists of a folder say what its images are: a user's, those of exports, and published lists of splits."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +17,9 @@ from vitral.paths import Walk
 ANSWERS = "submission"  # in the name of Kaggle's forms
 ROBOFLOW = "_classes.csv"  # which it writes into each split's folder, a column of 0 and 1 for each class
 METADATA = "metadata.jsonl"  # which Hugging Face's ImageFolder has beside images
+BOXES = re.compile(
+    r"(?:_annotations\.coco|(?:^|/)(?:instances|captions|person_keypoints)_[^/]*)\.json$|(?:^|/)data\.ya?ml$"
+)
 LIST_DEPTH = 2  # folder levels that are searched for lists of images
 
 
@@ -134,7 +138,30 @@ def _kinds_of_lists(folder: Path, walked: Walk) -> dict[tuple[str, ...], dict[st
     return {words: kinds[words] for words in ordered if "train" in kinds[words]}
 
 
-def unread_lists(folder: Path, walked: Walk) -> list[str]:
+def unread_beside(folder: Path, walked: Walk, tables: Sequence[str]) -> list[str]:
+    """Return notes on what may say more of a folder's images and is not read, because its folders name the classes."""
+    notes = []
+    if boxes := [file.path for file in walked.files if BOXES.search(file.path)]:
+        notes.append(
+            f"Boxes or captions as in COCO or YOLO are not read ({some(boxes)}): give each class a folder, or write a table of "
+            "images and labels."
+        )
+    if unread := [file.path for file in walked.files if file.path.endswith(METADATA)]:
+        notes.append(f"'{unread[0]}' in '{folder}' has no column of classes: folders name them.")
+    if lists := _unread_lists(folder, walked):
+        notes.append(
+            f"Lists of images in '{folder}' are not read, for not all of their images are there with a class: {some(lists)}."
+        )
+    if tables:
+        others = f" and {counted(len(tables) - 1, 'more table')} are" if len(tables) > 1 else " is"
+        notes.append(
+            f"'{tables[0]}'{others} not read: folders name the classes. To take the labels of a table of images, name it "
+            "instead; where it lists other names of the classes, rename the folders."
+        )
+    return notes
+
+
+def _unread_lists(folder: Path, walked: Walk) -> list[str]:
     """Return the lists of images by split, such as train.txt, of a folder that is read without them."""
     return [path for path in _named_as_lists(walked) if names_images(folder / path)]
 

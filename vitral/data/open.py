@@ -15,7 +15,7 @@ from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
 from vitral.data.classes import Reading, check_reading
 from vitral.data.folder import list_folder
-from vitral.data.folder_tables import METADATA, not_named, table_files, tables_alone, unread_lists
+from vitral.data.folder_tables import not_named, table_files, tables_alone, unread_beside
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.group_values import group_values
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
@@ -40,9 +40,9 @@ BUILT_IN: dict[str, Callable[[], DataSet]] = {
     BLANK: open_blank,
 }
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-BOXES = re.compile(
-    r"(?:_annotations\.coco|(?:^|/)(?:instances|captions|person_keypoints)_[^/]*)\.json$|(?:^|/)data\.ya?ml$"
-)
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+MANY_FOLDERS = 20  # of images, which may be patients or visits,
+FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
 NAMED_COLUMNS = (*SUFFIXES, JSON_LINES)  # of tables that name their columns, or may
@@ -293,25 +293,30 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     if archives and not any(file.path.lower().endswith(EXTENSIONS) for file in walked.files):
         _refuse_archives(folder, archives, how)
     listing = list_folder(folder, walked, how=how)
+    tables = [path for paths in table_files(folder, walked).values() for path in paths]
+    sheets = [str(folder / file.path) for file in walked.files if file.path.lower().endswith(SPREADSHEETS)]
+    if how.classes is None and how.labelled:
+        _refuse_folders_of_single_images(folder, listing, tables, sheets)
     notes = [f"Archives in '{folder}' are not read: {some(archives)}."] if archives else []
-    if boxes := [file.path for file in walked.files if BOXES.search(file.path)]:
-        notes.append(
-            f"Boxes or captions as in COCO or YOLO are not read ({some(boxes)}): give each class a folder, or write a table of "
-            "images and labels."
-        )
-    if unread := [file.path for file in walked.files if file.path.endswith(METADATA)]:
-        notes.append(f"'{unread[0]}' in '{folder}' has no column of classes: folders name them.")
-    if lists := unread_lists(folder, walked):
-        notes.append(
-            f"Lists of images in '{folder}' are not read, for not all of their images are there with a class: {some(lists)}."
-        )
-    if tables := [path for paths in table_files(folder, walked).values() for path in paths]:
-        others = f" and {counted(len(tables) - 1, 'more table')} are" if len(tables) > 1 else " is"
-        notes.append(
-            f"'{tables[0]}'{others} not read: folders name the classes. To take the labels of a table of images, name it "
-            "instead; where it lists other names of the classes, rename the folders."
-        )
-    return replace(listing, notes=(*listing.notes, *notes))
+    if sheets:
+        notes.append(f"Spreadsheets are not read ({some(sheets)}): one that gives the classes is to be saved as CSV.")
+    return replace(listing, notes=(*listing.notes, *notes, *unread_beside(folder, walked, tables)))
+
+
+def _refuse_folders_of_single_images(
+    folder: Path, listing: Listing, tables: Sequence[str], sheets: Sequence[str]
+) -> None:
+    """Refuse folders of hardly more than an image each for classes, a patient's or a visit's, where a table may give these."""
+    names = [entry.classes for images in listing.entries.values() for entry in images]
+    classes = set(names)
+    few = len(names) < FEWEST_OF_FOLDERS * len(classes)
+    if not (tables or sheets) or len(classes) < MANY_FOLDERS or not few:
+        return
+    by = f"the table that does, '{tables[0]}'" if tables else f"the table that does: save '{sheets[0]}' as CSV"
+    raise DataError(
+        f"'{folder}' has {counted(len(names), 'image')} in {counted(len(classes), 'folder')}, so the folders hardly name "
+        f"classes. Name {by}; or, if they do, say so with {argument('classes', 'leaf')}."
+    )
 
 
 def _refuse_archives(folder: Path, archives: Sequence[str], how: Opening) -> None:

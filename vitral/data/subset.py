@@ -117,7 +117,9 @@ def _made(entries: Mapping[str, list[Entry]], splits: Mapping[str, list[Entry]],
     elif "train" in splits and "validation" not in entries and held_out:
         yield _no_validation(each if made in splits else "", held_out)
     if ALL not in entries and "test" not in entries:
-        yield Routine(f"No test/ folder: scores are on the {'training' if scored == 'train' else 'validation'} photos.")
+        yield Routine(
+            f"No test photos with classes: scores are on the {'training' if scored == 'train' else 'validation'} photos."
+        )
     if bare and made == scored != "train" and made not in entries:
         yield f"{counted(len(bare), 'class has', 'classes have')} too few photos to be scored: {some(bare)}."
 

@@ -1,6 +1,6 @@
 """What the cells of a table say where the names of its columns do not: images, labels with a column each, boxes.
 
-A column of yes and no for each label (1 and 0, true and false, 1 and -1) stands for a column of classes.
+A column of yes and no for each label (1 and 0, true and false, 1 and -1, x and nothing) stands for a column of classes.
 """
 
 import math
@@ -12,7 +12,7 @@ from vitral.data.stored import UNREAD
 from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 
-YES = {"1", "true", "yes"}
+YES = {"1", "true", "yes", "x"}
 NO = {"0", "-1", "false", "no", ""}
 UNKNOWN_NUMBER = -1  # of a class, in test splits of Hugging Face's datasets
 FEWEST_OF_CLASS = 2  # images, on average, where no name says that a column holds classes

@@ -106,7 +106,13 @@ def openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
     Each core's plugin for the CPU gives the thread another stack to hear signals on, and as it goes sets the stack that was
     there when it came. Of two the second leaves behind the first one's, but that memory is freed: the next Ctrl-C is a crash.
     """
-    return importlib.import_module("openvino").Core()
+    return openvino_module().Core()
+
+
+def openvino_module() -> Any:  # noqa: ANN401  # OpenVINO's package
+    """Return OpenVINO's package, without what would report each use to its makers over the network, in a process of its own."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it were not installed
+    return importlib.import_module("openvino")
 
 
 def onnxruntime_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession

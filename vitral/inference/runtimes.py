@@ -3,8 +3,6 @@
 A further runtime is a function here, or in a file of its own where it is longer.
 """
 
-import importlib
-import importlib.util
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from vitral.inference.engines import (
     onnxruntime_session,
     openvino_core,
     openvino_hints,
+    openvino_module,
 )
 from vitral.inference.int8 import HAS_INT8, quantize
 from vitral.inference.merging import check_merging, merge_tokens
@@ -144,7 +143,7 @@ def openvino(network: Model, precision: Precision) -> Compute:
     """
     check_able("openvino", precision)
     exported = _exported(network, "OpenVINO")
-    module = importlib.import_module("openvino")
+    module = openvino_module()
     height, width = network.image_size
     model = module.convert_model(exported)
     # Else images of other sizes are computed too, by positions that do not fit them.

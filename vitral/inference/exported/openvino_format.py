@@ -10,7 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vitral.errors import ModelError, WeightsError, one_line
-from vitral.inference.engines import EXTRAS, Precision, openvino_core, openvino_hints, precisions_of, thread_count
+from vitral.inference.engines import (
+    EXTRAS,
+    Precision,
+    openvino_core,
+    openvino_hints,
+    openvino_module,
+    precisions_of,
+    thread_count,
+)
 from vitral.inference.exported.format import (
     LOGITS,
     PREPARED,
@@ -73,7 +81,7 @@ class OpenVinoFormat(ExportFormat):
 
     def write(self, programs: Programs, metadata: Mapping[str, str], path: Path) -> Layers:
         """Write a classifier as NAME.xml beside NAME.bin; the metadata stand under "vitral"."""
-        import openvino
+        openvino = openvino_module()
 
         with tempfile.TemporaryDirectory(prefix="vitral-openvino-", dir=path.parent) as folder:
             between = Path(folder) / "between.onnx"
@@ -153,7 +161,7 @@ class OpenVinoGraph(Graph):
         return str(node.get_type_name())
 
     def _first_part(self) -> tuple[Any, threading.local]:  # an openvino.CompiledModel
-        import openvino
+        openvino = openvino_module()
 
         model = self._model()
         ends = [result for result in model.get_results() if PREPARED in result.output(0).get_names()]
@@ -162,7 +170,7 @@ class OpenVinoGraph(Graph):
         return openvino_core().compile_model(first, "CPU", openvino_hints("fp32", 1)), threading.local()
 
     def _second_part(self) -> Any:  # noqa: ANN401
-        import openvino
+        openvino = openvino_module()
 
         model = self._model()
         if not self.is_ours:
