@@ -21,6 +21,7 @@ SHORTAGE = re.compile(
 LESS_MEMORY = (
     "close other programs, or take smaller batches or images, a smaller network, or a machine with more memory"
 )
+FEWEST_LETTERS = 4  # of a name that was not written to its end
 NEAR = 0.6  # the least similarity of two names, 0 to 1, at which a name may be a misspelling of the other
 
 
@@ -163,8 +164,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """Return the known name nearest to `name`, or an empty string where none is near."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), "")
+    """Return the known name nearest to `name`: the only one that it begins, else by letters; empty where none is near."""
+    names = list(known)
+    longer = [other for other in names if len(name) >= FEWEST_LETTERS and other.startswith(name)]
+    return longer[0] if len(longer) == 1 else next(iter(difflib.get_close_matches(name, names, n=1, cutoff=NEAR)), "")
 
 
 def one_line(error: BaseException) -> str:

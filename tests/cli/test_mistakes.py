@@ -320,3 +320,7 @@ def test_what_works_in_one_process_refuses_several(
     assert main([command, "somewhere"]) == 1
     line = capsys.readouterr().err
     assert all(fact in line for fact in ("process 1:", f"'{command}'", "torchrun")), line
+
+
+def test_a_flag_that_was_not_written_to_its_end(refused: Refused) -> None:
+    assert "'--sort-into'" in refused("predict", "photos", "--sort", "x", status=2)

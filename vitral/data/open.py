@@ -267,9 +267,8 @@ def _list_alone(spec: str, how: Opening, prefix: Prefix | None) -> Listing:
         named = (name for name in BUILT_IN if name != BLANK)
         built_in = (*named, *(f"{name}:FOLDER" for name in PUBLISHED), *plugins.registered("data"))
         hint = nearest_path(spec, built_in)
-        raise DataError(
-            f"There is no folder '{_short(spec)}' and no dataset of that name ({', '.join(built_in)}).{hint}"
-        )
+        names = "" if hint else f" ({', '.join(built_in)})"
+        raise DataError(f"There is no folder '{_short(spec)}' and no dataset of that name{names}.{hint}")
     refuse_endless(path, DataError)
     return _list_folder(path, how) if is_folder(path) else _list_file(path, how)
 
