@@ -322,5 +322,5 @@ def test_what_works_in_one_process_refuses_several(
     assert all(fact in line for fact in ("process 1:", f"'{command}'", "torchrun")), line
 
 
-def test_a_flag_that_was_not_written_to_its_end(refused: Refused) -> None:
-    assert "'--sort-into'" in refused("predict", "photos", "--sort", "x", status=2)
+def test_a_name_that_was_not_written_to_its_end(refused: Refused) -> None:
+    assert "'compare'" in refused("comp", "photos", status=2)
