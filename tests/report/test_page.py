@@ -129,7 +129,7 @@ def test_photos_come_before_figures(page: str) -> None:
     parts = re.findall(r'<section id="(\w+)">', page)
     assert parts.index("mistakes") < parts.index("attention") < parts.index("scores") < parts.index("curves")
     found = evaluation()
-    counts = {word: int(number) for number, word in re.findall(r"<b>(\d+)</b> (\w+)", page)}
+    counts = {word: int(number) for number, word in re.findall(r"<b>(\d+)</b> (?:of these )?(\w+)", page)}
     right = sum(count for truth, predicted, count in found.confusion if truth == predicted)
     assert counts == {"right": right, "wrong": 80 - right, "unsure": sum(found.unsure)}
 
