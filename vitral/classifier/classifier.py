@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitral.advice import counted
 from vitral.classifier import summary
 from vitral.classifier.inputs import ImageInput, list_images, pixels_of, prepare
 from vitral.classifier.metadata import Calibration, Provenance
@@ -84,8 +85,8 @@ class Tuning(Kept):
         """Return what it says, in one sentence."""
         return (
             f"Tuned to {self.limit:.4g} ms a photo: {self.way}, at {self.image_size[0]}x{self.image_size[1]} pixels, "
-            f"{self.milliseconds:.3g} ms on {self.machine} with {self.threads} "
-            f"{'thread' if self.threads == 1 else 'threads'}; {self.score:.2%} of {photos_of('validation', self.images)} of "
+            f"{self.milliseconds:.3g} ms on {self.machine} with "
+            f"{counted(self.threads, 'thread')}; {self.score:.2%} of {photos_of('validation', self.images)} of "
             f"{self.data}, {self.exact:.2%} unchanged."
         )
 

@@ -67,18 +67,17 @@ def next_commands(result: RunResult) -> list[str]:
     image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
     data, folder = shlex.quote(run.request.required_data()), shlex.quote(str(run.folder))
     if not known.task.scored:
-        return ["Next:", f"  vitral finetune LABELLED --from {folder}"]
-    scores = f"  vitral evaluate {folder} {data}"
+        return [f"vitral finetune LABELLED --from {folder}"]
+    scores = f"vitral evaluate {folder} {data}"
     if known.bad_images and run.request.skip_bad_images:
         scores += f" {flag('skip_bad_images')}"
     if result.failed:
         remedies = dict.fromkeys(finding.remedy for finding in result.diagnosis if finding.remedy is not None)
-        return ["Next:", *(f"  {command_of(remedy)}" for remedy in remedies), scores]
+        return [*map(command_of, remedies), scores]
     return [
-        "Next:",
         scores + (" --split train" if result.split == "train" else ""),
-        f"  vitral predict {image} --classifier {folder}",
-        f"  vitral explain {image} --classifier {folder}",
+        f"vitral predict {image} --classifier {folder}",
+        f"vitral explain {image} --classifier {folder}",
         *_more_images(result),
     ]
 
@@ -99,12 +98,12 @@ def _more_images(result: RunResult) -> list[str]:
     changes = ("method.name=noisy-student", f"method.teacher={run.folder}", "method.unlabelled=unlabelled:OTHERS")
     words = [part for change in changes for part in (flag("overrides"), change)]
     command = f"{command_of(again, recipe=str(run.folder / RECIPE_FILE))} {shlex.join(words)}"
-    return [f"  {command}  # the {outside:,} images in no class teach, too, once they lie in a folder OTHERS"]
+    return [f"{command}  # the {outside:,} images in no class teach, too, once they lie in a folder OTHERS"]
 
 
 def following(result: RunResult) -> list[tuple[str, str]]:
     """Return the commands that a user would want next, each with its purpose, for a page that has room for it."""
-    run, commands = result.run, [line.strip() for line in next_commands(result)[1:]]
+    run, commands = result.run, next_commands(result)
     if result.evaluation.mistakes and run.data.task.comparable and not result.failed:
         words = ["vitral", "fix", run.request.required_data(), flag("classifier"), str(run.folder)]
         commands.append(shlex.join(words))

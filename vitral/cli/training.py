@@ -82,4 +82,4 @@ def announce(result: RunResult, report: Path, *, json: bool) -> None:
         f"Classifier  {result.classifier_folder}",
     )
     print_styled(f"Report      {report}", f"link {report.resolve().as_uri()}")
-    print_lines(*next_commands(result))
+    print_lines("Next:", *(f"  {command}" for command in next_commands(result)))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+from vitral.advice import counted
 from vitral.deployment.bench import Bench, Speed
 from vitral.deployment.tune import Tried, Tuned
 from vitral.errors import VitralError
@@ -46,7 +47,7 @@ def speed_chart(found: Bench) -> Chart:
     """
     sizes = sorted({speed.batch_size for speed in found.speeds})
     limits = {precision: flops / (2e9 * found.gmacs) for precision, flops in found.limits.items()}
-    note = f"{found.machine}, {found.threads} {'thread' if found.threads == 1 else 'threads'}"
+    note = f"{found.machine}, {counted(found.threads, 'thread')}"
     alone = len(sizes) == 1
     return Chart(
         title=f"{found.network} at {'x'.join(map(str, found.image_size))} pixels",
@@ -98,7 +99,7 @@ def tuning_chart(found: Tuned) -> Chart:
         x=Axis("milliseconds an image", log=True),
         y=Axis(found.figure, percent=True),
         series=(*settings, *chosen, best, limit),
-        note=f"{found.machine}, {found.threads} {'thread' if found.threads == 1 else 'threads'}",
+        note=f"{found.machine}, {counted(found.threads, 'thread')}",
     )
 
 

@@ -325,7 +325,7 @@ def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str
     if len(ours) < TELLING or avoided > HELPFUL * int((~others).sum()):
         return None
     return (
-        f"These weights hardly help with such photos: the last layer alone on them has "
+        f"These weights hardly help with such photos: the {probe.candidate.title} on them has "
         f"{probe.candidate.reached(headline)}, the {PIXELS} {pixels.candidate.text(headline)}. Training from scratch, "
         f"without {argument('source')}, may do better in the same time."
     )
