@@ -106,8 +106,9 @@ def look_alikes(looks: Sequence[Look | None]) -> list[int]:
 
 def _apart(links: "Links", pairs: Int64[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, " pairs"]:
     """Tell which pairs are not linked yet, as most of the frames of one video soon are."""
-    roots = np.array(links.roots(), dtype=np.int64)
-    apart: Bool[np.ndarray, " pairs"] = roots[pairs[:, 0]] != roots[pairs[:, 1]]
+    items, places = np.unique(pairs, return_inverse=True)  # not all items: there are many small batches of pairs
+    roots = np.array([links.root(item) for item in items.tolist()], dtype=np.int64)[places.reshape(pairs.shape)]
+    apart: Bool[np.ndarray, " pairs"] = roots[:, 0] != roots[:, 1]
     return apart
 
 
