@@ -309,7 +309,8 @@ class Classifier(nn.Module):
         ):  # which reads another token
             return self.probabilities(images), features
         with torch.inference_mode():
-            logits = self.model.head(features.to(self.model.head.weight))
+            head = self.model.head
+            logits = head(features.to(head.weight))
         return self.to_probabilities(logits), features
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:

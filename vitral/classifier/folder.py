@@ -108,7 +108,8 @@ def _scores(classifier: Classifier) -> list[str]:
 
 
 def _training(classifier: Classifier) -> list[str]:
-    training = {name: value for name, value in classifier.provenance.training.items() if name != CLASS_IMAGES}
+    provenance = classifier.provenance
+    training = {name: value for name, value in provenance.training.items() if name != CLASS_IMAGES}
     if not training:
         return []
     return ["## Training", "", "```json", json.dumps(training, indent=2, ensure_ascii=False, default=str), "```", ""]

@@ -104,7 +104,8 @@ def _more_images(result: RunResult) -> list[str]:
 def following(result: RunResult) -> list[tuple[str, str]]:
     """Return the commands that a user would want next, each with its purpose, for a page that has room for it."""
     run, commands = result.run, next_commands(result)
-    if result.evaluation.mistakes and run.data.task.comparable and not result.failed:
+    task = run.data.task
+    if result.evaluation.mistakes and task.comparable and not result.failed:
         words = ["vitral", "fix", run.request.required_data(), flag("classifier"), str(run.folder)]
         commands.append(shlex.join(words))
     return [(command, COMMANDS[command.split()[1]].line) for command in commands]

@@ -142,9 +142,10 @@ def add_classes(
     limit = None if (every := grown.known_images) is None else set_limit(every, names, learned=learned)
     grown.remember(every, limit)
     parts, added = _parts(old, grown, known, new), len(names) - len(old.class_names)
+    headline = old.task.headline
     grown.provenance = replace(
         old.provenance,
-        scores={f"validation/{old.task.headline.name}": parts[0].after} if parts[0].after is not None else {},
+        scores={f"validation/{headline.name}": parts[0].after} if parts[0].after is not None else {},
         notes=(*old.provenance.notes, f"{counted(added, 'class', 'classes')} added without training."),
     )
     if old.calibration is not None:

@@ -53,13 +53,13 @@ def fit_head(
 @torch.no_grad()
 def set_head(model: Model, probe: LinearProbe, *, scale: float = 1.0) -> None:
     """Give a network a probe as its head, its outputs times `scale`."""
-    second = getattr(model, "distillation_head", None)
+    head, second = model.head, getattr(model, "distillation_head", None)
     if second is not None:  # the network gives the mean of both heads
         second.weight.zero_()
         second.bias.zero_()
         scale *= 2.0
-    model.head.weight.copy_(scale * probe.weight)
-    model.head.bias.copy_(scale * probe.bias)
+    head.weight.copy_(scale * probe.weight)
+    head.bias.copy_(scale * probe.bias)
 
 
 def _likeliest(fit: "_Directions", labels: Int64[Tensor, " train"]) -> tuple[float, float]:

@@ -36,9 +36,9 @@ class MaskedPatchPrediction(nn.Module):
 
     def __init__(self, network: nn.Module, *, share: float, seed: int) -> None:
         super().__init__()
-        self.network = token_model(network, "masking", NEEDS)
+        self.network = masked = token_model(network, "masking", NEEDS)
         self.share = share
-        grid = self.network.config.patch_grid
+        grid = masked.config.patch_grid
         dim, self.count = grid.dim, math.prod(grid.sides)
         self.mask = nn.Parameter(torch.zeros(1, 1, dim))
         self.colour_head = nn.Linear(dim, COLOURS)

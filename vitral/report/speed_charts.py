@@ -84,7 +84,8 @@ def tuning_chart(found: Tuned) -> Chart:
     points: dict[str, list[Point]] = {precision: [] for precision in get_args(Precision)}
     for tried in found.tried:
         label = _label(tried) if tried in frontier and not found.is_chosen(tried) else ""
-        points[tried.candidate.way.precision].append(_point(tried, label))
+        way = tried.candidate.way
+        points[way.precision].append(_point(tried, label))
     settings = [Series(name, tuple(own), drawn="dots") for name, own in points.items() if own]
     chosen = [
         Series("chosen", (_point(tried, _label(tried)),), drawn="dots")

@@ -105,7 +105,8 @@ def _making(result: RunResult) -> tuple[tuple[str, str], ...]:
     choice = tuple(("Choice", line) for line in result.choice_lines())
     if result.trained:
         return (("Recipe", f"{recipe.name}: {recipe.summary()}, seed {recipe.seed}"), *choice, ("Training", length))
-    method = str(result.classifier.provenance.training.get("method", ""))
+    provenance = result.classifier.provenance
+    method = str(provenance.training.get("method", ""))
     rejected = (("Also trained", f"a network, which was not selected: {length}"),) if training.steps else ()
     return (("Made by", method), *choice, *rejected)
 
@@ -176,5 +177,6 @@ def examples(classifier: Classifier, source: Source, left: Callable[[], float]) 
 
 def first_images(result: RunResult, source: Source) -> torch.Tensor:
     """Return some prepared images of a split."""
-    count = min(DISTANCE_IMAGES if result.run.clock.seconds is None else FEW, len(source))
+    clock = result.run.clock
+    count = min(DISTANCE_IMAGES if clock.seconds is None else FEW, len(source))
     return torch.stack([result.classifier.preprocessing(source.image(index)) for index in range(count)])

@@ -69,9 +69,10 @@ def sweep(session: Session) -> RunResult:
         Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
     )
     last = trials.part(best, session.folder, to_train_on(session.data), baselines=False)
-    if last.plan is not None and f"{last.plan.recipe.optimizer.lr:g}" != f"{best:g}":
+    begun = None if last.plan is None else last.plan.recipe.optimizer
+    if begun is not None and f"{begun.lr:g}" != f"{best:g}":
         raise TrainingError(
-            f"The run in '{session.folder}' began with the learning rate {last.plan.recipe.optimizer.lr:g}, and now {best:g} "
+            f"The run in '{session.folder}' began with the learning rate {begun.lr:g}, and now {best:g} "
             "is best; begin a new sweep in another folder."
         )
     return carry_out(replace(last, validate="test" in session.data.splits))

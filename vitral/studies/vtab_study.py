@@ -92,7 +92,8 @@ def vtab(
     check_folder(folder, own=_own(folder), replace=ours)
     missing = _missing(root, specs, listener)
     network, seeds = SharedNetwork(str(classifier)), tuple(range(runs)) if protocol == "paper" else OWN_SEED
-    if network.classifier.provenance.is_random:
+    provenance = network.classifier.provenance
+    if provenance.is_random:
         listener(
             Message(
                 f"'{classifier}' has random weights: its figures are those of an untrained network.",

@@ -19,6 +19,7 @@ from vitral.training.plan import Attempt, Cost, Plan, attempt_folder
 from vitral.training.request import Request
 from vitral.training.settings.durations import roughly, rounded
 from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.sections import ObjectiveSettings
 
 FIRST_ALONE = "A linear layer alone is fitted, in closed form: on pixels, or on the features of trained weights."
 FIRST_THEN = (
@@ -115,6 +116,11 @@ class Run(Session):
     def recipe(self) -> Recipe:
         """The settings of the network and of all attempts, but for what each of several changes."""
         return self.plan.recipe
+
+    @property
+    def objective(self) -> ObjectiveSettings:
+        """The recipe's settings of what is minimised."""
+        return self.recipe.objective
 
     @property
     def cost(self) -> Cost:

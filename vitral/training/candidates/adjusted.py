@@ -61,7 +61,7 @@ def adjust(run: Run, classifier: Classifier, scoring: Scoring) -> tuple[LogitAdj
 
     An adjustment that an earlier command made gives way to this one.
     """
-    asked, images, own = run.recipe.objective.posthoc_adjustment, run.data.class_images(), classifier.provenance
+    asked, images, own = run.objective.posthoc_adjustment, run.data.class_images(), classifier.provenance
     before = _offsets(own.class_images, _strength(own), len(classifier.class_names))
     made = LogitAdjustment(0.0 if asked == "auto" else asked)
     if adjusts(run) and scoring.validating is not None:

@@ -81,7 +81,8 @@ class Outcome:
     def _adjusted(self) -> dict[str, Any]:
         """Return the entry of what was done to the logits, by this command or by one whose classifier is delivered again."""
         if self.adjustment is None:
-            earlier = self.classifier.provenance.training.get(LOGIT_ADJUSTMENT)
+            provenance = self.classifier.provenance
+            earlier = provenance.training.get(LOGIT_ADJUSTMENT)
             return {LOGIT_ADJUSTMENT: earlier} if earlier else {}
         return {LOGIT_ADJUSTMENT: self.adjustment.to_json()} if self.adjustment.sentence() else {}
 

@@ -120,7 +120,7 @@ class FirstClassifier:
                 run.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
             )
             seen = Describer.of(run.classifier_of(model), context=_context(run)).describe(train, listener=run.listener)
-            fitted = Fitted.of(seen, len(run.data.class_names), run.recipe.objective.class_weights)
+            fitted = Fitted.of(seen, len(run.data.class_names), run.objective.class_weights)
             assert fitted.probe is not None, "the features were computed"
             set_head(model, fitted.probe)
             return (HEAD,)
@@ -171,7 +171,7 @@ def _count(run: Run, train: Source, describer: Describer, stopwatch: Stopwatch, 
     classes = len(run.data.class_names)
     an_image, described = describer.image_seconds(train)
     scoring = _judge(run, describer).image_seconds(train, TIMED_JUDGED)[0] if others else 0.0
-    weighed = run.recipe.objective.class_weights != "none" and ClassSizes(run.data.class_images()).unequal
+    weighed = run.objective.class_weights != "none" and ClassSizes(run.data.class_images()).unequal
     unit, fits = unit_seconds(), 2 if weighed else 1
     for share in SHARES:
         count = int(share * len(train))
@@ -242,7 +242,7 @@ def _made(
     """
     task, listener = run.data.task, run.listener
     described = describer.describe(train, listener=listener)
-    fitted = Fitted.of(described, len(run.data.class_names), run.recipe.objective.class_weights)
+    fitted = Fitted.of(described, len(run.data.class_names), run.objective.class_weights)
     judged = None
     if validating is not None:
         limit = VALIDATION_IMAGES if validating.endless else None

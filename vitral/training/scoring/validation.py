@@ -146,7 +146,7 @@ def _scoring(run: Run, allowed: Allowance, *, has_head: bool, completes: bool) -
 
 def adjusts(run: Run) -> bool:
     """Tell whether a run tries on its validation images, once it has trained, if adjusted logits pay (see `adjust`)."""
-    return run.recipe.objective.posthoc_adjustment == "auto" and ClassSizes(run.data.class_images()).unequal
+    return run.objective.posthoc_adjustment == "auto" and ClassSizes(run.data.class_images()).unequal
 
 
 def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:

@@ -62,6 +62,11 @@ class _Checked:
     clock: Clock
     listener: Listener
 
+    @property
+    def request(self) -> Request:
+        """What is requested, with what an earlier command of the run settled."""
+        return self.known.request
+
     def read(self, *, verify: bool) -> DataSet:
         """Return the data, their labels as the recipe's task understands them.
 
@@ -70,7 +75,7 @@ class _Checked:
         Raises:
             DataError: They cannot be read, their labels are not of the task's form, or there are none that the method needs.
         """
-        request, recipe, seconds = self.known.request, self.recipe, self.clock.seconds
+        request, recipe, seconds = self.request, self.recipe, self.clock.seconds
         data = open_data(
             request.required_data(),
             classes=request.classes,
@@ -91,14 +96,14 @@ class _Checked:
 
     def _drawn_as(self) -> tuple[str, ...]:
         """Return the fingerprints by which the data are split as before: for this run, others of its study, and its start."""
-        run, start = self.known.request.out, self.loaded
-        before = [] if run is None or not self.known.request.resume else [drawn_before(run)]
+        run, start = self.request.out, self.loaded
+        before = [] if run is None or not self.request.resume else [drawn_before(run)]
         beside = [] if run is None else drawn_beside(run)
         return tuple(filter(None, (*before, *beside, "" if start is None else learned_data(start))))
 
     def session(self, folder: Path, data: DataSet, *, fetching: bool) -> Session:
         """Return the session, with a start where the request leaves that open."""
-        request = self.known.request
+        request = self.request
         session = Session(
             command=request,
             request=request,
