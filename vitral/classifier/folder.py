@@ -270,8 +270,10 @@ def read(folder: Path) -> Classifier:
 
 def _form(description: Mapping[str, Any], model: Model) -> Quantization | None:
     """Return the int8 form of a folder; None for one that is damaged or of other weights, and int8 says how one is found."""
+    if description.get(INT8) is None:
+        return None
     try:
-        form = Quantization.from_json(description.get(INT8))
+        form = Quantization.from_json(description[INT8])
         if form is None or (form.weights and form.weights != description["weights_sha256"]):
             return None
         form.check(model)

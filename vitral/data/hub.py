@@ -31,7 +31,6 @@ from vitral.transfers import bound_requests
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 HUB = "hf:"
 STREAM = "hf-stream:"
-SAVED = ("dataset_info.json", "dataset_dict.json")
 
 
 class HubImages:
@@ -61,11 +60,6 @@ class HubImages:
 
 def _library(spec: str) -> Any:  # noqa: ANN401  # a module
     return extra_module("datasets", "hub", f"'{spec}'")
-
-
-def is_saved(folder: Path) -> bool:
-    """Tell whether a folder was written by `save_to_disk`."""
-    return any((folder / name).is_file() for name in SAVED)
 
 
 def list_hub(spec: str, how: Opening) -> Listing:

@@ -7,9 +7,9 @@ from itertools import chain
 from pathlib import Path
 
 from vitral.data.archive import archive_images, is_archive
-from vitral.data.hub import is_saved
 from vitral.data.image_files import Arrange, LazyImage, files_in, of_file, read_ahead, require
 from vitral.data.listing import Opening
+from vitral.data.names import is_saved
 from vitral.data.open import is_data_name, is_opened_whole, list_data, open_data
 from vitral.data.source import BadImage, Source
 from vitral.data.stored import Store, StoredImages

@@ -17,6 +17,7 @@ NAMED = 5  # names that a message lists
 NAMES_FILE = "classes.txt"  # next to images whose classes are numbers
 SYNSETS_FILE = "synsets.txt"  # likewise, as CVAT and Caffe call it
 NAMES_LIMIT = 1 << 26  # bytes
+SAVED = ("dataset_info.json", "dataset_dict.json")  # that the `save_to_disk` of `datasets` writes
 ALL = "all"  # the split of images that are in none
 SPLITS = {
     "train": ("train", "training"),
@@ -35,6 +36,11 @@ PART_OF_SET = re.compile(
     r"(?:part|batch|chunk|shard|fold|volume|images?|photos?)s?[\s_-]*\d+", re.I
 )  # how its name ends
 BLOCK = 4 << 20  # bytes fetched at once over a network
+
+
+def is_saved(folder: Path) -> bool:
+    """Tell whether a folder was written by the `save_to_disk` of `datasets`."""
+    return any((folder / name).is_file() for name in SAVED)
 
 
 def series_in(images: Iterable[tuple[str, Collection[str]]]) -> dict[str, list[str]]:

@@ -18,11 +18,11 @@ from vitral.data.folder import list_folder
 from vitral.data.folder_tables import not_named, table_files, tables_alone, unread_beside
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
 from vitral.data.group_values import group_values
-from vitral.data.hub import is_saved, list_parquet_tree, list_saved
+from vitral.data.hub import list_parquet_tree, list_saved
 from vitral.data.joined_lists import joined_in, list_joined
 from vitral.data.labels import UNKNOWN, settle
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, find, is_address, some, split_of_file
+from vitral.data.names import ALL, find, is_address, is_saved, some, split_of_file
 from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_matlab, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files

@@ -46,9 +46,10 @@ class Engine:
         self.plain, self.module, self.network, self.settings = method.plain, method.module, method.network, settings
         self.device = next(self.network.parameters()).device
         self._recomputed: list[nn.Module] = []
+        self.rows: dict[Tensor, Rows] = {}
         if settings.expert_parallel:
             self._share_experts()
-        self.rows = shared_rows(self.module)
+            self.rows = shared_rows(self.module)
         self._apart = set(method.apart())
         self.sharded = settings.sharding != "none" and distributed.world() > 1
         self.call: Callable[..., Any] = self.module
