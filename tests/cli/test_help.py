@@ -12,9 +12,6 @@ from tests.cases import every_case
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import app, arranged, main
 
-# Flags of commands that have turned, for one release: not in the help.
-FORMER = {"finetune": "--starts --sweep --plan", "tune": "--no-write"}
-
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {
     "demo": "--json --out",
@@ -24,9 +21,8 @@ FLAGS = {
         " --skip-bad-images --strict --time --verbose -v --overwrite"
     ),
     "finetune": (
-        "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --plan --quick"
-        " --recipe --resume --runs --seed --set --skip-bad-images --strict --source --starts --sweep --time --verbose -v"
-        " --overwrite"
+        "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
+        " --resume --runs --seed --set --skip-bad-images --strict --source --time --verbose -v --overwrite"
     ),
     "plan": (
         "--classes --data --data-changed --from --group --image-size --json --no-baselines --offline --out --quick --recipe"
@@ -50,7 +46,7 @@ FLAGS = {
     "select": "--classifier --count --json --out --skip-bad-images --strict --overwrite",
     "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --strict --write",
     "quantize": "--classes --classifier --data --json --loss --skip-bad-images --strict --write",
-    "tune": "--classes --classifier --data --json --latency --no-write --overwrite --plot --skip-bad-images --strict --write",
+    "tune": "--classes --classifier --data --json --latency --overwrite --plot --skip-bad-images --strict --write",
     "aspects": "--classes --classifier --data --json --skip-bad-images --strict",
     "robustness": "--classes --classifier --data --images --json --skip-bad-images --strict --split",
     "table": "--format --json",
@@ -92,7 +88,7 @@ def test_help_has_its_own_examples_and_names_its_flags(command: str, capsys: pyt
     assert text.count("Examples:") == 1
     assert not any(f"[default: {nothing}]" in text for nothing in ("False", "None", "()"))
     for flag in FLAGS[command].split():
-        assert (f"{flag} " in text) == (flag not in FORMER.get(command, "").split())
+        assert f"{flag} " in text
     examples = [line.strip() for line in out.split("Examples:")[1].splitlines() if line.startswith("  vitral ")]
     assert examples
     for example in examples:

@@ -1,4 +1,4 @@
-"""`vitral finetune --starts` as a user types it."""
+"""`vitral starts` as a user types it."""
 
 import json
 from functools import partial
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import vitral
-from tests.cases import every_case
 from tests.cli.conftest import Refused
 from tests.weights.client import type_command
 from tests.weights.hub_server import hub
@@ -16,7 +15,7 @@ from vitral.report.written import write_result
 from vitral.weights.named.table import rows
 
 PUBLISHED, MISSING = "vit-ti16@augreg-in21k-ft-in1k", "vit-s16@augreg-in21k-ft-in1k"  # rows without a published hash
-COMPARE = ("finetune", "--data", "photos", "--starts")
+COMPARE = ("starts", "photos", "--from")
 
 
 def test_the_table_ends_with_the_command_to_type_next(among_starts: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,28 +45,6 @@ def test_json_screen_and_files_say_the_same(
     assert said["best"] == "good"
 
 
-@every_case(
-    ("other", "flag"),
-    [
-        (("--from", "good"), "--from"),
-        (("--resume",), "--resume"),
-        (("--plan",), "--plan"),
-        (("--recipe", "scratch"), "--recipe"),
-        (("--set", "steps=3"), "--set"),
-        (("--sweep",), "--sweep"),
-        (("--quick",), "--quick"),
-        (("--no-baselines",), "--no-baselines"),
-        (("--data-changed",), "--data-changed"),
-    ],
-)
-def test_what_is_about_training_cannot_go_with_it(
-    among_starts: Path, refused: Refused, other: tuple[str, ...], flag: str
-) -> None:
-    line = refused(*COMPARE, "good", *other, status=2)
-    assert "trains nothing" in line
-    assert f"{flag} cannot go with it" in line
-
-
 def test_the_table_is_printed_though_it_can_no_longer_be_written(
     among_starts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,10 +66,10 @@ def test_offline_is_said_with_its_flag(among_starts: Path, refused: Refused) -> 
 
 def test_mistakes_are_one_line(among_starts: Path, refused: Refused) -> None:
     assert "Of vit-s14 there are: vit-s14@dinov2" in refused(*COMPARE, "good,vit-s14@dino2")
-    assert "Which data? Name a folder" in refused("finetune", "--starts", "good", status=2)
+    assert "Which data? Name a folder" in refused("starts", "--from", "good", status=2)
     assert "No start is named" in refused(*COMPARE, ",")
     assert "No start could be compared. Not compared: 'damaged" in refused(*COMPARE, "damaged")
-    assert "There is no folder 'photoz'" in refused("finetune", "--data", "photoz", "--starts", "good")
+    assert "There is no folder 'photoz'" in refused("starts", "photoz", "--from", "good")
     assert "is no duration" in refused(*COMPARE, "good", "--time", "soon")
 
 

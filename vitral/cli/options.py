@@ -18,7 +18,6 @@ USUAL = Group("Usual", sort_key=1)
 MORE = Group("More", sort_key=2)
 Usual = Parameter(group=USUAL)
 More = Parameter(group=MORE)
-Former = Parameter(show=False)  # a flag under an earlier name, for one release
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Count = Annotated[int, Parameter(validator=Number(gte=0))]

@@ -1,7 +1,6 @@
 """`vitral finetune --runs N`: one recipe with several seeds."""
 
 import shlex
-from collections.abc import Mapping
 
 from vitral.cli.console import ConsoleListener, print_result
 from vitral.cli.training_options import FinetuneOptions
@@ -9,16 +8,15 @@ from vitral.cli.wording import flag
 from vitral.studies.trainings import repeat
 
 
-def repeat_runs(options: FinetuneOptions, runs: int, *, beside: Mapping[str, bool], json: bool) -> None:
+def repeat_runs(options: FinetuneOptions, runs: int, *, json: bool) -> None:
     """Repeat a fine-tuning and print its score with the standard deviation.
 
     Args:
         options: The request; a study continues in its folder by itself.
         runs: How many.
-        beside: Other flags by name, and whether they were given; none goes with it.
         json: Whether to print JSON for programs.
     """
-    options.refuse(f"{flag('runs')} repeats one training", "data_changed", "overwrite", beside=beside)
+    options.refuse(f"{flag('runs')} repeats one training", "data_changed", "overwrite")
     request = options.request()
     with ConsoleListener() as listener:
         result = repeat(request, runs, listener=listener)

@@ -1,6 +1,5 @@
 """`vitral starts`: starts side by side, and nothing trained."""
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -9,12 +8,11 @@ from cyclopts import Parameter
 
 from vitral.cli.options import USUAL
 from vitral.cli.process import began, importing
-from vitral.cli.training_options import FinetuneOptions, Json, StartsOptions
+from vitral.cli.training_options import Json, StartsOptions
 
 if TYPE_CHECKING:
     from vitral.report.start_table import StartTable
 
-REFUSED = ("source", "recipe", "overrides", "resume", "quick", "data_changed", "no_baselines")  # what trains
 WIDTH = 100  # characters of the table
 
 
@@ -31,24 +29,12 @@ def starts(
         names: NAME,NAME: published weights, files or folders; "auto" for those that are here or worth a download.
         json: Print JSON for programs.
     """
-    compare(options or StartsOptions(), names, beside={}, json=json)
-
-
-def compare(options: FinetuneOptions, names: str, *, beside: Mapping[str, bool], json: bool) -> None:
-    """Compare starts and print the table.
-
-    Args:
-        options: The request; what trains is refused.
-        names: The starts, with commas between them.
-        beside: Other flags by name, and whether they were given, which are refused.
-        json: Whether to print JSON for programs.
-    """
+    options = options or StartsOptions()
     with importing():
         from vitral.cli.command_line import SPEECH
         from vitral.cli.console import ConsoleListener
         from vitral.studies.compare_starts import starts as compare_starts
 
-    options.refuse("Comparing starts trains nothing", *REFUSED, beside=beside)
     with ExitStack() as display:
         listener = display.enter_context(ConsoleListener())
         compare_starts(

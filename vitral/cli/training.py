@@ -1,6 +1,5 @@
 """What the training commands share at the end: the report and the scores."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,6 @@ from vitral.torchrun import is_main
 from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request
 from vitral.training.scoring.diagnosis import merged
-
-
-def say_moved(flag: str, command: str) -> None:
-    """Say on standard error that a flag of 'vitral finetune' has become a command."""
-    if is_main():
-        sys.stderr.write(f"{flag} has become the command 'vitral {command}'; the flag works for this release.\n")
 
 
 def train_and_report(train: Callable[..., RunResult], request: Request, *, json: bool, verbose: bool = False) -> None:

@@ -1,6 +1,5 @@
 """The options of the training commands, which are one request."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -77,20 +76,18 @@ class TrainingOptions(Request, First):
         given = {entry.name: getattr(self, entry.name) for entry in fields(Request) if entry.name != "plugins"}
         return Request(**given)
 
-    def refuse(self, command: str, *names: str, beside: Mapping[str, bool]) -> None:
+    def refuse(self, command: str, *names: str) -> None:
         """Refuse options that a command has no use for.
 
         Args:
             command: What the command does, as a sentence begins.
             names: Those of the request.
-            beside: Others by name, and whether they were given.
 
         Raises:
             UsageError: One of them was given.
         """
         plain = type(self)()
-        given = dict(beside) | {name: getattr(self, name) != getattr(plain, name) for name in names}
-        for name in (name for name, is_given in given.items() if is_given):
+        for name in (name for name in names if getattr(self, name) != getattr(plain, name)):
             raise UsageError(f"{command}, so {flag(name)} cannot go with it.")
 
 

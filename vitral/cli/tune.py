@@ -1,9 +1,8 @@
 """`vitral tune`: the most accurate setting that answers in time on this machine."""
 
 from pathlib import Path
-from typing import Annotated
 
-from vitral.cli.options import Former, ValidationImages, settle
+from vitral.cli.options import ValidationImages, settle
 from vitral.cli.process import importing
 from vitral.errors import ModelError
 from vitral.paths import TUNING
@@ -15,7 +14,6 @@ def tune(
     *,
     latency: str,
     write: bool = False,
-    no_write: Annotated[bool, Former] = False,
     plot: Path | None = None,
     overwrite: bool = False,
     json: bool = False,
@@ -29,7 +27,6 @@ def tune(
         latency: The time that the network may take for one image, such as 10ms or 0.5s.
         write: Keep the setting and a drawing in the classifier's folder; predict, evaluate, bench and export then compute by
             it.
-        no_write: The former way to say that nothing is kept, for this release.
         plot: An SVG file for the curve; if left out, tuning.svg in the classifier's folder with --write, or else none.
         overwrite: Let --plot replace any file that is there.
         json: Print JSON for programs.
@@ -42,7 +39,6 @@ def tune(
         from vitral.deployment.tune import tune as find
         from vitral.report.speed_charts import TUNE_MARK, check_drawing, tuning_chart, write_chart
 
-    write = write and not no_write
     with ConsoleListener() as listener:
         name = name_of(classifier, listener)
         if plot is not None:

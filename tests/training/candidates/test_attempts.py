@@ -165,7 +165,7 @@ def test_several_processes_make_the_same_choice(
 def test_a_plan_shows_them_and_quick_shows_no_training(
     tmp_path: Path, data: Path, start: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["finetune", "--data", str(data), "--from", str(start), "--image-size", "16", "--plan"]
+    command = ["plan", str(data), "--from", str(start), "--image-size", "16"]
     assert main(command) == 0
     told = capsys.readouterr().out
     assert all(f"  {name}, " in told for name in TRIED)

@@ -164,13 +164,22 @@ MEASURED = ("Time ", "Speed: ", "Of the time: ")  # how lines begin that are ane
 LINE = ["--data", "digits", "--set", "steps=3", "--set", "batch_size=8", "--set", "workers=0", "--image-size", "16"]
 
 
-@pytest.mark.parametrize(("command", "network"), [("finetune", "--from"), ("pretrain", "--model")])
+@pytest.mark.parametrize(
+    ("command", "planned", "network"),
+    [("finetune", ("plan",), "--from"), ("pretrain", ("pretrain", "--plan"), "--model")],
+)
 def test_a_plan_is_what_the_run_then_does(
-    command: str, network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    planned: tuple[str, ...],
+    network: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     line = [command, *LINE, network, "vit-mu4"]
-    assert main([*line, "--plan"]) == 0
+    plan = [*planned, *LINE, network, "vit-mu4"]
+    assert main(plan) == 0
     told = capsys.readouterr().out
     for part in (
         "10 classes in digits",
@@ -182,7 +191,7 @@ def test_a_plan_is_what_the_run_then_does(
         "reading ",
     ):
         assert part in told
-    assert main([*line, "--plan", "--json"]) == 0
+    assert main([*plan, "--json"]) == 0
     written_plan = json.loads(capsys.readouterr().out)
     assert list(tmp_path.iterdir()) == []
     assert main([*line, "--out", "run", "-v"]) == 0
@@ -192,7 +201,7 @@ def test_a_plan_is_what_the_run_then_does(
     assert written.model_dump(mode="json") == written_plan["recipe"]
     assert written_plan["network"]["image_size"] == [16, 16]
     assert written_plan["cost"]["seconds"] > 0
-    assert main([command, "--resume", "--out", "run", "--plan"]) == 0
+    assert main([*planned, "--resume", "--out", "run"]) == 0
     assert "Recipe: " in capsys.readouterr().out
 
 
@@ -220,11 +229,14 @@ def test_a_plan_in_python_reads_as_its_lines() -> None:
     assert run.recipe.steps == 3
 
 
-def test_a_plan_says_what_goes_without_a_first_classifier_and_what_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["finetune", "--data", "digits", "--from", "vit-mu4", "--set", "steps=3", "--plan"]
-    for more, first, swept in (([], True, False), (["--no-baselines"], False, False), (["--sweep"], False, True)):
-        assert main([*line, *more]) == 0
-        told = capsys.readouterr().out
+def test_a_plan_says_what_goes_without_a_first_classifier_and_what_is_swept() -> None:
+    cases: tuple[tuple[dict[str, Any], bool, bool], ...] = (
+        ({}, True, False),
+        ({"baselines": False}, False, False),
+        ({"sweep": True}, False, True),
+    )
+    for more, first, swept in cases:
+        told = repr(vitral.plan("digits", source="vit-mu4", overrides=["steps=3"], listener=ignore, **more))
         assert ("First a linear layer" in told) == first
         assert ("This is one run: a sweep makes one for each learning rate" in told) == swept
 
