@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitral.classifier.inputs import ImageInput, list_images, prepare, to_pixels
+from vitral.classifier.inputs import ImageInput, list_images, to_pixels
+from vitral.data.image_files import prepare
 from vitral.errors import ImageError
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import Preprocessing

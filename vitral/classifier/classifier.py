@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from vitral.advice import counted
 from vitral.classifier import summary
-from vitral.classifier.inputs import ImageInput, list_images, pixels_of, prepare
+from vitral.classifier.inputs import ImageInput, list_images, pixels_of
 from vitral.classifier.metadata import Calibration, Provenance
 from vitral.classifier.novelty import KnownImages, Novelties, Novelty
 from vitral.classifier.prediction import Prediction
+from vitral.data.image_files import prepare
 from vitral.described import Kept
 from vitral.errors import ModelError, VitralError
 from vitral.events import Listener, Progress, show

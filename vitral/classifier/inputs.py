@@ -1,19 +1,17 @@
 """The images that `predict` and `explain` take, in whatever form a user has them."""
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 from PIL import Image
-from torch import Tensor
 
 from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
-from vitral.events import Listener, skipping
+from vitral.events import Listener
 from vitral.images.decode import Pixels, read_image, to_rgb
 
 ImageInput = str | Path | bytes | Image.Image | np.ndarray | LazyImage
@@ -67,34 +65,6 @@ def pixels_of(image: LazyImage) -> Callable[[], Pixels] | None:
         return to_pixels(alive)
 
     return read
-
-
-def prepare(
-    images: Iterable[LazyImage],
-    preprocessing: Callable[[Pixels], Float[Tensor, "3 height width"]],
-    *,
-    skip_bad_images: bool,
-    listener: Listener,
-) -> Iterator[tuple[str, Float[Tensor, "3 height width"]]]:
-    """Give the name of each image and the prepared image, reading one at a time.
-
-    Args:
-        images: what to read.
-        preprocessing: makes an image the network's input.
-        skip_bad_images: leave out what cannot be read, with a warning to the listener, instead of an error.
-        listener: receives the warnings.
-
-    Raises:
-        ImageError: an image cannot be read; the message names it.
-    """
-    with skipping(listener) as skip:
-        for image in images:
-            try:
-                yield image.name, preprocessing(image.read())
-            except ImageError as error:
-                if not skip_bad_images:
-                    raise
-                skip(error)
 
 
 def to_pixels(image: ImageInput) -> Pixels:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,9 @@ from jaxtyping import Float32
 
 from vitral.classifier.metadata import FileMetadata, read_metadata
 from vitral.classifier.prediction import Prediction
-from vitral.data.image_files import LazyImage, plain_images
-from vitral.errors import ImageError, ModelError, WeightsError, one_line
-from vitral.events import Listener, Progress, ignore, skipping
+from vitral.data.image_files import LazyImage, plain_images, prepare
+from vitral.errors import ModelError, WeightsError, one_line
+from vitral.events import Listener, Progress, ignore
 from vitral.images.decode import Pixels
 from vitral.images.depth import at_depth
 from vitral.inference.engines import EngineChoice, PrecisionChoice
@@ -51,25 +52,18 @@ class ExportedFile:
         calibration = self.metadata.calibration
         threshold = None if calibration is None else calibration.threshold
         predictions = []
-        with skipping(listener) as skip:
-            for image in images:
-                try:
-                    pixels = image.read()
-                except ImageError as error:
-                    if not skip_bad_images:
-                        raise
-                    skip(error)
-                    continue
-                probabilities = self._probabilities(pixels)
-                check_finite(probabilities[None], [image.name])
-                named = tuple((self.metadata.class_names[index], value) for index, value in rank(probabilities, top))
-                predictions.append(Prediction.ranked(image.name, named, threshold))
-                listener(Progress("predict", len(predictions), len(images)))
+        deep = partial(at_depth, bits=self.metadata.bits)
+        for name, pixels in prepare(images, deep, skip_bad_images=skip_bad_images, listener=listener):
+            probabilities = self._probabilities(pixels)
+            check_finite(probabilities[None], [name])
+            named = tuple((self.metadata.class_names[index], value) for index, value in rank(probabilities, top))
+            predictions.append(Prediction.ranked(name, named, threshold))
+            listener(Progress("predict", len(predictions), len(images)))
         return predictions
 
     def _probabilities(self, pixels: Pixels) -> Float32[np.ndarray, " classes"]:
         try:
-            found = self.graph.whole(np.asarray(at_depth(pixels, self.metadata.bits))[None])
+            found = self.graph.whole(np.asarray(pixels)[None])
         except Exception as error:  # a runtime raises anything
             raise ModelError(f"{self.graph.engine} cannot compute '{self.graph.path}': {one_line(error)}") from error
         classes = len(self.metadata.class_names)

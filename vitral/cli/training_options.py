@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.cli.options import MORE, Count, More, Positive, SkipBad, Start, Usual
+from vitral.cli.options import MORE, USUAL, Count, More, Positive, SkipBad, Start, Usual
 from vitral.cli.wording import flag
 from vitral.data.classes import Reading
 from vitral.errors import UsageError
@@ -139,6 +139,27 @@ class FinetuneOptions(TrainingOptions):
     def request(self) -> Request:
         """Return the request."""
         return replace(super().request(), baselines=not self.no_baselines)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DistillOptions(TrainingOptions):
+    """The options of a distillation.
+
+    Attributes:
+        data: the images: what 'finetune' takes, or a folder of images in whatever sub-folders.
+        source: the student: a model's name ('vitral models' lists them), or trained weights; vit-ti16 if left out.
+        recipe: a recipe's name or a TOML file; distill if left out.
+        overrides: KEY=VALUE changes to the recipe, such as method.answers=0; may be repeated.
+        image_size: the size of the student's images in pixels; the teacher's if left out and the student can take it.
+        time: a budget such as 10m, 90s or 8h for training, scores and report; scoring the teacher, too, comes on top.
+    """
+
+    source: Annotated[str | None, Parameter("--student", group=USUAL)] = None
+    model: Annotated[str | None, Hidden] = None
+    sweep: Annotated[bool, Hidden] = False
+    quick: Annotated[bool, Hidden] = False
+    offline: Annotated[bool, Hidden] = False
 
 
 @Parameter(name="*")

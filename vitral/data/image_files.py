@@ -5,16 +5,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from vitral.advice import counted
 from vitral.data.names import NAMED
 from vitral.errors import ImageError
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, skipping
 from vitral.images.decode import EXTENSIONS, Pixels, read_image
 from vitral.paths import files_below, is_folder, is_regular
 
 CHUNK = 1 << 20  # bytes
 Arrange = Callable[[Iterable[str]], Iterable[str]]
+Prepared = TypeVar("Prepared")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,34 @@ class LazyImage:
     name: str
     read: Callable[[], Pixels]
     fetch: Callable[[], Callable[[], Pixels]] | None = None
+
+
+def prepare(
+    images: Iterable[LazyImage],
+    preprocessing: Callable[[Pixels], Prepared],
+    *,
+    skip_bad_images: bool,
+    listener: Listener,
+) -> Iterator[tuple[str, Prepared]]:
+    """Give the name of each image and the prepared image, reading one at a time.
+
+    Args:
+        images: The images, in order.
+        preprocessing: Makes an image the network's input.
+        skip_bad_images: Whether what cannot be read is left out, with a warning to the listener, instead of an error.
+        listener: Receives the warnings.
+
+    Raises:
+        ImageError: An image cannot be read; the message names it.
+    """
+    with skipping(listener) as skip:
+        for image in images:
+            try:
+                yield image.name, preprocessing(image.read())
+            except ImageError as error:
+                if not skip_bad_images:
+                    raise
+                skip(error)
 
 
 def files_in(folder: Path, arrange: Arrange, listener: Listener) -> Iterator[LazyImage]:

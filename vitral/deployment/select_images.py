@@ -11,9 +11,8 @@ import torch
 from vitral.advice import counted
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.inputs import prepare
 from vitral.classifier.load import as_classifier
-from vitral.data.image_files import LazyImage, plain_images
+from vitral.data.image_files import LazyImage, plain_images, prepare
 from vitral.errors import DataError, ImageError, ModelError
 from vitral.evaluation.probes import check_features
 from vitral.evaluation.selection import learning_curve, select, unsureness

@@ -1,7 +1,7 @@
 """Distil a classifier into a smaller network, and set both side by side: accuracy, latency, size."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from vitral.machine import processor_name
 from vitral.models.catalog import list_models
 from vitral.models.families import configure, count_macs, count_parameters, describe
 from vitral.paths import RECIPE_FILE, RUNS, look_at
-from vitral.studies.finetune import finetune
+from vitral.studies.finetune import finetune_request
 from vitral.tasks.shown import NO_VALUE, Presentable, Table, fitting_digits, images_of, percent
 from vitral.training.candidates.result import RunResult
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.records.run_folder import stored_request
+from vitral.training.request import Request, request_of
 from vitral.training.settings.recipe import load_recipe
 from vitral.weights.dialect import UNTRAINED
 
@@ -182,28 +183,10 @@ def distill(
     Raises:
         VitralError: The input is wrong; one line that names the thing.
     """
-    before = stored_request(Path(out)) if out is not None and resume else None
-    features_alone = any(change.replace(" ", "") in (FEATURES_ALONE, f"{FEATURES_ALONE}.0") for change in overrides)
-    if isinstance(teacher, Classifier):
-        place = RUNS if out is None else Path(out).parent
-        saved = place / f"teacher-{fingerprint(teacher)[:DIGEST]}"  # the digest tells it from others
-        teacher = saved if is_classifier(saved) else save(teacher, saved)
-    classifier, headless = _loaded(str(teacher), features_alone=features_alone, listener=listener)
-    spec = str(data) if data is not None else None if before is None else before.data
-    if spec is None:
-        raise UsageError(f"Which images? Name them with {argument('data')}.")
-    if before is not None and out is not None:
-        _check_same_teacher(Path(out), str(teacher), classifier, listener)
-    spec, labelled = _as_learned(spec, classifier, headless, classes, skip_bad_images, listener)
-    if before is None:
-        student = student or STUDENT
-        image_size = _image_size(classifier, student) if image_size is None else image_size
-        recipe = recipe or RECIPE
-        overrides = (*_method(str(teacher), headless), *overrides)
-    result = finetune(
-        spec,
+    request = request_of(
+        "fine-tune",
+        data=data,
         source=student,
-        out=out,
         recipe=recipe,
         overrides=overrides,
         image_size=image_size,
@@ -212,19 +195,50 @@ def distill(
         classes=classes,
         group=group,
         skip_bad_images=skip_bad_images,
+        out=out,
         resume=resume,
         overwrite=overwrite,
         data_changed=data_changed,
-        started=started,
-        listener=listener,
     )
+    return distill_request(teacher, request, started=started, listener=listener)
+
+
+def distill_request(
+    teacher: Classifier | str | Path, request: Request, *, started: float | None = None, listener: Listener = show
+) -> Distilled:
+    """Train a student as a request says, whose source it is; see `distill`."""
+    out = request.out
+    before = stored_request(out) if out is not None and request.resume else None
+    if isinstance(teacher, Classifier):
+        place = RUNS if out is None else out.parent
+        saved = place / f"teacher-{fingerprint(teacher)[:DIGEST]}"  # the digest tells it from others
+        teacher = saved if is_classifier(saved) else save(teacher, saved)
+    classifier, headless = _loaded(str(teacher), request.overrides, listener)
+    spec = before.data if before is not None and request.data is None else request.data
+    if spec is None:
+        raise UsageError(f"Which images? Name them with {argument('data')}.")
+    if before is not None and out is not None:
+        _check_same_teacher(out, str(teacher), classifier, listener)
+    spec, labelled = _as_learned(spec, classifier, headless, request, listener)
+    request = replace(request, data=spec)
+    if before is None:
+        student, size = request.source or STUDENT, request.image_size
+        request = replace(
+            request,
+            source=student,
+            image_size=_image_size(classifier, student) if size is None else size,
+            recipe=request.recipe or RECIPE,
+            overrides=(*_method(str(teacher), headless), *request.overrides),
+        )
+    result = finetune_request(request, started=started, listener=listener)
     return _side_by_side(classifier, result, labelled=labelled, listener=listener)
 
 
-def _loaded(teacher: str, *, features_alone: bool, listener: Listener) -> tuple[Classifier, bool]:
+def _loaded(teacher: str, overrides: Sequence[str], listener: Listener) -> tuple[Classifier, bool]:
     """Return the teacher, and whether only its features can be learned; refuse answers that are not one class an image."""
     classifier = load(teacher, tuned=False, listener=listener)
     untrained = any(note.endswith(UNTRAINED) for note in classifier.provenance.notes)
+    features_alone = any(change.replace(" ", "") in (FEATURES_ALONE, f"{FEATURES_ALONE}.0") for change in overrides)
     headless = features_alone or not classifier.task.scored or untrained
     if not headless and not classifier.task.exclusive:
         raise ModelError(
@@ -263,12 +277,7 @@ def _image_size(teacher: Classifier, student: str) -> int | None:
 
 
 def _as_learned(
-    spec: str,
-    teacher: Classifier,
-    headless: bool,
-    classes: Reading | None,
-    skip_bad_images: bool | None,
-    listener: Listener,
+    spec: str, teacher: Classifier, headless: bool, request: Request, listener: Listener
 ) -> tuple[str, bool]:
     """Return how the images are opened, and whether by labels that the teacher knows; refuse built-in ones that it does not."""
     if is_unlabelled(spec):
@@ -276,7 +285,12 @@ def _as_learned(
     fixed = not is_selectable(spec)
     try:
         data = open_data(
-            spec, classes=classes, skip_bad_images=skip_bad_images, verify=False, near=False, listener=listener
+            spec,
+            classes=request.classes,
+            skip_bad_images=request.skip_bad_images,
+            verify=False,
+            near=False,
+            listener=listener,
         )
     except DataError as error:
         if fixed or look_at(spec) is None:
