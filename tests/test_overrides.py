@@ -39,7 +39,7 @@ def test_changes_go_where_their_keys_say_and_the_last_holds() -> None:
     assert values == {"optimizer": {"lr": 0.01, "name": "sgd"}, "steps": 30, "a": {"b": {"c": "x=y"}}}
 
 
-@pytest.mark.parametrize("change", ["steps", "=3", " =3", "", "optimizer.=3"])
+@every_case("change", ["steps", "=3", " =3", "", "optimizer.=3"])
 def test_what_is_no_change_is_refused_with_one_that_is(change: str) -> None:
     values: dict[str, Any] = {"steps": 10}
     with pytest.raises(WeightsError, match="write KEY=VALUE, such as num_heads=8"):

@@ -1,11 +1,10 @@
 """Text of unknown origin, made safe to show."""
 
-import pytest
-
+from tests.cases import every_case
 from vitral.advice import in_markdown
 
 
-@pytest.mark.parametrize("text", ["<script>", "a|b", "[a](b)", "**a** _b_ `c` ~~d~~", "# a", "&lt;", "\\<b>"])
+@every_case("text", ["<script>", "a|b", "[a](b)", "**a** _b_ `c` ~~d~~", "# a", "&lt;", "\\<b>"])
 def test_markdown_shows_a_text_as_it_is(text: str) -> None:
     escaped = in_markdown(text)
     letters = iter(escaped)

@@ -166,7 +166,7 @@ def test_a_changed_preprocessor_config_holds(tmp_path: Path) -> None:
     assert vitral.load(tmp_path / "theirs").preprocessing.mean == (0.5, 0.5, 0.5)
 
 
-@pytest.mark.parametrize(("format_name", "target"), TARGETS)
+@every_case(("format_name", "target"), TARGETS)
 def test_files_have_the_mode_that_the_umask_says(format_name: str, target: str, tmp_path: Path) -> None:
     name = "vit-mu16-gap" if format_name == "big_vision" else "vit-mu16"
     before = os.umask(0o027)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.cases import every_case
 from vitral.classifier.inputs import ImageInput, list_images, to_pixels
 from vitral.data.image_files import prepare
 from vitral.errors import ImageError
@@ -34,7 +35,7 @@ def test_images_come_in_the_order_given_folders_by_name(tmp_path: Path) -> None:
     assert [int(image.read()[0, 0, 0]) for image in listed] == [30, 40, 10, 20, 50]
 
 
-@pytest.mark.parametrize("kind", ["path", "text", "bytes", "image", "array"])
+@every_case("kind", ["path", "text", "bytes", "image", "array"])
 def test_one_image_alone_is_as_good_as_a_list(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / "one.png", 60)
     pixels = np.full((7, 9, 3), 60, dtype=np.uint8)
@@ -78,13 +79,13 @@ def test_grey_arrays_and_images_become_three_channels() -> None:
     assert to_pixels(Image.fromarray(grey)).tolist() == to_pixels(grey).tolist()
 
 
-@pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
+@every_case("kind", ["float32", "int64", "bool"])
 def test_arrays_of_other_numbers_are_refused_rather_than_guessed_at(kind: str) -> None:
     with pytest.raises(ImageError, match=f"must be uint8 with values 0 to 255, not {kind}"):
         to_pixels(np.zeros((4, 4, 3), dtype=kind))
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 5), (4, 4, 4), (4,), (1, 4, 4, 3), (0, 4, 3), (4, 0), ()])
+@every_case("shape", [(3, 4, 5), (4, 4, 4), (4,), (1, 4, 4, 3), (0, 4, 3), (4, 0), ()])
 def test_arrays_of_other_shapes_are_one_line(shape: tuple[int, ...]) -> None:
     with pytest.raises(ImageError, match=r"must be \(height, width, 3\)") as refused:
         to_pixels(np.zeros(shape, dtype=np.uint8))

@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from tests.cases import every_case
 from vitral.classifier.metadata import BASELINE, Provenance
 
@@ -15,7 +13,7 @@ def scores(split: str, top1: float, low: float, chance: float) -> dict[str, floa
     return {f"{split}/top1": top1, f"{split}/top1_low": low, f"{split}/chance": chance}
 
 
-@pytest.mark.parametrize("source", ["random weights", "random weights (vit-b16)"])
+@every_case("source", ["random weights", "random weights (vit-b16)"])
 def test_random_weights_mean_nothing_until_they_are_trained(source: str) -> None:
     assert Provenance(source).doubt().startswith("The weights are random")
     assert Provenance(source, training=TRAINED).doubt() == ""

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.data.batch import batch_indices, batch_passes
 from vitral.data.loader import TrainingBatches
 from vitral.images.augment import Augmentation, training_view
@@ -71,9 +71,7 @@ def passes(made: TrainingBatches, number: int) -> list[np.ndarray]:
     return [part[np.argsort(part[:, 0]), 1] for part in np.split(rows, number)]
 
 
-@pytest.mark.parametrize(
-    "size", [16, 64, 450]
-)  # one holds the end of a pass and the start of the next, one whole passes
+@every_case("size", [16, 64, 450])  # one holds the end of a pass and the start of the next, one whole passes
 def test_over_two_passes_every_image_is_seen_once_each_way(size: int) -> None:
     first, second, third, fourth = passes(batches(size=size), 4)
     assert np.array_equal(first, 1 - second)
@@ -112,7 +110,7 @@ def test_images_without_end_are_mirrored_by_their_own_draw() -> None:
     assert all(ways[index] == way for index, way in mirrored(made, range(20)).tolist())
 
 
-@pytest.mark.parametrize("repeats", [1, 3])
+@every_case("repeats", [1, 3])
 def test_a_row_belongs_to_the_pass_that_its_index_was_drawn_from(repeats: int) -> None:
     for step in range(12):
         numbers = batch_passes(10, 4, step=step, repeats=repeats)
@@ -124,7 +122,7 @@ def test_a_row_belongs_to_the_pass_that_its_index_was_drawn_from(repeats: int) -
             assert indices.tolist() == alone
 
 
-@pytest.mark.parametrize("way", [True, False])
+@every_case("way", [True, False])
 def test_geometry_and_pixels_say_the_same(way: bool) -> None:
     draws = np.random.default_rng(0)
     view = training_view(lambda _: Halves().image(0), FLIPPING, size=(4, 4), rng=draws, mirrored=way)

@@ -201,7 +201,7 @@ def test_bad_sources_are_refused_in_one_line(tmp_path: Path, place: int, memory:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("address", "package"),
     [
         ("s3://bucket/train.tar", "s3fs"),

@@ -52,7 +52,7 @@ def test_copies_of_an_image_are_kept_apart_in_a_batch(batch_size: int, endless: 
         assert len(set(drawn.tolist())) <= batch_size // 3 + 2
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@every_case("workers", [1, 2])
 def test_workers_change_nothing(workers: int) -> None:
     alone = [batches().batch(step) for step in range(5, 12)]
     shared = list(load_training(batches(), first_step=5, last_step=12, workers=workers))
@@ -116,7 +116,7 @@ class Broken:
         return str(index)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@every_case("workers", [0, 2])
 def test_an_error_in_a_worker_is_the_same_error(workers: int) -> None:
     with pytest.raises(ImageError, match=r"^'three.jpg' is damaged.$"):
         list(load_evaluation(Broken(), PHOTOS.with_size(4), batch_size=2, workers=workers))

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cases import every_case
 from tests.data.written import IMAGES, encode, write_csv, write_folder
 from vitral.data.column_values import values_by
 from vitral.data.open import open_data, tables_in
@@ -38,7 +39,7 @@ def test_nested_tables_have_columns_and_hidden_ones_are_none(tmp_path: Path) -> 
     }
 
 
-@pytest.mark.parametrize("stray", ["notes.csv", "test/predictions.csv"])
+@every_case("stray", ["notes.csv", "test/predictions.csv"])
 def test_folders_tell_images_apart_where_a_table_is_not_read(tmp_path: Path, stray: str) -> None:
     folder = write_folder(tmp_path)
     (folder / stray).write_text("source,label\n")

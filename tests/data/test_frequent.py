@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from tests.data.written import WRITERS, encode
 from vitral.data.open import is_data_name, open_data, path_in, seen_from_here
 from vitral.errors import DataError
@@ -40,7 +41,7 @@ def test_a_tenth_of_the_count_is_held_out_of_each(tmp_path: Path) -> None:
     assert len(data.splits["validation"]) == 4
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("spec", "said"),
     [
         ("frequent:500", "does not name the frequent classes"),

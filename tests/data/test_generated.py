@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
+from tests.cases import every_case
 from vitral.data.generated import (
     INSTANCES,
     PRESETS,
@@ -48,7 +49,7 @@ def released_renderer(shape: Atom, centre: tuple[float, float], noise: np.ndarra
     return corners
 
 
-@pytest.mark.parametrize("index", [0, 3, 8])
+@every_case("index", [0, 3, 8])
 def test_closed_form_is_the_released_renderer(index: int) -> None:
     shape = atom(Ranges(), 0, index)
     noise = np.random.default_rng(index).choice(noise_table(), (2, shape.orbits, shape.vertices))
@@ -72,7 +73,7 @@ def test_noise_has_the_perlin_marginal() -> None:
     assert np.abs(noise).max() <= 1.6
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@every_case("name", PRESETS)
 def test_classes_keep_within_their_ranges(name: str) -> None:
     ranges = PRESETS[name].ranges
     shapes = [atom(ranges, 0, index) for index in range(200)]

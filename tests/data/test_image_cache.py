@@ -103,7 +103,7 @@ def test_an_image_is_kept_as_large_as_its_views_need(
     assert kept_shape(shape, dataclasses.replace(KEPT, **changes), (64, 64)) == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("shape", "factor"), [((468, 668), 4), ((467, 668), 2), ((233, 400), 1), ((1000, 2000), 8)])
+@every_case(("shape", "factor"), [((468, 668), 4), ((467, 668), 2), ((233, 400), 1), ((1000, 2000), 8)])
 def test_a_jpeg_is_decoded_no_smaller_than_it_is_kept(shape: tuple[int, int], factor: int) -> None:
     assert decoding_factor(shape, (117, 167)) == factor
 
@@ -123,7 +123,7 @@ def test_few_views_are_of_fewer_pixels_than_they_have(photos: Path) -> None:
         assert np.median(boxes) < 80
 
 
-@pytest.mark.parametrize("crop", ["inception", "resized", "square", "padded", "none"])
+@every_case("crop", ["inception", "resized", "square", "padded", "none"])
 def test_views_of_small_images_are_those_of_full_decoding(crop: Any) -> None:  # noqa: ANN401
     digits = open_digits().splits["train"]
     how = dataclasses.replace(KEPT, crop=crop, flip="alternating", rotate=5.0)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from vitral.data.label_tree import Levels, levels, read_tree
 from vitral.errors import DataError
 
@@ -55,7 +56,7 @@ def test_two_levels_as_of_cifar100() -> None:
     assert all(places == (number // 5, number) for number, places in enumerate(found.places))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "said"),
     [
         ("tabby\tcat\tanimal\n", "line 1, is not a label, a tab, and the label above it: 'tabby\tcat\tanimal'"),

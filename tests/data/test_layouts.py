@@ -287,7 +287,7 @@ def test_archives_in_an_archive_or_a_folder_are_named(tmp_path: Path, outer: str
             open_data(path)
 
 
-@pytest.mark.parametrize("table", ["labels.csv", "labels.xlsx"])
+@every_case("table", ["labels.csv", "labels.xlsx"])
 def test_folders_of_single_images_beside_a_table_name_no_classes(tmp_path: Path, table: str) -> None:
     rows = ["image,label"]
     for number in range(24):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from tests.data.written import WRITERS
 from vitral.data import prefixes
 from vitral.data.folder import list_folder
@@ -48,8 +49,8 @@ def test_without_its_row_it_is_nothing(tmp_path: Path) -> None:
         open_data("toy:anything")
 
 
-@pytest.mark.parametrize("inside", ["digits", "part:10%:digits", "unlabelled:x", "frequent:10:x", "vtab:x:pets"])
-@pytest.mark.parametrize("before", ["unlabelled:", "frequent:10:", "columns:image=x:"])
+@every_case("inside", ["digits", "part:10%:digits", "unlabelled:x", "frequent:10:x", "vtab:x:pets"])
+@every_case("before", ["unlabelled:", "frequent:10:", "columns:image=x:"])
 def test_images_are_selected_only_of_what_lists_them(before: str, inside: str) -> None:
     with pytest.raises(DataError, match="is opened as it is; .*'unlabelled:'.*'frequent:'.*'columns:'"):
         open_data(before + inside)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.cases import every_case
 from vitral.data.batch import WINDOW, ClassDraw, batch_indices
@@ -53,7 +52,7 @@ def test_first_positions_are_uniform_over_seeds() -> None:
     assert all(60 < count < 140 for count in first.values())
 
 
-@pytest.mark.parametrize("batch_size", [6, 7, 12])
+@every_case("batch_size", [6, 7, 12])
 def test_repeats_show_a_fraction_of_the_epoch_several_times(batch_size: int) -> None:
     """DeiT's samplers.py: every index `repeats` times in a row, cut to the epoch's length, dealt out in turn."""
     order = epoch(0, 12)
@@ -197,7 +196,7 @@ def shrink(height: int, width: int) -> int:
     return 2
 
 
-@pytest.mark.parametrize("endless", [False, True])
+@every_case("endless", [False, True])
 def test_a_subset_is_the_wholes_images_in_its_own_order(endless: bool) -> None:
     whole = Numbered(20, first=5, endless=endless)
     part = Subset(whole, [7, 0, 19, 7])
@@ -212,7 +211,7 @@ def test_a_subset_is_the_wholes_images_in_its_own_order(endless: bool) -> None:
     assert whole.shrinks[-1] is None
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("indices", "shards"),
     [
         (range(12), (4, 6, 12)),
@@ -339,7 +338,7 @@ def test_data_other_than_the_training_data_are_scored_as_a_whole() -> None:
     assert splits["test"] == [50]
 
 
-@pytest.mark.parametrize("names", [("train",), ("train", "test"), ("train", "validation"), ("test",), ("validation",)])
+@every_case("names", [("train",), ("train", "test"), ("train", "validation"), ("test",), ("validation",)])
 def test_splits_of_the_data_are_kept_and_missing_ones_are_noted(names: tuple[str, ...]) -> None:
     given = {name: entries(["cat"] * 20 + ["dog"] * 20, 100 * number) for number, name in enumerate(names)}
     splits, notes = shared(given)

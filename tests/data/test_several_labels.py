@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
+from tests.cases import every_case
 from tests.data.written import encode, shard_bytes
 from vitral.data.loader import TrainingBatches
 from vitral.data.open import open_data
@@ -45,7 +45,7 @@ def write_labels_shard(root: Path) -> Path:
     return root / "labels.tar"
 
 
-@pytest.mark.parametrize(
+@every_case(
     "write",
     [
         write_labels_csv,

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from tests.cases import every_case
 from tests.data.written import WRITERS, encode
 from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import is_data_name, open_data, path_in, seen_from_here
@@ -134,7 +135,7 @@ def test_a_share_of_them(tmp_path: Path) -> None:
     assert half.task == UNLABELLED
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("spec", "said"),
     [
         ("unlabelled:", "does not say which images; write unlabelled:FOLDER"),
@@ -201,7 +202,7 @@ def without_a_column(folder: Path, kind: str) -> str:
 WITHOUT_A_COLUMN = ["csv", "csv without names", "txt", "parquet", "saved", "folder of shards", "range of shards"]
 
 
-@pytest.mark.parametrize("kind", WITHOUT_A_COLUMN)
+@every_case("kind", WITHOUT_A_COLUMN)
 def test_nothing_need_say_a_class(kind: str, tmp_path: Path) -> None:
     spec = without_a_column(tmp_path, kind)
     data = open_data(f"unlabelled:{spec}")
@@ -213,7 +214,7 @@ def test_nothing_need_say_a_class(kind: str, tmp_path: Path) -> None:
         open_data(spec)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in WITHOUT_A_COLUMN if kind != "txt"])
+@every_case("kind", [kind for kind in WITHOUT_A_COLUMN if kind != "txt"])
 def test_images_to_predict_need_no_labels(kind: str, tmp_path: Path) -> None:
     listed = list_unlabelled(without_a_column(tmp_path, kind))
     assert {image.read().tobytes() for image in listed} == {

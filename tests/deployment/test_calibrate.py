@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import vitral
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import read, save
 from vitral.classifier.metadata import Calibration
@@ -60,7 +61,7 @@ def temperature_by_hand(logits: Logits, labels: Labels) -> float:
     return math.exp((low + high) / 2)
 
 
-@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+@every_case("scale", [0.3, 1.0, 4.0])
 def test_the_temperature_has_the_least_likelihood(scale: float) -> None:
     logits, labels = noisy(150, 4, scale)
     found = fit_temperature(logits, labels)

@@ -311,9 +311,7 @@ def test_the_frontier_has_no_setting_that_a_faster_one_is_as_good_as(tmp_path: P
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "milliseconds"), [("10ms", 10), ("10 MS", 10), ("0.5s", 500), ("7", 7), (2.5, 2.5), (".5s", 500)]
-)
+@every_case(("text", "milliseconds"), [("10ms", 10), ("10 MS", 10), ("0.5s", 500), ("7", 7), (2.5, 2.5), (".5s", 500)])
 def test_a_latency_is_read(text: str | float, milliseconds: float) -> None:
     assert read_latency(text) == pytest.approx(milliseconds)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import every_case
 from tests.data.published.written import cifar10_files, write
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
@@ -101,7 +102,7 @@ def test_every_way_equals_its_formula(classifier: Classifier) -> None:
     assert scores.linear == pytest.approx(linear_reference(*parts, 10), abs=1e-6)
 
 
-@pytest.mark.parametrize("width", [4, 60])  # more images than features, and fewer
+@every_case("width", [4, 60])  # more images than features, and fewer
 def test_the_scores_of_the_fits_are_the_formulas_too(width: int) -> None:
     # Accuracies alone could agree by chance where few images tell them apart.
     rng = np.random.default_rng(width)

@@ -27,8 +27,8 @@ def features_of(labels: torch.Tensor, width: int, seed: int = 0, *, noise: float
     ) + 0.01
 
 
-@pytest.mark.parametrize("count", [14, 60])  # for which features themselves are decomposed, or their products
-@pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 1.0, 4.0])])
+@every_case("count", [14, 60])  # for which features themselves are decomposed, or their products
+@every_case("weights", [None, torch.tensor([0.5, 1.0, 4.0])])
 def test_the_layer_and_what_it_says_without_an_image(count: int, weights: torch.Tensor | None) -> None:
     labels = torch.arange(count) % 3
     features, penalty = features_of(labels, 5).double(), 8.0

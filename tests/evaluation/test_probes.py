@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.evaluation import probes
 from vitral.evaluation.probes import effective_rank, fit_probe, knn_accuracy, nearest_accuracy
@@ -138,8 +139,8 @@ def test_scores_become_as_sharp_as_they_are_right() -> None:
     assert probes.sharpness(sure[:9], right_nine_times[:9]) == 32.0
 
 
-@pytest.mark.parametrize("count", [4, 40])  # for which features themselves are decomposed, or their products
-@pytest.mark.parametrize("broken", [math.nan, math.inf])
+@every_case("count", [4, 40])  # for which features themselves are decomposed, or their products
+@every_case("broken", [math.nan, math.inf])
 def test_features_that_are_no_numbers_are_refused_in_one_line(count: int, broken: float) -> None:
     features = torch.randn(count, 8, generator=torch.Generator().manual_seed(0))
     features[1, 2] = broken

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.data.generated import open_digits
 from vitral.data.subset import Subset
@@ -35,7 +36,7 @@ def probed(pattern: str, an_image: float = 1.0, *, left_out: str = "") -> Probed
     return Probed(right(pattern), right(left_out), an_image, seconds=9.0)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("mine", "theirs", "surely"),
     [(5, 0, False), (6, 0, True), (8, 1, True), (7, 1, False), (10, 2, True), (9, 2, False), (2, 10, False)],
 )

@@ -36,7 +36,7 @@ def holds(drawing: Pixels, colour: tuple[int, int, int]) -> int:
     return int((drawing == np.array(colour, dtype=np.uint8)).all(axis=2).sum())
 
 
-@pytest.mark.parametrize(("style", "panels"), [("side", 2), ("overlay", 1), ("heat", 1)])
+@every_case(("style", "panels"), [("side", 2), ("overlay", 1), ("heat", 1)])
 def test_the_photo_keeps_its_own_size(style: Style, panels: int) -> None:
     for height, width in ((300, 400), (1500, 2000)):
         drawing = explanation(height, width).draw(style=style)
@@ -75,7 +75,7 @@ def test_a_warning_is_drawn_whole_in_lines() -> None:
         assert holds(with_it[-3:], WARNING) == 0
 
 
-@pytest.mark.parametrize("width", [60, 400, 2000])
+@every_case("width", [60, 400, 2000])
 def test_the_map_of_a_class_that_was_asked_for_names_the_answer_too(
     width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,9 +109,7 @@ def test_what_the_network_did_not_see_is_faded() -> None:
     np.testing.assert_allclose(outside.mean(axis=0), 0.25 * seen.photo[:40].mean(axis=(0, 1)) + 0.75 * 255, atol=1.5)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("x.png", "PNG"), ("x.JPG", "JPEG"), ("x.jpeg", "JPEG"), ("x.webp", "WEBP")]
-)
+@every_case(("name", "kind"), [("x.png", "PNG"), ("x.JPG", "JPEG"), ("x.jpeg", "JPEG"), ("x.webp", "WEBP")])
 def test_the_suffix_decides_the_format(tmp_path: Path, name: str, kind: str) -> None:
     explanation().save(tmp_path / name)
     with Image.open(tmp_path / name) as image:
@@ -120,7 +118,7 @@ def test_the_suffix_decides_the_format(tmp_path: Path, name: str, kind: str) -> 
     assert MARK in (tmp_path / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["x", "x.pdf", "x.png.txt", ".png"])
+@every_case("name", ["x", "x.pdf", "x.png.txt", ".png"])
 def test_an_unknown_suffix_is_one_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(ImageError, match=r"image format.*\.png, \.jpg"):
         explanation().save(tmp_path / name)

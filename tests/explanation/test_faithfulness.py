@@ -7,6 +7,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.signal import convolve2d
 from torch import Tensor
 
+from tests.cases import every_case
 from vitral.events import Event, Progress
 from vitral.explanation.faithfulness import area, blurred, faithfulness, steps_of
 
@@ -40,7 +41,7 @@ def reference(image: np.ndarray, saliency: np.ndarray, index: int, steps: int) -
     return areas[0], areas[1]
 
 
-@pytest.mark.parametrize(("steps", "index"), [(8, 0), (5, 1), (24, 0)])
+@every_case(("steps", "index"), [(8, 0), (5, 1), (24, 0)])
 def test_both_scores_are_the_authors(steps: int, index: int) -> None:
     random = np.random.default_rng(0)
     image, saliency = random.standard_normal((3, 16, 24)), random.random((16, 24))
@@ -65,7 +66,7 @@ def test_a_map_that_knows_scores_better_than_its_opposite() -> None:
     assert good.insertion > bad.insertion + 0.1
 
 
-@pytest.mark.parametrize("even", [np.zeros((4, 4)), np.full((3, 5), 0.2), np.ones((1, 1)), 1 + 1e-7 * np.eye(4)])
+@every_case("even", [np.zeros((4, 4)), np.full((3, 5), 0.2), np.ones((1, 1)), 1 + 1e-7 * np.eye(4)])
 def test_a_map_of_one_value_ranks_nothing_and_has_no_score(even: np.ndarray) -> None:
     assert faithfulness(network, torch.zeros(3, 16, 24), even, 0) is None
     assert faithfulness(network, torch.zeros(3, 16, 24), np.array([[0.0, 1e-9]]), 0) is not None  # small, but a ranking

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.classifier.metadata import Provenance
@@ -151,7 +152,7 @@ def test_a_map_of_one_value_is_said_to_be_and_stays_out_of_the_mean(
     assert ", deletion 0" not in said
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "truth"),
     [("photos/cat/1.jpg", "cat"), ("p.zip:dog/1.jpg", "dog"), ("cat/x/1.jpg", None), ("cat.jpg", None)],
 )

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import every_case
 from tests.explanation.networks import MAPPED, SIZE, random_network
 from vitral.explanation.methods import class_activation, compute
 from vitral.inference.torch_predictor import TorchPredictor
@@ -59,7 +59,7 @@ def watch(name: str, model: Model, images: Tensor, channel: int = 0, change: flo
     return kept[0], logits
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@every_case("name", NETWORKS)
 def test_every_family_equals_finite_differences(name: str) -> None:
     model = random_network(NETWORKS[name])
     images = torch.randn(1, 3, 32, 48, generator=torch.Generator().manual_seed(1))

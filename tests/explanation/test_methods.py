@@ -185,8 +185,8 @@ def test_one_layer_and_one_head_are_the_networks_own(name: str) -> None:
     same(shown.relevance.flatten(), (weights @ np.mean(tables[-1], axis=0))[-shown.relevance.size :], name)
 
 
-@pytest.mark.parametrize("label", [None, "cat"])
-@pytest.mark.parametrize("name", HYBRIDS)
+@every_case("label", [None, "cat"])
+@every_case("name", HYBRIDS)
 def test_grad_cam_of_a_hybrid_is_of_what_its_convolutions_hand_on(name: str, label: str | None) -> None:
     classifier, images, _ = doubled(name)
     model = classifier.model

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.cases import every_case
 from vitral.explanation.drawing import LARGEST, colour_scale, overlay, relevance_field
 
 
@@ -55,7 +56,7 @@ def test_the_drawing_is_lighter_where_it_matters() -> None:
     assert drawn[120, 10].sum() > drawn[120, 230].sum() + 150
 
 
-@pytest.mark.parametrize("brightest", [12, 60, 255])
+@every_case("brightest", [12, 60, 255])
 def test_a_dark_image_can_be_seen_under_its_map(brightest: int) -> None:
     ramp = np.linspace(0, brightest, 240).astype(np.uint8)
     image = np.repeat(np.repeat(ramp[None, :, None], 240, axis=0), 3, axis=2)
@@ -63,7 +64,7 @@ def test_a_dark_image_can_be_seen_under_its_map(brightest: int) -> None:
     assert np.ptp(drawn[120, :, 0]) > 80
 
 
-@pytest.mark.parametrize(("shape", "drawn"), [((8, 8), (224, 224)), ((100, 300), (100, 300)), ((20, 10), (240, 120))])
+@every_case(("shape", "drawn"), [((8, 8), (224, 224)), ((100, 300), (100, 300)), ((20, 10), (240, 120))])
 def test_small_images_are_enlarged(shape: tuple[int, int], drawn: tuple[int, int]) -> None:
     assert overlay(np.zeros((*shape, 3), dtype=np.uint8), np.ones((2, 2))).shape == (*drawn, 3)
 

@@ -186,7 +186,7 @@ def test_torchs_own_warnings_do_not_reach_the_user(tmp_path: Path) -> None:
     assert [str(warning.message) for warning in heard] == []
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "says"),
     [
         ("missing.npz", "lacks head/bias"),

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 from torchvision import transforms
@@ -50,8 +49,8 @@ def test_the_direct_decoder_gives_pillows_pixels(orientation: int, mode: str) ->
     assert np.array_equal(read_image(content), expected)
 
 
-@pytest.mark.parametrize("orientation", [1, 6, 8])
-@pytest.mark.parametrize("crop", ["inception", "resized"])
+@every_case("orientation", [1, 6, 8])
+@every_case("crop", ["inception", "resized"])
 def test_a_scaled_decoder_shows_the_same_view(orientation: int, crop: str) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -119,8 +118,8 @@ def places(how: Augmentation, image: Pixels, whole: list[Image.Image], draws: in
     return counts
 
 
-@pytest.mark.parametrize("shape", [(41, 61), (64, 43), (20, 24)])
-@pytest.mark.parametrize("border", ["reflect", "black"])
+@every_case("shape", [(41, 61), (64, 43), (20, 24)])
+@every_case("border", ["reflect", "black"])
 def test_the_padded_crop_is_torchvisions_simple_random_crop(shape: tuple[int, int], border: str) -> None:
     pixels = photo(*shape)
     how = Augmentation(crop="padded", padding=0.125, border=border, interpolation="bicubic", flip=False)  # type: ignore[arg-type]
@@ -150,7 +149,7 @@ def test_a_random_interpolation_is_either_of_pillows_as_often() -> None:
     assert min(counts.values()) > 70
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@every_case("interpolation", ["bilinear", "bicubic"])
 def test_the_resized_crop_is_pillows(interpolation: str) -> None:
     pixels = photo(150, 210)
     how = Augmentation(crop="resized", min_area=0.08, interpolation=interpolation, flip=False)  # type: ignore[arg-type]
@@ -183,8 +182,8 @@ def test_flips_and_jitter_are_as_often_as_said() -> None:
     assert 160 < flipped < 240
 
 
-@pytest.mark.parametrize("crop", ["inception", "none"])
-@pytest.mark.parametrize("mirrored", [True, False])
+@every_case("crop", ["inception", "none"])
+@every_case("mirrored", [True, False])
 def test_where_flips_alternate_nothing_is_drawn(crop: str, mirrored: bool) -> None:
     image = np.zeros((8, 8, 3), dtype=np.uint8)
     image[:, :4] = 255

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torchvision.transforms import RandomResizedCrop
 
@@ -85,8 +84,8 @@ def test_inception_boxes_are_tensorflows(shape: tuple[int, int], min_area: float
         assert inception_box(shape, min_area, rng) == tensorflows_box(shape, min_area, other)
 
 
-@pytest.mark.parametrize("shape", [(375, 500), (64, 64), (300, 9)])
-@pytest.mark.parametrize("min_area", [0.08, 0.9])
+@every_case("shape", [(375, 500), (64, 64), (300, 9)])
+@every_case("min_area", [0.08, 0.9])
 def test_resized_boxes_are_torchvisions(shape: tuple[int, int], min_area: float) -> None:
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
@@ -136,9 +135,7 @@ def test_an_image_is_decoded_no_smaller_than_the_view(side: int, size: int, fact
     assert asked == [factor] * 2
 
 
-@pytest.mark.parametrize(
-    ("crop", "decode"), [("square", "scaled"), ("none", "scaled"), ("padded", "scaled"), ("resized", "full")]
-)
+@every_case(("crop", "decode"), [("square", "scaled"), ("none", "scaled"), ("padded", "scaled"), ("resized", "full")])
 def test_other_crops_are_decoded_in_full(crop: Any, decode: Any) -> None:  # noqa: ANN401
     asked: list[object] = []
 

@@ -155,7 +155,7 @@ def planes(image: Pixels) -> list[np.ndarray]:
     return [image[..., channel].astype(np.float64) for channel in range(3)]
 
 
-@pytest.mark.parametrize("name", ["defocus blur", "glass blur", "motion blur", "zoom blur", "elastic transform"])
+@every_case("name", ["defocus blur", "glass blur", "motion blur", "zoom blur", "elastic transform"])
 def test_blurs_and_shifts_leave_a_plain_image_plain(name: str) -> None:
     plain = np.full((64, 64, 3), (200, 100, 50), dtype=np.uint8)
     for severity in SEVERITIES:

@@ -203,7 +203,7 @@ def test_what_is_not_an_image_is_refused(name: str, tmp_path: Path) -> None:
         read_image(path)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@every_case("kind", FORMATS)
 def test_a_cut_image_is_refused(kind: str, tmp_path: Path) -> None:
     data = encode(Image.fromarray(COLOUR), kind)
     for share in (0.2, 0.5, 0.8):

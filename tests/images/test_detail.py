@@ -3,7 +3,6 @@
 import io
 
 import numpy as np
-import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
@@ -21,8 +20,8 @@ def resized(pixels: np.ndarray, side: int, how: Image.Resampling) -> np.ndarray:
     return np.asarray(image.resize((round(image.width * scale), round(image.height * scale)), how))
 
 
-@pytest.mark.parametrize("photo", range(len(PHOTOS)))
-@pytest.mark.parametrize("side", [96, 200, 427])
+@every_case("photo", range(len(PHOTOS)))
+@every_case("side", [96, 200, 427])
 def test_a_photograph_that_was_not_enlarged_shows_more_at_its_own_size(photo: int, side: int) -> None:
     assert detail_side(resized(PHOTOS[photo], side, Image.Resampling.BICUBIC), SIDES) is None
 
@@ -51,7 +50,7 @@ def test_small_noisy_and_flat_images() -> None:
     assert detail_side(np.full((200, 300, 3), 7, np.uint8), SIDES) == 32
 
 
-@pytest.mark.parametrize("shape", [(2000, 50, 3), (50, 2000, 3), (60, 9000, 3)])
+@every_case("shape", [(2000, 50, 3), (50, 2000, 3), (60, 9000, 3)])
 def test_long_images_are_measured_by_their_shorter_side(shape: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(0)
     assert detail_side(rng.integers(0, 256, shape, dtype=np.uint8), SIDES) is None

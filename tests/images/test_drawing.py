@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import ImageFont
 
+from tests.cases import every_case
 from vitral.images import drawing as module
 from vitral.images.drawing import contact_sheet, lettering, shorten, wrap
 
@@ -23,7 +24,7 @@ def test_control_characters_become_spaces() -> None:
     assert lettering("a\x1b[31m\n\tb\u202e", 20)[0] == "a [31m b"
 
 
-@pytest.mark.parametrize("width", [1, 40, 100, 10_000])
+@every_case("width", [1, 40, 100, 10_000])
 def test_a_long_name_is_cut(width: int) -> None:
     line, font = lettering("a rather long name of a class", 15)
     cut = shorten(line, font, width=width)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import cv2
 import numpy as np
-import pytest
 from PIL import Image
 
 from tests.cases import every_case
@@ -97,7 +96,7 @@ def test_nearest_neighbours_of_pillow_agree_to_the_pixel() -> None:
         assert (view != moved).mean() < 0.001, name
 
 
-@pytest.mark.parametrize("policy", ["timm-randaugment", "autoaugment", "three-augment", "multi-view"])
+@every_case("policy", ["timm-randaugment", "autoaugment", "three-augment", "multi-view"])
 def test_a_policy_tells_every_move_that_it_made(policy: str) -> None:
     """Colours change evenly all over the blob, so that where the mask is right every pixel inside it has one colour."""
     image, mask = scene(64, 64)

@@ -61,8 +61,8 @@ def test_an_operation_leaves_the_image_that_it_was_given() -> None:
     assert np.array_equal(given, image)
 
 
-@pytest.mark.parametrize("by_pillow", [False, True])
-@pytest.mark.parametrize("name", ["ShearX", "ShearY"])
+@every_case("by_pillow", [False, True])
+@every_case("name", ["ShearX", "ShearY"])
 def test_a_shear_of_a_tenth_moves_the_tenth_row_by_one(name: str, by_pillow: bool) -> None:
     image = np.zeros((21, 21, 3), dtype=np.uint8)
     image[:, 10] = 255
@@ -76,7 +76,7 @@ def test_a_shear_of_a_tenth_moves_the_tenth_row_by_one(name: str, by_pillow: boo
     assert [int(np.flatnonzero(moved[row, :, 0] == 255)[0]) for row in (0, 11, 20)] == [10, 9, 8]
 
 
-@pytest.mark.parametrize(("degrees", "turns"), [(90.0, 1), (180.0, 2), (-90.0, 3)])
+@every_case(("degrees", "turns"), [(90.0, 1), (180.0, 2), (-90.0, 3)])
 def test_a_right_angle_turns_counterclockwise_about_the_middle(degrees: float, turns: int) -> None:
     image = photo(15, 15)
     assert np.array_equal(tensorflow_operations.rotate(image, degrees), np.rot90(image, turns))
@@ -152,7 +152,7 @@ def test_tables_of_pillow_for_every_value(name: str, value: float, of: Callable[
     assert np.array_equal(np.asarray(changed), expected)
 
 
-@pytest.mark.parametrize(("shape", "grey"), [((20, 30), 2), ((16, 16), 1), ((15, 16), 0), ((300, 400), 255)])
+@every_case(("shape", "grey"), [((20, 30), 2), ((16, 16), 1), ((15, 16), 0), ((300, 400), 255)])
 def test_big_visions_contrast_turns_about_the_number_of_pixels(shape: tuple[int, int], grey: int) -> None:
     """pp/autoaugment.py sums a histogram whose sum is the number of pixels, and divides it by 256."""
     image = photo(*shape)
@@ -172,7 +172,7 @@ def test_big_visions_autocontrast_leaves_a_channel_of_one_value() -> None:
     assert np.abs(stretched[..., 0] - expected).max() <= 1
 
 
-@pytest.mark.parametrize("shape", [(2, 9), (9, 2), (1, 1), (3, 3), (3, 8)])
+@every_case("shape", [(2, 9), (9, 2), (1, 1), (3, 3), (3, 8)])
 def test_big_visions_sharpness_leaves_the_border(shape: tuple[int, int]) -> None:
     image = photo(*shape)
     smooth = image.astype(int)
@@ -264,7 +264,7 @@ def test_values_at_autoaugments_strengths() -> None:
     assert len(IMAGENET) == 25
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("policy", "magnitude", "spread", "says"),
     [
         ("timm-randaugment", 10.5, 0.0, r"^timm-randaugment takes magnitudes from 0 to 10, not 10\.5$"),
@@ -278,7 +278,7 @@ def test_magnitudes_beyond_the_source_are_refused(policy: Any, magnitude: float,
         check_policy(policy, magnitude, spread)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("policy", "magnitude", "spread"),
     [
         ("timm-randaugment", 0.0, 0.0),

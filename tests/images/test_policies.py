@@ -273,14 +273,14 @@ def test_multi_view_is_torchvisions_chain() -> None:
     assert grey[0] == pytest.approx(0.2, abs=5 * (0.16 / len(ours)) ** 0.5)
 
 
-@pytest.mark.parametrize("shift", [-0.5, -0.2, -0.003, 0.0, 0.1, 0.37, 0.5])
+@every_case("shift", [-0.5, -0.2, -0.003, 0.0, 0.1, 0.37, 0.5])
 def test_hues_are_torchvisions(shift: float) -> None:
     image = Image.fromarray(photo(16, 16))
     found, source = pillow_operations.hue(image, shift), torchvision_functional.adjust_hue(image, shift)
     assert np.array_equal(np.asarray(found), np.asarray(source))
 
 
-@pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 2.0])
+@every_case("sigma", [0.1, 0.5, 1.0, 2.0])
 def test_a_gaussian_blur_is_torchvisions_to_one_value(sigma: float) -> None:
     image = photo(16, 16)
     found = np.asarray(pillow_operations.gaussian_blur(Image.fromarray(image), sigma)).astype(int)
@@ -291,7 +291,7 @@ def test_a_gaussian_blur_is_torchvisions_to_one_value(sigma: float) -> None:
     assert (found != source).mean() < 0.002
 
 
-@pytest.mark.parametrize("strength", [0.3, 0.8])
+@every_case("strength", [0.3, 0.8])
 def test_jitter_is_torchvisions(strength: float) -> None:
     image = photo(8, 8)
     rng = np.random.default_rng(0)
@@ -310,9 +310,7 @@ def kolmogorov(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return float(np.abs(one - other).max())
 
 
-@pytest.mark.parametrize(
-    "policy", ["timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment", "multi-view"]
-)
+@every_case("policy", ["timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment", "multi-view"])
 def test_a_policy_is_a_function_of_its_generator_and_leaves_everyone_elses_alone(policy: Policy) -> None:
     image = photo(40, 40)
     how = Augmentation(crop="none", policy=policy, jitter=0.3, magnitude=9.0)
@@ -327,7 +325,7 @@ def test_a_policy_is_a_function_of_its_generator_and_leaves_everyone_elses_alone
     assert len({view.numpy().tobytes() for view in drawn}) > 10
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("made", "says"),
     [
         (lambda image: image.astype(np.float32), r"float32 \(8, 9, 3\)"),
@@ -355,7 +353,7 @@ def test_what_is_beyond_the_edge_has_the_mean_colour() -> None:
     assert any((view == torch.tensor([10, 20, 30]).view(3, 1, 1)).all(0).any() for view in drawn)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("override", "says"),
     [
         (("augmentation.policy=timm-randaugment", "augmentation.magnitude=11"), "from 0 to 10, not 11"),

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
 from vitral.events import ignore
@@ -229,7 +230,7 @@ def test_its_attention_is_recorded_and_followed() -> None:
     torch.testing.assert_close(seen.maps.flatten(2), attended.attentions[0][:, :, 0, 1:])
 
 
-@pytest.mark.parametrize("method", ["rollout", "relevance", "attention", "grad-cam"])
+@every_case("method", ["rollout", "relevance", "attention", "grad-cam"])
 def test_it_is_explained_by_every_method(method: str) -> None:
     found = explain(weave(), photo(), method=method)  # type: ignore[arg-type]
     assert found.relevance.shape == (4, 5)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import every_case
 from vitral.data.generated import open_digits
 from vitral.data.subset import Subset
 from vitral.errors import DataError, ModelError
@@ -16,7 +17,7 @@ from vitral.inference.predictor import collect, in_batches
 SMALL = Preprocessing(image_size=(8, 8))
 
 
-@pytest.mark.parametrize(("batch_size", "sizes"), [(1, 7 * [1]), (3, [3, 3, 1]), (7, [7]), (100, [7])])
+@every_case(("batch_size", "sizes"), [(1, 7 * [1]), (3, [3, 3, 1]), (7, [7]), (100, [7])])
 def test_batches_hold_every_image_in_order(batch_size: int, sizes: list[int]) -> None:
     named = [(f"image {index}", torch.full((3, 2, 2), float(index))) for index in range(7)]
     batches = list(in_batches(named, batch_size))
@@ -40,7 +41,7 @@ def test_no_image_is_read_before_its_batch_is_asked_for() -> None:
     assert len(read) == 4
 
 
-@pytest.mark.parametrize("batch_size", [0, -2])
+@every_case("batch_size", [0, -2])
 def test_an_empty_batch_is_refused_rather_than_no_prediction_given(batch_size: int) -> None:
     with pytest.raises(ModelError, match=f"not {batch_size}; set batch_size"):
         next(in_batches([("one", torch.zeros(3, 2, 2))], batch_size))
@@ -54,7 +55,7 @@ def means(images: Tensor) -> Tensor:
     return images.mean(dim=(1, 2, 3))[:, None]
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+@every_case("batch_size", [1, 7, 1000])
 def test_every_image_of_a_source_has_its_own_row(batch_size: int) -> None:
     source = Subset(open_digits().splits["validation"], range(3, 30))
     events: list[Event] = []

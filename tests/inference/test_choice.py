@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 import torch
 
+from tests.cases import every_case
 from tests.inference.test_engines import PACKS_BF16
 from tests.models.test_contract import images, make
 from vitral.errors import ModelError
@@ -79,7 +80,7 @@ def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Computation]
         assert len(measured) == before + 4
 
 
-@pytest.mark.parametrize("starved", [True, False])
+@every_case("starved", [True, False])
 def test_what_a_starved_process_measured_holds_for_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starved: bool
 ) -> None:
@@ -166,7 +167,7 @@ def test_every_engine_and_precision_can_be_asked_for() -> None:
     assert get_args(PrecisionChoice) == (*get_args(Precision), "auto")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("engine", "precision", "said"),
     [
         (
@@ -183,7 +184,7 @@ def test_unknown_names_are_refused(engine: str | None, precision: str, said: str
     assert str(refused.value) == said
 
 
-@pytest.mark.parametrize("engine", EXTRAS)
+@every_case("engine", EXTRAS)
 def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=rf"pip install 'vitral\[{engine}\]'"):

@@ -153,7 +153,7 @@ def test_the_network_itself_stays_as_it_is(engine: Engine) -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("change", ["a step", "new values", "another head", "another size"])
+@every_case("change", ["a step", "new values", "another head", "another size"])
 def test_a_change_of_the_network_takes_effect_with_the_next_call(change: str) -> None:
     model = make("deit")
     predictor = EnginePredictor(model, "packed", "fp32")

@@ -131,7 +131,7 @@ def test_a_network_answers_as_one_written_token_by_token(name: str, engine: str)
     assert torch.equal(TorchPredictor(model).logits(batch), exact)  # the network itself stays as it is
 
 
-@pytest.mark.parametrize("kind", [("torch", "bf16"), ("packed", "bf16"), ("packed", "int8")])
+@every_case("kind", [("torch", "bf16"), ("packed", "bf16"), ("packed", "int8")])
 def test_other_precisions_merge_the_same_way(kind: tuple[Engine, Precision]) -> None:
     if not (has_int8() if kind[1] == "int8" else has_native_bf16(torch.device("cpu"))):
         pytest.skip(f"needs a CPU with {kind[1]}")
@@ -211,7 +211,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@every_case("name", REFUSED)
 def test_networks_whose_tokens_cannot_be_merged_are_refused_in_one_line(name: str) -> None:
     with pytest.raises(ModelError, match=f"cannot be merged: ({REFUSED[name]})") as caught:
         predictor_of(make(name), None, "fp32", ignore, merge=4)

@@ -136,9 +136,7 @@ def test_a_change_of_the_weights_is_seen() -> None:
     torch.testing.assert_close(after, one_by_one(model, images), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("height", "width"), [(100, 100), (50, 200), (300, 100), (7, 7), (1, 1000), (1000, 1), (640, 480)]
-)
+@every_case(("height", "width"), [(100, 100), (50, 200), (300, 100), (7, 7), (1, 1000), (1000, 1), (640, 480)])
 def test_images_keep_their_shape_and_about_the_networks_pixels(height: int, width: int) -> None:
     packing = NativeAspect(build(dataclasses.replace(VIT, image_size=(128, 128)), seed=0))
     preprocessing = Preprocessing(image_size=(128, 128), resize="crop", crop_fraction=0.9)

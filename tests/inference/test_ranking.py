@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.inference.ranking import check_finite, rank
 
@@ -22,13 +23,13 @@ def test_of_equally_probable_classes_the_first_comes_first() -> None:
     assert [index for index, _ in rank(probabilities, 2000)] == [1990, *range(1990), *range(1991, 2000)]
 
 
-@pytest.mark.parametrize("top", [0, -1])
+@every_case("top", [0, -1])
 def test_no_class_at_all_cannot_be_asked_for(top: int) -> None:
     with pytest.raises(ModelError, match=f"not {top}; set top"):
         rank(np.array([0.5, 0.5]), top)
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@every_case("value", ["nan", "inf", "-inf"])
 def test_the_first_image_whose_values_are_no_numbers_is_named(value: str) -> None:
     values = np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
     check_finite(values, ["a", "b", "c"])

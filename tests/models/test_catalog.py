@@ -167,7 +167,7 @@ def test_parameter_counts(name: str, count: int) -> None:
     assert parameters(name) == count
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "size", "count"),
     [("vit-b16", 384, 86_859_496), ("vit-l16", 384, 304_715_752), ("vit-ti16", 384, 5_790_376)],
 )
@@ -207,7 +207,7 @@ def test_coatnet_6_as_its_table_prints_it() -> None:
     assert count_parameters(build(config, seed=None)) / 1e9 == pytest.approx(1.348, abs=0.001)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "size", "count"),
     [("r-vit-ti16", 224, 10_360_403), ("r26-vit-s32", 224, 44_456_467), ("r50-vit-l32", 224, 350_358_931)],
 )
@@ -250,7 +250,7 @@ def test_multiply_accumulates(name: str, giga: float) -> None:
     assert macs(name) / 1e9 == pytest.approx(giga, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "giga"),
     [
         ("cvt-13", 4.53),
@@ -355,7 +355,7 @@ def test_an_unknown_name_offers_the_nearest() -> None:
         variant("vit_b_16")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "message"),
     [
         ({"family": "lenet"}, "family 'lenet'"),

@@ -38,7 +38,7 @@ def tokens(count: int, batch: int = 1) -> Tensor:
     return torch.randn(batch, count, DIM, generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("count", "factor", "experts", "expected"),
     [(40, 1.0, 4, 20), (40, 1.05, 4, 24), (40, 0.5, 4, 12), (400, 1.05, 32, 28), (8, 1.0, 16, 4)],
 )
@@ -75,7 +75,7 @@ def dense(layer: MixtureOfExperts, inputs: Tensor) -> Tensor:
     return torch.einsum("se,esd->sd", kept, outputs)
 
 
-@pytest.mark.parametrize("selected", [1, 2, 3])
+@every_case("selected", [1, 2, 3])
 def test_with_room_for_all_it_is_the_weighted_sum(selected: int) -> None:
     layer = mixture(num_experts=5, num_selected=selected, capacity_factor=5.0)
     inputs = tokens(30)
@@ -216,7 +216,7 @@ def test_a_description_of_an_earlier_version_has_the_behaviour_of_then() -> None
     assert config_from_json(json.loads(json.dumps(config_to_json(changed)))) == changed
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("fields", "message"),
     [
         ({"num_selected": 5, "num_experts": 4}, "num_selected must be 1 to 4"),

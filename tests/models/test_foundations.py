@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tests.cases import every_case
 from tests.models.test_contract import CONFIGS, VIT, images, make
 from vitral.errors import ModelError
 from vitral.models.blocks import SwiGlu
@@ -41,7 +42,7 @@ def cubic(values: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return result
 
 
-@pytest.mark.parametrize(("old", "new"), [(37, 16), (8, 12), (16, 15)])
+@every_case(("old", "new"), [(37, 16), (8, 12), (16, 15)])
 def test_dinov2_resizes_as_if_the_grid_were_a_tenth_of_a_row_larger(old: int, new: int) -> None:
     column = drawn(old).double()
     table = column.reshape(1, old, 1, 1).expand(1, old, old, 1).reshape(1, old * old, 1)
@@ -73,7 +74,7 @@ def test_the_gate_of_a_swiglu_is_its_first_half() -> None:
     torch.testing.assert_close(layer(tokens), expected)
 
 
-@pytest.mark.parametrize("kind", ["dinov3", "eva02"])
+@every_case("kind", ["dinov3", "eva02"])
 def test_rotated_products_depend_on_how_far_apart_patches_lie(kind: RotaryKind) -> None:
     rotary = RotaryPosition(kind, (4, 5), 8)
     query, key = drawn(8, seed=1), drawn(8, seed=2)
@@ -144,7 +145,7 @@ def test_dinov2s_classifier_reads_class_token_and_mean() -> None:
     assert model.num_features == 64
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changes", "message"),
     [
         ({"mlp": "glu"}, "mlp must be one of plain, swiglu"),

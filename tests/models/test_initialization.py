@@ -221,7 +221,7 @@ def test_a_description_of_an_earlier_version_draws_as_then() -> None:
     assert config_from_json(values).initialization == "vit"
 
 
-@pytest.mark.parametrize(("patch", "dim"), [(8, 96), (4, 96)])
+@every_case(("patch", "dim"), [(8, 96), (4, 96)])
 def test_whitened_patches_begin_with_the_filters_of_the_largest_variances(patch: int, dim: int) -> None:
     sizes = {**SMALL, "patch_size": (patch, patch), "dim": dim}
     whitened, plain = (build(ViTConfig(**sizes, initialization=how), seed=0) for how in ("whitened", "vit"))

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.cases import every_case
 from vitral.models import layers
 from vitral.models.attention import Attention, Mask, attend, attention_scores
 from vitral.models.families import create_model
@@ -36,7 +37,7 @@ def with_gradients(result: Tensor, *inputs: Tensor) -> list[Tensor]:
     return [result.detach(), *torch.autograd.grad((result * weights).sum(), inputs)]
 
 
-@pytest.mark.parametrize(("batch", "tokens", "heads", "head_dim"), [(2, 5, 3, 4), (1, 1, 1, 2), (3, 7, 2, 1)])
+@every_case(("batch", "tokens", "heads", "head_dim"), [(2, 5, 3, 4), (1, 1, 1, 2), (3, 7, 2, 1)])
 def test_packed_attention_is_the_formula_and_so_are_its_gradients(
     batch: int, tokens: int, heads: int, head_dim: int
 ) -> None:
@@ -46,7 +47,7 @@ def test_packed_attention_is_the_formula_and_so_are_its_gradients(
     torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(("batch", "tokens", "heads", "head_dim"), [(2, 5, 3, 4), (3, 7, 2, 1)])
+@every_case(("batch", "tokens", "heads", "head_dim"), [(2, 5, 3, 4), (3, 7, 2, 1)])
 def test_what_is_added_to_the_scores_and_its_gradient_are_the_formulas(
     batch: int, tokens: int, heads: int, head_dim: int
 ) -> None:
@@ -115,7 +116,7 @@ def test_tanh_gelu_learns_by_the_gradient_of_a_form_within_a_thousandth_of_its_o
 MASK = torch.tensor([True, True, False, True, False]).expand(2, 1, 5, 5)
 
 
-@pytest.mark.parametrize("mask", [None, MASK])
+@every_case("mask", [None, MASK])
 def test_attention_for_training_in_bfloat16_is_that_of_torch(mask: Mask | None) -> None:
     query, key, value = (drawn(2, 3, 5, 8, seed=seed) for seed in range(3))
     expected = attention_scores(query, key)

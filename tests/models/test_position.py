@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.attention import Attention
 from vitral.models.position import RelativeGrid, neighbours
@@ -17,7 +18,7 @@ def drawn(heads: int, grid: tuple[int, int], prefix: int) -> RelativeGrid:
     return positions
 
 
-@pytest.mark.parametrize("prefix", [0, 2])
+@every_case("prefix", [0, 2])
 def test_the_term_is_the_heads_for_rows_and_columns_from_key_to_query(prefix: int) -> None:
     grid = (2, 3)
     positions = drawn(4, grid, prefix)
@@ -52,7 +53,7 @@ def test_each_head_begins_as_convits_with_a_neighbour_of_its_own() -> None:
     assert looked == {(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)} - {(0, 0)}
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 8, 12, 16])
+@every_case("count", [1, 3, 4, 8, 12, 16])
 def test_neighbours_are_the_nearest_places_each_once(count: int) -> None:
     found = neighbours(count)
     assert len(set(found)) == count
@@ -64,8 +65,8 @@ def test_neighbours_are_the_nearest_places_each_once(count: int) -> None:
     assert set(nearer) <= set(found)
 
 
-@pytest.mark.parametrize("queries", [None, 1])
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@every_case("queries", [None, 1])
+@every_case("precision", [torch.float32, torch.bfloat16])
 def test_the_attention_adds_it_to_every_score(queries: int | None, precision: torch.dtype) -> None:
     layer = Attention(8, 2, grid=(2, 2), prefix=1).train()
     layer.init_weights(torch.Generator().manual_seed(0))

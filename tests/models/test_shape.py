@@ -59,7 +59,7 @@ def test_other_networks_have_no_such_shape(name: str, key: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("said", "message"),
     [
         ({"width": 96}, "width 96 cannot be shared out to heads of a width of 64, as vit-s16 has them; set heads, too"),
@@ -73,7 +73,7 @@ def test_a_shape_that_cannot_be_is_refused(said: dict[str, int], message: str) -
         configure("vit-s16", encoder_changes("vit-s16", said))
 
 
-@pytest.mark.parametrize("name", ["r50-vit-b16", "conv-vit-8", "deit3-s16", "eva02-s14", "siglip-b32"])
+@every_case("name", ["r50-vit-b16", "conv-vit-8", "deit3-s16", "eva02-s14", "siglip-b32"])
 def test_the_encoder_of_a_hybrid_or_a_later_transformer_has_one(name: str) -> None:
     own = variant(name)
     config = configure(name, encoder_changes(name, {"depth": 2, "width": own.dim // own.num_heads, "mlp_width": 40}))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.models.families import build
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
@@ -19,7 +20,7 @@ def last_block(rate: float) -> Any:  # noqa: ANN401  # its layers are typed by t
     return network.encoder[-1]
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.4, 0.75])
+@every_case("rate", [0.1, 0.4, 0.75])
 def test_a_branch_is_left_out_for_an_example_or_counts_for_those_left_out(rate: float) -> None:
     block = last_block(rate)
     examples = 2000

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 import torchvision
 
 import vitral
+from tests.cases import every_case
 
 
-@pytest.mark.parametrize("depth", [18, 34, 50, 101, 152])
+@every_case("depth", [18, 34, 50, 101, 152])
 def test_the_same_logits(depth: int, tmp_path: Path) -> None:
     torch.manual_seed(depth)
     theirs = torchvision.models.get_model(f"resnet{depth}", weights=None).train()

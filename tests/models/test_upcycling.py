@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.catalog import VARIANTS
 from vitral.models.experts import change_experts
@@ -24,8 +25,8 @@ def images(count: int = 8) -> torch.Tensor:
     return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("number", [4, 8])
-@pytest.mark.parametrize("places", ["every-2", "last-1"])
+@every_case("number", [4, 8])
+@every_case("places", ["every-2", "last-1"])
 def test_it_answers_as_the_dense_one_does(places: str, number: int) -> None:
     network = dense(depth=4).eval()
     made = upcycle(network, places, number=number, seed=3)
@@ -68,7 +69,7 @@ def test_which_blocks() -> None:
         expert_blocks("every-3", 2)
 
 
-@pytest.mark.parametrize("name", ["resnet-10", "vmoe-s32"])
+@every_case("name", ["resnet-10", "vmoe-s32"])
 def test_a_network_without_plain_mlps_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match="this network has none to give"):
         upcycle(dense(name), "last-1", seed=0)

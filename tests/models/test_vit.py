@@ -143,8 +143,8 @@ def test_attention_worked_by_hand() -> None:
     torch.testing.assert_close(layer.probabilities(tokens), torch.full((1, 2, 2, 2), 0.5))
 
 
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("queries", [None, 1])
+@every_case("precision", [torch.float32, torch.bfloat16])
+@every_case("queries", [None, 1])
 def test_relative_positions_add_the_querys_product_with_the_distance(
     queries: int | None, precision: torch.dtype
 ) -> None:
@@ -171,7 +171,7 @@ def test_relative_positions_add_the_querys_product_with_the_distance(
     torch.testing.assert_close(given.float(), mixed, rtol=1e-4 if exact else 0.05, atol=1e-6 if exact else 0.02)
 
 
-@pytest.mark.parametrize("where", [{"relative": 3}, {"grid": (1, 3)}, {"grid": (1, 2), "prefix": 1}])
+@every_case("where", [{"relative": 3}, {"grid": (1, 3)}, {"grid": (1, 2), "prefix": 1}])
 def test_masked_keys_stay_out_beside_relative_positions(where: dict[str, Any]) -> None:
     layer = Attention(8, 2, **where).eval()
     layer.init_weights(torch.Generator().manual_seed(0))

@@ -3,7 +3,6 @@
 import math
 from typing import cast
 
-import pytest
 import torch
 from torch import nn
 
@@ -26,7 +25,7 @@ def covariance_of_images(patch: int) -> torch.Tensor:
     return torch.einsum("ab,cd,ef->acebdf", colour, down, across).reshape(3 * patch**2, -1)
 
 
-@pytest.mark.parametrize("patch", [1, 2, 3, 4])
+@every_case("patch", [1, 2, 3, 4])
 def test_the_first_layer_whitens_what_natural_images_are_like(patch: int) -> None:
     filters = whitening_filters(patch).double().flatten(1)
     half = len(filters) // 2

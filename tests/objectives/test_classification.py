@@ -47,8 +47,8 @@ def test_the_sigmoid_loss_is_summed_over_classes_and_its_smoothing_spread_over_a
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
-@pytest.mark.parametrize("kind", ["numbers", "mixed"])
+@every_case("smoothing", [0.0, 0.1, 0.6])
+@every_case("kind", ["numbers", "mixed"])
 def test_the_softmax_loss_is_its_formula(kind: str, smoothing: float) -> None:
     found = softmax_cross_entropy(LOGITS, TARGETS[kind], label_smoothing=smoothing)
     expected = softmax_loss(LOGITS.double().numpy(), shares(TARGETS[kind], smoothing))
@@ -69,8 +69,8 @@ def test_losses_without_being_told_smooth_nothing_and_leave_shares_as_they_are()
     assert float(softmax_cross_entropy(LOGITS, MIXED)) == pytest.approx(softmax_loss(logits, shares(MIXED, 0.0)), 1e-5)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("kind", TARGETS)
+@every_case("smoothing", [0.0, 0.1])
+@every_case("kind", TARGETS)
 def test_binary_targets_count_every_label_as_one_and_smoothing_makes_no_labels(kind: str, smoothing: float) -> None:
     """DeiT III: `targets.gt(0.0)` of mixed labels; timm's BinaryCrossEntropy holds smoothed ones against the off value."""
     found = sigmoid_cross_entropy(LOGITS, TARGETS[kind], label_smoothing=smoothing, binary_targets=True)
@@ -79,15 +79,15 @@ def test_binary_targets_count_every_label_as_one_and_smoothing_makes_no_labels(k
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", [softmax_cross_entropy, sigmoid_cross_entropy])
-@pytest.mark.parametrize("targets", [NUMBERS, MIXED])
+@every_case("loss", [softmax_cross_entropy, sigmoid_cross_entropy])
+@every_case("targets", [NUMBERS, MIXED])
 def test_a_loss_in_half_precision_is_computed_in_float32(loss: type, targets: torch.Tensor) -> None:
     found = loss(LOGITS.bfloat16(), targets)
     assert found.dtype == torch.float32
     assert torch.equal(found, loss(LOGITS.bfloat16().float(), targets))
 
 
-@pytest.mark.parametrize("loss", [softmax_cross_entropy, sigmoid_cross_entropy])
+@every_case("loss", [softmax_cross_entropy, sigmoid_cross_entropy])
 def test_a_label_that_is_no_class_is_an_error_and_not_another_class(loss: type) -> None:
     with pytest.raises((IndexError, RuntimeError)):
         loss(LOGITS, torch.full((5,), CLASSES))

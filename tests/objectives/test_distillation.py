@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.objectives.classification import agreement, hard_loss, soft_loss
 
 
@@ -24,7 +25,7 @@ def test_hard_answers_are_the_teachers_most_probable_classes_unsmoothed() -> Non
     assert float(hard_loss(student, teacher)) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0, 10.0])
+@every_case("temperature", [0.5, 1.0, 3.0, 10.0])
 def test_soft_answers_are_the_divergence_from_the_teacher_times_the_temperature_squared(temperature: float) -> None:
     student, teacher = logits(0), logits(1)
     ours, theirs = probabilities(student / temperature), probabilities(teacher / temperature)

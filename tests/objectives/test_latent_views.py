@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.integrate import quad
 
+from tests.cases import every_case
 from tests.forks import job
 from tests.objectives import shared_views
 from tests.objectives.shared_views import CONFIG, make, views
@@ -36,7 +37,7 @@ def by_definition(values: np.ndarray) -> float:
     return len(values) * quad(integrand, -3, 3, limit=200)[0]
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0, 2.0])
+@every_case("spread", [0.0, 0.3, 1.0, 2.0])
 def test_the_gaussian_part_is_the_integral_of_its_definition(spread: float) -> None:
     torch.manual_seed(0)
     found, directions = projections(2, 40, 5) * spread + 0.2, draw_directions(5, 7)

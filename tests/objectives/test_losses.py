@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG
 from vitral.errors import ModelError
 from vitral.models.families import build, create_model
@@ -15,7 +16,7 @@ from vitral.training.methods.supervised import Supervised
 from vitral.training.settings.recipe import build_recipe
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@every_case("smoothing", [0.0, 0.1])
 def test_labels_as_numbers_or_as_shares(smoothing: float) -> None:
     logits, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 1, 1])
     shares = nn.functional.one_hot(labels, 4).float()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.blocks import Block
 from vitral.models.catalog import variant
@@ -78,9 +79,7 @@ def test_the_decoder_has_each_visible_token_in_its_place_and_one_token_in_all_ot
             torch.testing.assert_close(found[image, number], expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("count", "share", "expected"), [(196, 0.75, 49), (49, 0.75, 12), (7, 0.5, 3), (10, 0.5, 5), (4, 0.9, 1)]
-)
+@every_case(("count", "share", "expected"), [(196, 0.75, 49), (49, 0.75, 12), (7, 0.5, 3), (10, 0.5, 5), (4, 0.9, 1)])
 def test_as_many_patches_are_visible_of_every_image_and_others_than_of_the_next(
     count: int, share: float, expected: int
 ) -> None:
@@ -106,7 +105,7 @@ def test_a_patch_is_its_rows_then_its_columns_then_its_channels() -> None:
         assert found[1, number].tolist() == [float(value) for value in expected]
 
 
-@pytest.mark.parametrize("normalized", [True, False])
+@every_case("normalized", [True, False])
 def test_the_loss_is_of_hidden_patches_alone_each_normalized_by_itself(normalized: bool) -> None:
     seen, rebuilt = images(), torch.randn(2, 6, 48, generator=torch.Generator().manual_seed(2))
     hidden = torch.tensor([[True, False, True, False, False, False], [False, False, False, False, False, True]])
@@ -141,7 +140,7 @@ def test_the_decoder_is_drawn_by_its_seed_alone() -> None:
     assert "positions" not in one
 
 
-@pytest.mark.parametrize(
+@every_case(
     "changes",
     [{"rotary": "dinov3"}, {"position": "relative"}, {"position_at": "layers"}, {"patch_stride": (2, 2)}],
     ids=["rotary", "relative", "layers", "overlap"],
@@ -161,7 +160,7 @@ def test_every_norm_adds_the_epsilon_of_maes_code() -> None:
     assert {layer.eps for layer in autoencoder().modules() if isinstance(layer, nn.LayerNorm)} == {1e-6}
 
 
-@pytest.mark.parametrize(("gelu", "approximate"), [("exact", "none"), ("tanh", "tanh")])
+@every_case(("gelu", "approximate"), [("exact", "none"), ("tanh", "tanh")])
 def test_the_decoders_blocks_have_the_encoders_gelu(gelu: str, approximate: str) -> None:
     block, values = autoencoder(gelu=gelu).decoder[0], torch.linspace(-4, 4, 100)
     assert isinstance(block, Block)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.catalog import variant
 from vitral.models.families import build
@@ -62,7 +63,7 @@ def test_the_loss_looks_at_corrupted_patches_alone() -> None:
     assert float(right) == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize(("count", "share", "expected"), [(49, 0.5, 24), (10, 0.25, 2), (4, 0.05, 1), (9, 1.0, 9)])
+@every_case(("count", "share", "expected"), [(49, 0.5, 24), (10, 0.25, 2), (4, 0.05, 1), (9, 1.0, 9)])
 def test_every_image_loses_as_many_patches_and_others_than_the_next(count: int, share: float, expected: int) -> None:
     torch.manual_seed(0)
     chosen = choose_patches(400, count, share)
@@ -131,7 +132,7 @@ def test_a_forward_pass_gives_the_colours_of_every_patch_from_the_whole_encoder(
     torch.testing.assert_close(logits, module.colour_head(network.norm(tokens)[:, 1:]))
 
 
-@pytest.mark.parametrize("changes", [{"patch_stride": (2, 2)}, {"patch_stride": (4, 2)}])
+@every_case("changes", [{"patch_stride": (2, 2)}, {"patch_stride": (4, 2)}])
 def test_overlapping_patches_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(
         ModelError, match=r"^Masked patch prediction needs a Vision Transformer with a plain grid of pat"

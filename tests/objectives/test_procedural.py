@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build, replace
@@ -27,7 +28,7 @@ def closed(word: list[int], kinds: int) -> bool:
     return not stack
 
 
-@pytest.mark.parametrize(("length", "kinds"), [(2, 1), (16, 3), (64, 64), (196, 64)])
+@every_case(("length", "kinds"), [(2, 1), (16, 3), (64, 64), (196, 64)])
 def test_every_bracket_is_closed_in_order(length: int, kinds: int) -> None:
     words = draw_words(50, length, kinds, np.random.default_rng(0))
     assert words.shape == (50, length)
@@ -90,7 +91,7 @@ def test_only_a_vision_transformer_reads() -> None:
         ProceduralWarmup(network, kinds=5, share=0.5, seed=0)
 
 
-@pytest.mark.parametrize(("size", "length"), [((64, 32), 8), ((32, 64), 8), ((48, 32), 6)])
+@every_case(("size", "length"), [((64, 32), 8), ((32, 64), 8), ((48, 32), 6)])
 def test_a_word_is_as_long_as_the_patches_are_many(size: tuple[int, int], length: int) -> None:
     network = build(replace(VARIANTS["vit-mu16"], image_size=size, num_classes=3, depth=1), seed=0)
     module = ProceduralWarmup(network, kinds=5, share=0.5, seed=1)

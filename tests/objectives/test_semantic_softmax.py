@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.cases import every_case
 from vitral.data.label_tree import levels
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build, replace
@@ -59,7 +60,7 @@ def by_hand(values: list[float], nodes: tuple[str, ...], told: str | None, smoot
     return loss
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@every_case("smoothing", [0.0, 0.2])
 def test_each_level_has_the_loss_of_its_own_softmax(smoothing: float) -> None:
     values, truth = logits(), ("siamese", "dog", "bus", "tabby")
     shares = class_shares(torch.tensor([CLASSES.index(name) for name in truth]), len(CLASSES))
@@ -129,7 +130,7 @@ def test_shares_are_taken_as_they_are_and_class_numbers_as_whole_ones() -> None:
     assert torch.equal(class_shares(torch.tensor([0, 1]), 3), torch.tensor([[1.0, 0, 0], [0, 1, 0]]))
 
 
-@pytest.mark.parametrize(("labels", "surest"), [(2, 1), (20, 1), (21, 2), (30, 2), (40, 2), (60, 3), (61, 4), (99, 5)])
+@every_case(("labels", "surest"), [(2, 1), (20, 1), (21, 2), (30, 2), (40, 2), (60, 3), (61, 4), (99, 5)])
 def test_how_sure_a_teacher_is_says_a_twentieth_of_the_labels_rounded_up(labels: int, surest: int) -> None:
     generator = torch.Generator().manual_seed(labels)
     level = Level(range(labels), [0], 1.0)

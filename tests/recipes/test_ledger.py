@@ -35,7 +35,7 @@ def test_the_header_quotes_the_sources_result_and_run_time(name: str) -> None:
             assert str(LEDGER.recipes[name][fact].value) in line
 
 
-@pytest.mark.parametrize("name", ["deit-b16", "vmoe-s32-last2-imagenet", "bit-hyperrule-large", "vit-giant14-jft3b"])
+@every_case("name", ["deit-b16", "vmoe-s32-last2-imagenet", "bit-hyperrule-large", "vit-giant14-jft3b"])
 def test_no_setting_of_a_recipe_can_drift_from_its_fact(name: str) -> None:
     recipe, facts = load_recipe(name), LEDGER.recipes[name]
     active = set(settings(recipe)) - idle(settings(recipe))
@@ -84,7 +84,7 @@ seed = [0, "ours: any would do"]
 """
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("family", "mistake"),
     [
         ('seed = [1, "somewhere"]', "family: one, seed: 'somewhere' begins with none of the sources Paper"),

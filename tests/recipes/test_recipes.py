@@ -6,7 +6,6 @@ What each setting is, test_ledger.py holds against its source.
 import shlex
 from importlib import resources
 
-import pytest
 import torch
 
 from tests.cases import every_case
@@ -69,7 +68,7 @@ def test_every_network_of_a_recipe_can_be_made(name: str) -> None:
     assert config.head_bias == recipe.objective.head_bias
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "images", "steps"),
     [
         ("vit-b16-imagenet", IMAGENET, 93_835),

@@ -5,8 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
+from tests.cases import every_case
 from tests.report.experiments import LEVELS, SIZES, experiment
 from vitral.report.experiment_page import ExperimentPage, write_experiment, write_experiment_markdown
 
@@ -77,7 +76,7 @@ def test_the_markdown_has_the_same_with_its_drawings_beside_it(tmp_path: Path) -
     assert "_" not in re.sub(r"`{3}.*?`{3}", "", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("paper_chart", [True, False])
+@every_case("paper_chart", [True, False])
 def test_the_markdowns_tables_are_whole_whatever_the_names(tmp_path: Path, paper_chart: bool) -> None:
     write_experiment_markdown(experiment(EVIL, paper_chart=paper_chart), tmp_path / "experiment.md")
     text = (tmp_path / "experiment.md").read_text()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.data.source import BadImage
 from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines
@@ -159,7 +160,7 @@ def test_the_least_report_has_no_empty_parts() -> None:
     assert re.findall(r'<section id="(\w+)">', page) == ["facts"]
 
 
-@pytest.mark.parametrize("num_classes", [2, 26, 27, 300, 4000])
+@every_case("num_classes", [2, 26, 27, 300, 4000])
 def test_any_number_of_classes_stays_small(num_classes: int) -> None:
     names = tuple(f"class {index}" for index in range(num_classes))
     page = render_report(RunReport(title="Classes", facts=(), evaluation=evaluation(names)))
@@ -230,7 +231,7 @@ def test_the_most_confused_pairs_are_shown_with_images() -> None:
     assert "<img" not in without
 
 
-@pytest.mark.parametrize("num_classes", [2, 26, 27, 100, 4000])
+@every_case("num_classes", [2, 26, 27, 100, 4000])
 def test_the_confusion_matrix_has_names_whatever_the_number_of_classes(num_classes: int) -> None:
     names = tuple(f"name{index}" for index in range(num_classes))
     scores = evaluation(names)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import StudyError
 from vitral.evaluation.published import paper_dataset, paper_results
 from vitral.models.catalog import variant
@@ -83,7 +84,7 @@ def test_the_same_seed_twice_is_no_repetition(tmp_path: Path) -> None:
     assert any("b repeats seed 0 of" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("setting", ["steps=200", "optimizer.lr=0.123"])
+@every_case("setting", ["steps=200", "optimizer.lr=0.123"])
 def test_other_settings_are_another_column_that_names_them(tmp_path: Path, setting: str) -> None:
     same = [write_run(tmp_path / f"a-{seed}", 0.9, seed=seed, settings=("workers=2",)) for seed in (0, 1)]
     other = write_run(tmp_path / "b", 0.8, seed=2, settings=(setting, "workers=0"))
@@ -101,7 +102,7 @@ def test_other_data_of_one_name_are_another_row(tmp_path: Path) -> None:
     assert [row[1:] for row in found.rows()] == [["90.00"], ["80.00"]]
 
 
-@pytest.mark.parametrize(("one", "other"), [("/tmp/sets/hands", "../sets/hands"), ("cifar10", "sets/CIFAR-10/")])
+@every_case(("one", "other"), [("/tmp/sets/hands", "../sets/hands"), ("cifar10", "sets/CIFAR-10/")])
 def test_one_dataset_named_in_two_ways_is_one_row(tmp_path: Path, one: str, other: str) -> None:
     write_run(tmp_path / "a", 0.9, data=one)
     write_run(tmp_path / "b", 0.8, data=other, seed=1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from tests.cli.conftest import write_images
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
@@ -30,7 +31,7 @@ def test_rates_of_a_sweep() -> None:
     assert best_rate({0.1: 0.5, 0.01: 0.9, 0.03: 0.5}, error) == 0.03
 
 
-@pytest.mark.parametrize(("images", "share"), [(2_040, 0.1), (3_680, 0.1), (50_000, 0.02), (1_281_167, 0.01)])
+@every_case(("images", "share"), [(2_040, 0.1), (3_680, 0.1), (50_000, 0.02), (1_281_167, 0.01)])
 def test_the_paper_holds_out_a_share_by_the_size_of_the_dataset(images: int, share: float) -> None:
     """Appendix B.1.1: Flowers, Pets, CIFAR, ImageNet."""
     assert held_out_share(images) == share

@@ -39,7 +39,7 @@ def test_what_a_share_says_of_chance(standing: Standing, at_chance: bool, untold
     assert "  " not in standing.sentence("")  # a split without a name leaves no gap
 
 
-@pytest.mark.parametrize(("right", "images"), [(1, 1), (1, 2), (3, 4), (26, 200), (200, 200), (5000, 10_007)])
+@every_case(("right", "images"), [(1, 1), (1, 2), (3, 4), (26, 200), (200, 200), (5000, 10_007)])
 def test_both_ends_of_the_interval_are_known_from_share_and_low_end(right: int, images: int) -> None:
     assert (of(right, images, 0.5).low, of(right, images, 0.5).high) == pytest.approx(wilson_interval(right, images))
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from jaxtyping import Int64
 
+from tests.cases import every_case
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.source import DataSet
 from vitral.errors import DataError
@@ -72,7 +73,7 @@ class Blobs:
         return f"blob[{index}]"
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@every_case("workers", [0, 1])
 def test_masks_come_in_the_batch_as_their_views_show_them(workers: int) -> None:
     batches = TrainingBatches(
         Blobs(), batch_size=12, image_size=(40, 48), augmentation=HOW, seed=1, task=Masks(), num_classes=2

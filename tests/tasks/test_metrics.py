@@ -179,12 +179,12 @@ def test_few_images_tell_nothing_unless_they_are_all_wrong() -> None:
     assert "one class" in single.standing.sentence("test")
 
 
-@pytest.mark.parametrize(("right", "images"), [(1, 1), (2, 2), (3, 4), (26, 200), (199, 200), (5000, 10_007)])
+@every_case(("right", "images"), [(1, 1), (2, 2), (3, 4), (26, 200), (199, 200), (5000, 10_007)])
 def test_the_images_are_known_from_share_and_interval(right: int, images: int) -> None:
     assert Standing(right / images, wilson_interval(right, images)[0], 0.5).images == images
 
 
-@pytest.mark.parametrize("values", [(0.0, 0.0, 0.0), (1e-200, 0.0, 0.0), (1.0, 0.0, 1.0), (1e-200, 0.0, 1e-201)])
+@every_case("values", [(0.0, 0.0, 0.0), (1e-200, 0.0, 0.0), (1.0, 0.0, 1.0), (1e-200, 0.0, 1e-201)])
 def test_any_shares_that_a_file_may_claim_have_a_sentence(values: tuple[float, float, float]) -> None:
     assert Standing(*values).sentence("test")
 

@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.tasks.metrics import Confusion, Evaluation, evaluate_probabilities, left_out
 from vitral.tasks.multi_label import MultiLabelEvaluation
 from vitral.tasks.shown import ConfusionMatrix, ReliabilityDiagram, Table, Tile, fitting_digits, percent, worst_first
@@ -198,7 +199,7 @@ def test_results_go_through_a_file_and_back() -> None:
         assert type(found).from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("share", "digits", "text"),
     [(0.12345, 1, f"12.3{S}"), (0.12345, 2, f"12.35{S}"), (1.0, 0, f"100{S}"), (None, 1, "–"), (float("nan"), 1, "–")],
 )

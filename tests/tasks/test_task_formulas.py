@@ -117,7 +117,7 @@ def test_logits_become_a_softmax_or_sigmoids_in_float32() -> None:
         assert task.probabilities(logits.view(2, 20, 6)).shape == (2, 20, 6)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@every_case("smoothing", [0.0, 0.3])
 def test_each_task_has_its_loss(smoothing: float) -> None:
     values = LOGITS.double().numpy()
     labels = torch.arange(40) % 6
@@ -213,7 +213,7 @@ def test_figures_compare_by_what_is_better() -> None:
     assert [error.improves(0.5, than) for than in (None, 0.4, 0.5, 0.6)] == [True, False, False, True]
 
 
-@pytest.mark.parametrize("num_bins", [1, 5, 15])
+@every_case("num_bins", [1, 5, 15])
 def test_reliability_by_counting(num_bins: int) -> None:
     """arXiv 1706.04599, equations 2 and 3: bins open below and closed above, gaps weighted by their images."""
     confidences = np.concatenate([np.random.default_rng(0).random(300), np.arange(num_bins + 1) / num_bins])
@@ -239,7 +239,7 @@ def test_empty_bins_count_for_nothing() -> None:
     assert expected_calibration_error([]) == 0.0
 
 
-@pytest.mark.parametrize(("right", "images"), [(0, 7), (1, 7), (5, 7), (7, 7), (90, 100), (500, 1000)])
+@every_case(("right", "images"), [(0, 7), (1, 7), (5, 7), (7, 7), (90, 100), (500, 1000)])
 def test_wilsons_interval_solves_its_equation(right: int, images: int) -> None:
     """Wilson (1927): the ends p with (share - p)^2 = z^2 p (1 - p) / n."""
     z = 1.959963984540054

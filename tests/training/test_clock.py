@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.cases import every_case
 from vitral.training.clock import (
     EARLY_ROOM,
     ENDING_SECONDS,
@@ -166,7 +167,7 @@ def test_a_command_ends_within_five_percent_or_three_seconds_of_its_budget(world
         assert world.now > world.seconds - max(3.0, 0.05 * world.seconds) - slack - world.validation
 
 
-@pytest.mark.parametrize("seconds", [30.0, 60.0, 180.0, 600.0, 10_800.0])
+@every_case("seconds", [30.0, 60.0, 180.0, 600.0, 10_800.0])
 def test_usual_commands_take_what_was_asked(seconds: float) -> None:
     rng = np.random.default_rng(int(seconds))
     missed = []
@@ -279,14 +280,12 @@ def test_without_a_budget_there_is_no_plan() -> None:
     assert pacer.plan(step=1, total=10, validated=0, most=10) is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "budget", "late"), [(32.9, 30, False), (33.1, 30, True), (188, 180, False), (190, 180, True)]
-)
+@every_case(("seconds", "budget", "late"), [(32.9, 30, False), (33.1, 30, True), (188, 180, False), (190, 180, True)])
 def test_what_counts_as_late(seconds: float, budget: float, late: bool) -> None:
     assert is_late(seconds, budget) == late
 
 
-@pytest.mark.parametrize("slow", [0.5, 1.0, 4.0])
+@every_case("slow", [0.5, 1.0, 4.0])
 def test_a_busy_machine_is_given_more_time_to_end(slow: float) -> None:
     world = World(100.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1000, 1.0, 0)
     pacer = Pacer(world.clock, reserve=Reserve(fixed=10.0), slowness=lambda: slow)
@@ -330,8 +329,8 @@ def scheduled(seconds: float | None, *, training: float = 500.0, first: float | 
     return schedule(seconds, allowed, spent=10.0, training=training, first=first)
 
 
-@pytest.mark.parametrize("seconds", [30.0, 60.0, 180.0, 600.0])
-@pytest.mark.parametrize("first", [None, 0.0, 4.0])
+@every_case("seconds", [30.0, 60.0, 180.0, 600.0])
+@every_case("first", [None, 0.0, 4.0])
 def test_the_parts_of_a_schedule_fill_the_budget(seconds: float, first: float | None) -> None:
     parts = scheduled(seconds, training=1e6, first=first)
     assert parts.first == pytest.approx(FIRST_SHARE * (seconds - 10.0) if first is None else first)

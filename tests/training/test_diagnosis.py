@@ -57,7 +57,7 @@ def test_a_good_result_is_not_faulted() -> None:
     assert diagnose(scored(180), baselines(0.7), RUN) == ()
 
 
-@pytest.mark.parametrize(("right", "chance"), [(20, True), (26, True), (35, False)])
+@every_case(("right", "chance"), [(20, True), (26, True), (35, False)])
 def test_at_chance_is_what_does_not_significantly_beat_the_commonest_class(right: int, chance: bool) -> None:
     found = diagnose(scored(right), None, RUN)
     assert bool(found) == chance

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from tests.cases import every_case
 from vitral.data.open import open_data
 from vitral.training.choose.draft import draft_of
 from vitral.training.facts import look
@@ -32,7 +32,7 @@ def looked(folder: Path, *, sized: bool = True, timed: bool = True) -> tuple[flo
     return found.side, found.detail
 
 
-@pytest.mark.parametrize(("shown", "detail"), [([32] * 20, 32.0), ([300] * 20, None), ([300] * 11 + [32] * 9, None)])
+@every_case(("shown", "detail"), [([32] * 20, 32.0), ([300] * 20, None), ([300] * 11 + [32] * 9, None)])
 def test_what_images_show_is_that_of_the_middle_one(tmp_path: Path, shown: list[int], detail: float | None) -> None:
     assert looked(write(tmp_path, shown, 300)) == (300.0, detail)
 

@@ -32,7 +32,7 @@ from vitral.training.settings.recipe import Recipe, load_recipe
 IMAGENET = 1_281_167
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "images", "steps", "batch", "warmup"),
     [
         ("finetune-flowers", 1_020, 500, 512, 100),  # paper Table 4: 512, whatever the dataset
@@ -77,7 +77,7 @@ def rates(name: str, overrides: list[str], images: int) -> list[float]:
     return [recipe.schedule.rate(step, recipe.optimizer.lr, recipe.steps) for step in range(recipe.steps)]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "override", "images"),
     [
         ("deit-s16", "steps=500", IMAGENET),  # less than one of its epochs, which have a rate each
@@ -98,7 +98,7 @@ def test_a_run_of_any_length_reaches_its_rate_and_comes_down_from_it(name: str, 
     assert sum(rate > peak / 3 for rate in made) > len(made) / 4
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "data", "steps"),
     [
         ("visualatom1k-deit-ti16", "visualatom", 300 * 1_000_000 / 256),
@@ -165,7 +165,7 @@ def test_what_muon_takes_beside_the_gradients_is_measured_and_said() -> None:
     assert all(fact in cost.sentence() for fact in ("50 images/s", "50%", "Muon"))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "changes",
     [("mixing.mixup=0.8",), ("optimizer.sam_rho=0.05",), ("averaging.decay=0.9", "regularization.dropout=0.1")],
 )
@@ -200,7 +200,7 @@ def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
     assert fit_machine(recipe, known_by(measured, 60.0))[1].seconds > 60.0
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("seconds", "text"),
     [(12, "12 s"), (99 * 60, "99 min"), (30 * 3600, "30 h"), (100 * 86_400, "100 days"), (3e13, "951,294 years")],
 )
@@ -216,7 +216,7 @@ def test_what_a_short_measurement_says_is_said_coarsely(seconds: float, text: st
     assert roughly(seconds) == text
 
 
-@pytest.mark.parametrize(("usable", "parts"), [(None, 1), (900, 1), (899, 2), (324, 4), (323, 8), (1, 64)])
+@every_case(("usable", "parts"), [(None, 1), (900, 1), (899, 2), (324, 4), (323, 8), (1, 64)])
 def test_a_batch_is_cut_into_the_fewest_parts_that_fit(usable: int | None, parts: int) -> None:
     """132 bytes of weights and 64 images of 12 bytes make 900 at once, 516 in halves and 324 in quarters."""
     recipe, reasons = fit_memory(load_recipe("scratch"), fixed=132, an_image=12, images=64, usable=usable)

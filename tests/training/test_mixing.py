@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.training.methods.views import Mixer, erase, mixes
 from vitral.training.settings.sections import MixingSettings
 
@@ -75,7 +76,7 @@ def test_erased_boxes_have_the_areas_and_shapes_of_their_source() -> None:
     assert abs(float(noise.std()) - 1) < 0.01
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 9), (2, 3)])
+@every_case("size", [(1, 1), (1, 9), (2, 3)])
 def test_erasing_leaves_an_image_that_no_box_fits_in(size: tuple[int, int]) -> None:
     erased = erase(torch.zeros(40, 3, *size), 1.0, seed=0, step=0, first=0, batch_size=40)
     assert not (erased != 0).flatten(1).all(dim=1).any()
@@ -86,7 +87,7 @@ def stream(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
-@pytest.mark.parametrize("share", [0.3, 1.0])
+@every_case("share", [0.3, 1.0])
 def test_each_image_is_erased_from_a_stream_of_its_own(share: float) -> None:
     images = torch.zeros(12, 3, 20, 24)
     erased = erase(images.clone(), share, seed=7, step=5, first=-1, batch_size=11)
@@ -106,7 +107,7 @@ def test_each_image_is_erased_from_a_stream_of_its_own(share: float) -> None:
         np.testing.assert_array_equal(erased[row].numpy(), expected)
 
 
-@pytest.mark.parametrize("size", [(2, 2), (3, 3), (2, 9), (9, 2)])
+@every_case("size", [(2, 2), (3, 3), (2, 9), (9, 2)])
 def test_no_box_is_as_high_or_as_wide_as_the_image(size: tuple[int, int]) -> None:
     erased = erase(torch.zeros(300, 3, *size), 1.0, seed=0, step=0, first=0, batch_size=300)[:, 0] != 0
     assert erased.any()

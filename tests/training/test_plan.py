@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from tests.training.choose.situations import LAPTOP, changed, planned
 from vitral.errors import TrainingError
 from vitral.paths import PLAN_FILE
@@ -104,7 +105,7 @@ DAMAGES = (
 )
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@every_case("damage", DAMAGES)
 def test_a_damaged_plan_is_refused_in_one_line(damage: Callable[[str], str], tmp_path: Path) -> None:
     write_plan(tmp_path, of_several())
     path = tmp_path / PLAN_FILE
@@ -136,7 +137,7 @@ def test_a_folder_in_place_of_a_plan_is_refused(tmp_path: Path) -> None:
         read_plan(tmp_path)
 
 
-@pytest.mark.parametrize("time", [None, "10m"])
+@every_case("time", [None, "10m"])
 def test_shares_of_the_time_add_up_and_longer_runs_cost_more(time: str | None) -> None:
     plan = planned(replace(LAPTOP, measured=MEASURED), source="start/", time=time)
     assert sum(attempt.share for attempt in plan.attempts) == pytest.approx(1.0)

@@ -58,7 +58,7 @@ def test_overrides_are_typed() -> None:
     assert (recipe.optimizer.lr, recipe.precision, recipe.averaging.decay, recipe.steps) == (0.01, "fp32", 0.99, 7)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("override", "key", "value"),
     [
         ("augmentation.crop=none", "augmentation.crop", "none"),
@@ -100,7 +100,7 @@ def test_a_recipes_preprocessing_replaces_what_it_names_and_no_more() -> None:
         load_recipe("finetune", ["preprocessing.std=[0, 1, 1]"])
 
 
-@pytest.mark.parametrize("train", [pretrain, finetune])
+@every_case("train", [pretrain, finetune])
 def test_the_classifier_keeps_the_recipes_preprocessing(train: Callable[..., RunResult], tmp_path: Path) -> None:
     changes = [
         "steps=1",
@@ -145,9 +145,7 @@ def test_another_layout_is_no_other_recipe_and_another_rate_is() -> None:
     assert first_difference(recipe, recipe.changed(["optimizer.lr=0.7"])) == "optimizer.lr"
 
 
-@pytest.mark.parametrize(
-    ("key", "hint"), [("nokey", ""), ("banana", ""), ("workrs", "workers"), ("optimiser.lr", "optimizer.lr")]
-)
+@every_case(("key", "hint"), [("nokey", ""), ("banana", ""), ("workrs", "workers"), ("optimiser.lr", "optimizer.lr")])
 def test_only_a_near_name_is_offered(key: str, hint: str) -> None:
     with pytest.raises(RecipeError, match="unknown key") as refused:
         load_recipe("scratch", [f"{key}=1"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import PluginError, TrainingError
 from vitral.images.augment import Augmentation
 from vitral.training.plan import LAST, LORA, TRAINED, Attempt, Plan, attempt_folder, write_plan
@@ -232,7 +233,7 @@ def test_the_recipe_of_a_plan_is_a_recipe(run: Path) -> None:
     assert plan.recipe.to_toml() == RECIPE.to_toml()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"request": 5}', '{"request": {"kind": ["x"]}}'])
+@every_case("text", ["", "{", "[]", "[" * 100_000, '{"request": 5}', '{"request": {"kind": ["x"]}}'])
 def test_a_damaged_description_is_as_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
     assert stored_request(tmp_path) is None

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import vitral
+from tests.cases import every_case
 from vitral.cli.main import main
 from vitral.errors import DataError, ModelError, RecipeError
 from vitral.events import ignore
@@ -35,7 +36,7 @@ def test_the_recipe_names_the_network_and_its_shape() -> None:
     assert config.representation_size == 128  # the hidden layer of pre-training is as wide as the tokens
 
 
-@pytest.mark.parametrize("key", ["depth", "width", "mlp_width", "heads"])
+@every_case("key", ["depth", "width", "mlp_width", "heads"])
 def test_no_shape_is_less_than_one(key: str) -> None:
     with pytest.raises(RecipeError, match=f"impossible '{key}'"):
         load_recipe("pretrain", [f"{key}=0"])
@@ -57,7 +58,7 @@ def test_rotary_positions_are_dinov3s_and_no_embedding() -> None:
     assert torch.isfinite(model(torch.zeros(1, 3, *model.image_size))).all()
 
 
-@pytest.mark.parametrize("model", ["bit-r50x1", "resnet-18", "t2t-vit-7", "cvt-13", "coatnet-0", "efficientnet-b0"])
+@every_case("model", ["bit-r50x1", "resnet-18", "t2t-vit-7", "cvt-13", "coatnet-0", "efficientnet-b0"])
 def test_a_network_without_such_a_shape_is_refused_before_the_data_are_read(model: str) -> None:
     with pytest.raises(ModelError, match=f"{model} has no 'depth' to set"):
         draft_of(Request("pre-train", "nowhere", model=model, overrides=("depth=2",)))

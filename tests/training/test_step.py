@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG
 from vitral.data.batch import Batch
 from vitral.models.catalog import variant
@@ -70,7 +71,7 @@ def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, float]:  # noqa: AN
     return -own.mean(), float((logits.argmax(dim=1) == batch.labels).double().mean())
 
 
-@pytest.mark.parametrize("accumulation", [None, 2, 5, 12])
+@every_case("accumulation", [None, 2, 5, 12])
 def test_steps_are_adamws_of_the_clipped_gradients_of_the_mean_loss(accumulation: int | None) -> None:
     ours, theirs = network(), network()
     step = stepper(ours, recipe_of(compute={"accumulation": accumulation}, averaging={"decay": 0.9}))
@@ -137,7 +138,7 @@ def test_dropout_is_a_function_of_seed_and_step_and_leaves_no_trace() -> None:
     assert losses[0] == pytest.approx(float(cross_entropy(model, batch)[0].detach()), rel=1e-6)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("regularization", "experts", "by_image", "own"),
     [
         ({}, False, False, False),
@@ -165,7 +166,7 @@ def test_processes_draw_alike_unless_something_is_drawn_by_element(
         assert torch.initial_seed() == int.from_bytes(digest, "little") >> 1
 
 
-@pytest.mark.parametrize("broken", ["loss", "gradient"])
+@every_case("broken", ["loss", "gradient"])
 def test_a_step_that_is_no_number_changes_nothing(broken: str) -> None:
     config = dataclasses.replace(variant("resnet-18"), stages=(1,), num_classes=10, image_size=(32, 32))
     model = build(config, seed=0).train()
@@ -278,7 +279,7 @@ def test_a_weight_that_is_no_number_is_seen() -> None:
     assert step.weights_are_finite() is False
 
 
-@pytest.mark.parametrize(("loss", "norm", "finite"), [(1.0, 2.0, True), (math.nan, 2.0, False), (1.0, math.inf, False)])
+@every_case(("loss", "norm", "finite"), [(1.0, 2.0, True), (math.nan, 2.0, False), (1.0, math.inf, False)])
 def test_what_came_of_a_step_says_whether_it_counts(loss: float, norm: float, finite: bool) -> None:
     outcome = over_all_processes({"loss": torch.tensor(loss), "accuracy": torch.tensor(0.1)}, torch.tensor(norm))
     assert outcome.finite is finite
@@ -315,8 +316,8 @@ def test_both_heads_of_a_distilled_network_learn_and_experts_are_balanced() -> N
         assert not figures["accuracy"].requires_grad
 
 
-@pytest.mark.parametrize("named", ["softmax", "sigmoid", "task"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@every_case("named", ["softmax", "sigmoid", "task"])
+@every_case("smoothing", [0.0, 0.2])
 def test_the_recipes_loss_is_learned_by(named: str, smoothing: float) -> None:
     recipe = recipe_of(objective={"name": named}, regularization={"label_smoothing": smoothing})
     logits, labels = torch.randn(5, 10), torch.arange(5)
@@ -335,7 +336,7 @@ def test_the_recipes_loss_is_learned_by(named: str, smoothing: float) -> None:
         torch.testing.assert_close(found, nn.functional.binary_cross_entropy_with_logits(logits, marks))
 
 
-@pytest.mark.parametrize("images", [None, 4])
+@every_case("images", [None, 4])
 def test_sam_climbs_by_the_gradient_of_each_group_and_learns_from_where_it_leads(images: int | None) -> None:
     optimizer = {"name": "sgd", "sam_rho": 0.3, **({"sam_images": images} if images else {})}
     model, reference = network(), network()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import every_case
 from tests.training.test_step import PLAIN, batches, cross_entropy, network, normalize, recipe_of, stepper
 from vitral.data.batch import Batch
 from vitral.models.layers import BatchPart
@@ -16,7 +17,7 @@ from vitral.training.methods.supervised import Supervised
 from vitral.training.methods.views import Part, Seen
 
 
-@pytest.mark.parametrize("share", [1.0, 0.25])
+@every_case("share", [1.0, 0.25])
 def test_gradients_add_up_in_their_share(share: float) -> None:
     model, reference = network(), network()
     step = stepper(model, recipe_of(compute={"accumulation": 3}))

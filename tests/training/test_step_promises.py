@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG, Run
 from vitral.classifier.classifier import Classifier
 from vitral.data.batch import Batch
@@ -163,7 +164,7 @@ def test_what_is_no_plain_network_is_not_sharded(run: Run) -> None:
         Engine(build_method(build(CONFIG, seed=0), recipe, SINGLE_LABEL), recipe)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+@every_case("parts", [1, 2, 3, 5])
 def test_a_cut_batch_has_every_image_of_every_source_once(parts: int) -> None:
     def images(count: int) -> Tensor:
         return torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(count, 3, 2, 2)

@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vitral
+from tests.cases import every_case
 from tests.forks import Fork
 from tests.models.test_contract import VIT
 from tests.weights.test_formats import NAMES
@@ -229,7 +230,7 @@ class TestNeighbours:
             vitral.load(folder)
         assert "\n" not in str(refused.value)
 
-    @pytest.mark.parametrize(
+    @every_case(
         ("settings", "resize", "fraction", "size"),
         [
             ({"feature_extractor_type": "ViTFeatureExtractor", "size": 224}, "squash", 1.0, 224),

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vitral
+from tests.cases import every_case
 from tests.models.test_contract import VIT, images
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import PHOTOS
@@ -102,7 +103,7 @@ def test_a_grid_that_is_no_square_is_refused_until_something_says_its_shape(tmp_
         vitral.load(path, architecture={"image_size": [16, 40]})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("said", "what"),
     [
         ({"architecture": "vit_small_of_tomorrow"}, "'vit_small_of_tomorrow'"),

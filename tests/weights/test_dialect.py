@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.cases import every_case
 from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 from vitral.models.catalog import variant
@@ -52,7 +53,7 @@ def test_a_file_with_a_head_is_read_with_all_its_rules() -> None:
     assert reading(stored, CONFIG, RULES, Usage(PHOTOS)) == Reading(CONFIG, RULES, PHOTOS, None, (), ())
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("config", "absent"),
     [
         (CONFIG, ("head.weight", "head.bias")),
@@ -77,12 +78,12 @@ def test_our_names_are_those_of_a_state_without_counters() -> None:
     assert "root_norm.running_mean" in our_names(variant("resnet-18"))
 
 
-@pytest.mark.parametrize(("tokens", "side"), [(1, 1), (4, 2), (196, 14), (576, 24)])
+@every_case(("tokens", "side"), [(1, 1), (4, 2), (196, 14), (576, 24)])
 def test_a_square_has_a_side(tokens: int, side: int) -> None:
     assert square_side(tokens) == side
 
 
-@pytest.mark.parametrize("tokens", [2, 197, 195])
+@every_case("tokens", [2, 197, 195])
 def test_what_is_not_square_is_refused_with_its_number(tokens: int) -> None:
     with pytest.raises(ValueError, match=f"has {tokens} rows, which is not a square grid; .*image_size="):
         square_side(tokens)
@@ -98,7 +99,7 @@ def test_refusals_name_the_format_the_file_and_what_is_wrong() -> None:
     assert isinstance(broken(stored, ValueError()), WeightsError)
 
 
-@pytest.mark.parametrize("task", [SINGLE_LABEL, MULTI_LABEL])
+@every_case("task", [SINGLE_LABEL, MULTI_LABEL])
 def test_a_files_description_overrides_what_its_names_suggest(task: Task) -> None:
     text = self_description(CONFIG, PHOTOS, ["ape", "bee"], task=task)
     found = Reading(CONFIG, RULES, ORIGINAL, None, ("head.bias",), ("a guess",))

@@ -231,7 +231,7 @@ def test_a_variant_is_named_for_what_it_is(tmp_path: Path) -> None:
         assert vitral.load(written.path).provenance.source.endswith(f"({name})")
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod."])
+@every_case("prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod."])
 def test_wrappers_of_training_are_seen_through(prefix: str, tmp_path: Path) -> None:
     written = vitral.convert("vit-mu16", tmp_path / "plain.pth", format="timm")
     tensors = torch.load(written.path, weights_only=True)

@@ -3,11 +3,11 @@
 import re
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tests.cases import every_case
 from vitral.weights import layouts
 from vitral.weights.layouts import Layout, Rule, renamed, rule
 
@@ -81,7 +81,7 @@ def test_a_broadcast_norm_and_a_class_row() -> None:
     assert layouts.SAME.write([scale, table]) == [scale, table]
 
 
-@pytest.mark.parametrize("parts", [1, 2, 3])
+@every_case("parts", [1, 2, 3])
 def test_flax_attention_kernels_give_each_head_its_own_channels(parts: int) -> None:
     """flax's DenseGeneral: einsum("bd,dhk->bhk") with a bias (h, k); ours is one linear layer, part after part."""
     kernels = [random(DIM, HEADS, HEAD_DIM) for _ in range(parts)]

@@ -88,7 +88,7 @@ def test_no_file_has_two_names_and_no_name_two_files() -> None:
     assert max(listed.values()) == 1
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "said"),
     [
         ("vit-b16@augreg-in12k", "Of vit-b16 there are: vit-b16@augreg-in21k,"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import vitral
+from tests.cases import every_case
 from tests.weights.client import environment, type_command
 from tests.weights.hub_server import hub
 from vitral.errors import WeightsError
@@ -37,7 +38,7 @@ def test_earlier_downloads_are_used_when_the_hub_is_out_of_reach(tmp_path: Path)
     assert vitral.load(tmp_path / "two").model.num_classes == vitral.load(tmp_path / "one").model.num_classes
 
 
-@pytest.mark.parametrize("name", ["runs/photoz", "./photoz", "made/photoz", "/nowhere/photoz", "~/photoz", "runs/"])
+@every_case("name", ["runs/photoz", "./photoz", "made/photoz", "/nowhere/photoz", "~/photoz", "runs/"])
 def test_a_name_like_a_path_never_goes_to_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     def download(name: str) -> Path:
         raise AssertionError(name)

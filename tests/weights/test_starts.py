@@ -235,7 +235,7 @@ def test_biases_that_fine_tuning_gave_dinov3s_keys_are_kept_in_its_own_format(tm
     assert bool(masked["encoder.1.attention.qkv.bias"][32:64].all())
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "tag", "gelu", "said"),
     [
         ("vit_base_patch16_clip_224", "openai", "exact", True),

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import vitral
+from tests.cases import every_case
 from tests.golden.reference import images, read_case, weights
 from vitral.errors import WeightsError
 from vitral.weights.recognize import open_weights
@@ -134,7 +135,7 @@ def test_files_that_are_cut_short_are_damaged(copied: Path, name: str) -> None:
         assert name in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("parts", "message"),
     [
         ({((0, 2),): 0}, "not a whole array"),

@@ -226,7 +226,7 @@ def test_what_zip_compresses_cannot_be_read_by_offset(tmp_path: Path) -> None:
         open_data(f"cifar10:{tmp_path / 'cifar.zip'}")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("files", "name"),
     [
         (cifar10_files(), "cifar10"),
@@ -240,7 +240,7 @@ def test_a_published_dataset_that_is_not_named_says_how_to_name_it(tmp_path: Pat
         open_data(write(tmp_path, files))
 
 
-@pytest.mark.parametrize("spec", ["cifar10", "cifar10:", "pets:/nowhere", "cifar12:x", "imagenet:tests/conftest.py"])
+@every_case("spec", ["cifar10", "cifar10:", "pets:/nowhere", "cifar12:x", "imagenet:tests/conftest.py"])
 def test_a_dataset_that_is_not_there_is_one_line(spec: str) -> None:
     with pytest.raises(VitralError) as caught:
         open_data(spec)

@@ -43,7 +43,7 @@ def test_files_that_a_slice_does_not_need_are_not_opened(tmp_path: Path) -> None
     assert records(tmp_path, "train[50000:50002]") == b"xy"
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("there", "taken"),
     [
         (["3.0.2"], "3.0.2"),
@@ -90,7 +90,7 @@ def test_a_file_with_other_records_than_the_dataset_says_is_named(tmp_path: Path
         records(tmp_path, "train[:2]")
 
 
-@pytest.mark.parametrize("text", ["a\nb\n", "a\nb", "\na\n\nb\n"])
+@every_case("text", ["a\nb\n", "a\nb", "\na\n\nb\n"])
 def test_class_names_are_the_lines_of_their_list(tmp_path: Path, text: str) -> None:
     folder = tmp_path / "things" / "3.0.2"
     folder.mkdir(parents=True)

@@ -137,7 +137,7 @@ def test_eyes_are_scaled_sharpened_and_cut_as_tfds_does(tmp_path: Path) -> None:
     assert np.abs(pixels[270, 270] - (128 + spot)).max() <= 3
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "image", "content", "said"),
     [
         ("diabetic_retinopathy_detection", "train/4_left.jpeg", b"no image", r"4_left\.jpeg' is not a readable image"),
@@ -187,7 +187,7 @@ def dmlab_of(label: list[bytes] | list[int]) -> Callable[[Path], None]:
     return written
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("task", "written", "said"),
     [
         (

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from tests.data.vtab.written import Values, example, write_records
 from vitral.data.vtab.records import ArrayRecords, TFRecords, parse
 from vitral.errors import DataError, ImageError
@@ -32,7 +33,7 @@ def test_records_of_an_array_record_file_are_read_by_index(tmp_path: Path) -> No
     assert [records.read(index) for index in (5, 0)] == [RECORDS[6], RECORDS[1]]
 
 
-@pytest.mark.parametrize("left", [3, 15, 500])
+@every_case("left", [3, 15, 500])
 def test_a_tfrecord_file_that_is_cut_short_is_named(tmp_path: Path, left: int) -> None:
     path = tmp_path / "x.tfrecord"
     write_records(path, RECORDS)
@@ -67,7 +68,7 @@ def test_integers_that_are_not_packed_are_read_as_well() -> None:
     assert list(parse(single)["label"]) == [5, 6]
 
 
-@pytest.mark.parametrize("data", [b"\xff\xff\xff", struct.pack("<Q", 12345678), b"\x0a\x05\x0a"])
+@every_case("data", [b"\xff\xff\xff", struct.pack("<Q", 12345678), b"\x0a\x05\x0a"])
 def test_what_is_no_example_is_refused(data: bytes) -> None:
     with pytest.raises(DataError, match=r"not a tf\.train\.Example"):
         parse(data)

@@ -196,7 +196,7 @@ def without(name: str) -> Callable[[Mapping[str, Values]], dict[str, Values]]:
     return lambda given: {key: values for key, values in given.items() if key != name}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("change", "said"),
     [
         (without("label"), r"dmlab-train\.tfrecord-00000-of-00001\[0\]': a record has no feature 'label', but image"),
@@ -219,7 +219,7 @@ def test_records_of_another_form_are_refused(
         opened(tmp_path, "dmlab")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("spec", "said"),
     [
         ("vtab:clevr", r"'vtab:clevr' is not of the form vtab:FOLDER:TASK, such as"),

@@ -8,6 +8,7 @@ import pytest
 
 import vitral.evaluation
 import vitral.studies.paper
+from tests.cases import every_case
 from vitral.report.chart import Series
 from vitral.studies.paper.experiment import FILE, published
 from vitral.studies.paper.run import EXPERIMENTS
@@ -73,7 +74,7 @@ def test_compute_is_table_6() -> None:
     assert len(shown) == 18
 
 
-@pytest.mark.parametrize(("model", "compute"), [("B", (224, 55)), ("L", (783, 196))])
+@every_case(("model", "compute"), [("B", (224, 55)), ("L", (783, 196))])
 def test_patch_sizes_are_tables_5_and_6(model: str, compute: tuple[int, int]) -> None:
     shown = series("patches")
     for pretraining in ("ImageNet", "ImageNet-21k"):

@@ -19,8 +19,8 @@ def error(compute: float, a: float, b: float, c: float, d: float) -> float:
     return a * (compute + d) ** -b + c
 
 
-@pytest.mark.parametrize("known", [KNOWN, FEW_SHOT])
-@pytest.mark.parametrize("scale", [1.0, 1e15])
+@every_case("known", [KNOWN, FEW_SHOT])
+@every_case("scale", [1.0, 1e15])
 def test_exact_points_give_their_law_in_any_unit(known: tuple[float, ...], scale: float) -> None:
     law = fit_scaling_law([(scale * compute, error(compute, *known)) for compute in COMPUTES], unit="core-days")
     a, b, c, d = known

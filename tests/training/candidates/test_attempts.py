@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vitral
+from tests.cases import every_case
 from tests.forks import job
 from tests.training.candidates import attempts_run
 from tests.training.candidates.attempts_run import SETTINGS, TRIED, attempts_of, go_on, in_attempt, tune
@@ -135,7 +136,7 @@ def test_a_run_that_is_begun_anew_leaves_nothing_of_the_attempts_before(
     assert not (run / "attempts").exists()
 
 
-@pytest.mark.parametrize("used", [0.0, 0.5, 1.0])
+@every_case("used", [0.0, 0.5, 1.0])
 def test_what_an_attempt_leaves_goes_to_the_next_and_the_end_is_kept(used: float) -> None:
     left, shares, ending, given = 100.0, [0.2, 0.3, 0.5], 10.0, []
     while shares:

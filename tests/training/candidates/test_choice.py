@@ -45,7 +45,7 @@ def test_of_an_error_the_smaller_is_the_better() -> None:
     assert choose(candidates(0.4, 0.5), error).best == "linear probe"
 
 
-@pytest.mark.parametrize(("right", "images"), [(0, 5), (5, 5), (31, 34), (170, 340)])
+@every_case(("right", "images"), [(0, 5), (5, 5), (31, 34), (170, 340)])
 def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) -> None:
     # Its ends solve |p - share| = z sqrt(p (1 - p) / n).
     share, width = right / images, wilson_reach(right / images, images)
@@ -54,7 +54,7 @@ def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) ->
         assert abs(end - share) == pytest.approx(Z_95 * max(end * (1 - end) / images, 0) ** 0.5, abs=1e-9)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "figures",
     [(0.9,) * 7, (0.8, *(0.9,) * 6), (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3), (0.5, 0.6, 0.6, 0.7, 0.8, 0.9, 0.9)],
 )

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import vitral
+from tests.cases import every_case
 from tests.training.candidates.material import SIZE, Killed, a_start, at_message, killed_when, shades, stripes, write
 from vitral.classifier.metadata import BASELINE
 from vitral.cli.main import main
@@ -406,7 +407,7 @@ def test_without_validation_images_it_is_judged_by_images_left_out(tmp_path: Pat
     assert any(at_message("`resume=True` would train nothing")(event) for event in said)
 
 
-@pytest.mark.parametrize("start", [False, True])
+@every_case("start", [False, True])
 def test_the_plan_expects_no_training_where_nothing_could_judge_it(start: bool, tmp_path: Path) -> None:
     source = a_start(tmp_path / "start") if start else None
     for images, trains in ((2, False), (20, True)):

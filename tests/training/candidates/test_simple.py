@@ -2,9 +2,9 @@
 
 from typing import cast
 
-import pytest
 import torch
 
+from tests.cases import every_case
 from vitral.models.model import Model
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates.first import LinearModel, poor_start
@@ -21,7 +21,7 @@ def judged(name: str, share: float, left_out: float | None = None, images: int =
     )
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("pixels", "probe", "poor"),
     [(0.068, 0.118, True), (0.068, 0.112, True), (0.068, 0.912, False), (0.95, 0.939, True), (0.5, 0.62, False)],
 )
@@ -41,7 +41,7 @@ def test_weights_whose_features_say_no_more_than_pixels_are_called_no_help(
             assert all(fact in line for fact in (*figures, "`source`"))
 
 
-@pytest.mark.parametrize(("probe", "pixels"), [(0.9, 0.5), (0.5, 0.9), (0.6, 0.6)])
+@every_case(("probe", "pixels"), [(0.9, 0.5), (0.5, 0.9), (0.6, 0.6)])
 def test_of_few_images_no_start_is_called_no_help(probe: float, pixels: float) -> None:
     ours, others = (judged(name, share, images=10) for name, share in ((PROBE, probe), (PIXELS, pixels)))
     assert poor_start(others, ours, SINGLE_LABEL.headline) is None

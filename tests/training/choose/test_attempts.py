@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from tests.training.choose.situations import FACTS, LAPTOP, SERVER, changed, planned
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
@@ -29,10 +30,10 @@ def names(attempts: Sequence[Attempt | Option]) -> list[str]:
     return [attempt.name for attempt in attempts]
 
 
-@pytest.mark.parametrize("images", [60, 500, 5_000, 60_000])
-@pytest.mark.parametrize(("blocks", "low_rank"), [(1, False), (1, True), (6, True), (12, False), (24, True)])
-@pytest.mark.parametrize("rate", [0.5, 5.0, 50.0, 5_000.0])
-@pytest.mark.parametrize("finer", [None, 336])
+@every_case("images", [60, 500, 5_000, 60_000])
+@every_case(("blocks", "low_rank"), [(1, False), (1, True), (6, True), (12, False), (24, True)])
+@every_case("rate", [0.5, 5.0, 50.0, 5_000.0])
+@every_case("finer", [None, 336])
 def test_as_many_as_there_is_time_for_the_cheapest_first(
     images: int, blocks: int, low_rank: bool, rate: float, finer: int | None
 ) -> None:
@@ -60,7 +61,7 @@ SMALL_WEIGHTS = WeightsFacts(variant("conv-vit-8"), 3_000_000, 128_000_000, bloc
 SMALL = replace(FACTS, weights=SMALL_WEIGHTS)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("parameters", "rate", "budget", "tried"),
     [
         (3_000_000, 340.0, 36_000.0, [LAST, LORA, ALL, ANEW]),  # whatever else is tried takes none of its length
@@ -100,7 +101,7 @@ def test_of_many_images_each_of_several_ways_sees_one_pass() -> None:
     assert counts == {300.0: [LORA], 600.0: [LAST, LORA, ALL], 1200.0: [LAST, LORA, ALL]}
 
 
-@pytest.mark.parametrize(("side", "crop", "min_area"), [(32.0, "padded", 0.05), (400.0, "inception", 0.35)])
+@every_case(("side", "crop", "min_area"), [(32.0, "padded", 0.05), (400.0, "inception", 0.35)])
 def test_as_from_scratch_is_the_recipe_of_the_default_without_weights(side: float, crop: str, min_area: float) -> None:
     recipe = RECIPE.with_changes({"augmentation": Augmentation(), "mixing.mixup": 0.1})
     facts = changed(SMALL, images=5_000, side=side, budget_seconds=600.0)
@@ -117,7 +118,7 @@ def test_as_from_scratch_is_the_recipe_of_the_default_without_weights(side: floa
     assert (tried.steps, tried.batch_size) == (recipe.steps, recipe.batch_size)
 
 
-@pytest.mark.parametrize(("images", "batch"), [(45_000, 256), (9_000, 128), (400, 100)])
+@every_case(("images", "batch"), [(45_000, 256), (9_000, 128), (400, 100)])
 def test_the_only_way_as_from_scratch_has_the_batches_of_that_default_and_its_lines(images: int, batch: int) -> None:
     facts = changed(SMALL, images=images, side=32.0)
     request: dict[str, Any] = {"source": "start/", "time": 600.0 if images > 9_000 else 60.0}
@@ -162,7 +163,7 @@ def test_as_from_scratch_keeps_what_was_said() -> None:
 COSTS = Cost(seconds=60.0, images_per_second=40.0, bytes=2 << 30)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("side", "size", "usable", "finer"),
     [
         (400.0, None, None, 336),
@@ -181,13 +182,13 @@ def test_larger_images_are_tried_where_they_show_more_and_fit_the_memory(
     assert finer_size(changed(LAPTOP, side=side, usable_bytes=usable), recipe, COSTS) == finer
 
 
-@pytest.mark.parametrize("given", [{"image_size": 224}, {"overrides": ("image_size=224",)}])
+@every_case("given", [{"image_size": 224}, {"overrides": ("image_size=224",)}])
 def test_who_sets_a_size_gets_no_other(given: dict[str, Any]) -> None:
     assert FINER in names(adapted(36_000.0).attempts)
     assert FINER not in names(adapted(36_000.0, **given).attempts)
 
 
-@pytest.mark.parametrize("gpu_bytes", [None, 80 << 30])
+@every_case("gpu_bytes", [None, 80 << 30])
 def test_without_a_budget_several_take_no_longer_than_patience_on_any_device(gpu_bytes: int | None) -> None:
     tried = {}
     for rate in (1.0, 8.0, 8.4, 12.0, 19.0, 21.0, 38.0, 39.0, 1000.0):
@@ -212,7 +213,7 @@ def test_a_long_training_without_a_budget_says_that_one_way_is_tried() -> None:
     assert ": all weights (" in line
 
 
-@pytest.mark.parametrize(("blocks", "frozen"), [(2, 1), (3, 2), (6, 4), (12, 8), (24, 16), (32, 21)])
+@every_case(("blocks", "frozen"), [(2, 1), (3, 2), (6, 4), (12, 8), (24, 16), (32, 21)])
 def test_about_a_third_of_the_blocks_are_the_last(blocks: int, frozen: int) -> None:
     assert frozen_blocks(blocks) == frozen
 
@@ -252,7 +253,7 @@ def test_with_little_time_the_one_that_pays_most_and_with_none_the_probe() -> No
     assert none.why_none in none.reasons
 
 
-@pytest.mark.parametrize(
+@every_case(
     "given",
     [
         {"recipe": "finetune"},

@@ -45,7 +45,7 @@ def test_nothing_is_read_and_nothing_built(monkeypatch: pytest.MonkeyPatch) -> N
         assert decide(draft, replace(LAPTOP, measured=SLOW)).cost is not None
 
 
-@pytest.mark.parametrize(("side", "model"), [(32.0, "conv-vit-8"), (47.0, "conv-vit-8"), (48.0, "conv-vit-16")])
+@every_case(("side", "model"), [(32.0, "conv-vit-8"), (47.0, "conv-vit-8"), (48.0, "conv-vit-16")])
 def test_random_weights_fit_the_images(side: float, model: str) -> None:
     plan = planned(changed(FACTS, side=side))
     assert (plan.start, plan.origin) == (model, "model")
@@ -66,9 +66,9 @@ def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
     assert "Photos at 32 pixels, as you said." in plan.reasons
 
 
-@pytest.mark.parametrize("side", [32.0, 400.0])
-@pytest.mark.parametrize("flip", [False, True])
-@pytest.mark.parametrize("kind", ["fine-tune", "pre-train"])
+@every_case("side", [32.0, 400.0])
+@every_case("flip", [False, True])
+@every_case("kind", ["fine-tune", "pre-train"])
 def test_what_is_said_of_the_views_is_laid_over_those_of_the_data(kind: str, flip: bool, side: float) -> None:
     for own in (Augmentation(flip=flip), Augmentation(crop="none", flip=flip, shift=0.1)):
         facts = changed(FACTS, side=side, augmentation=own)
@@ -147,7 +147,7 @@ def test_a_batch_is_shared_evenly_by_the_processes() -> None:
     assert plan.recipe.batch_size == 8
 
 
-@pytest.mark.parametrize("changes", [{"optimizer.lr": -1.0}, {"optimizer.rate": 1.0}, {"steps": 5, "epochs": 2.0}])
+@every_case("changes", [{"optimizer.lr": -1.0}, {"optimizer.rate": 1.0}, {"steps": 5, "epochs": 2.0}])
 def test_a_changed_recipe_is_checked_like_any_other(changes: dict[str, Any]) -> None:
     with pytest.raises(RecipeError):
         load_recipe("scratch").with_changes(changes)

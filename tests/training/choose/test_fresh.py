@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cases import every_case
 from tests.training.choose.situations import FACTS, LAPTOP, changed
 from vitral.training.choose.attempts import LEAST_SIDE, choose_attempts, is_ahead, is_behind, learning_size
 from vitral.training.choose.decide import decide, fresh_attempt
@@ -50,7 +51,7 @@ def test_where_the_start_cannot_be_trained_in_time_it_is_the_only_attempt() -> N
     assert not plan.why_none
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("made", "facts"),
     [
         (draft(None, source="vit-ti16@augreg-in21k"), PHOTOS),  # who names a start gets it
@@ -77,7 +78,7 @@ def test_it_is_given_up_once_it_is_expected_to_end_behind() -> None:
         assert verdicts == sorted(verdicts, reverse=True)  # the better it is, the less
 
 
-@pytest.mark.parametrize("images", [100, 1_000, 10_000])
+@every_case("images", [100, 1_000, 10_000])
 def test_all_weights_learn_at_the_largest_size_that_there_is_time_for(images: int) -> None:
     facts = changed(LAPTOP, images=images)
     recipe = load_recipe("finetune", ["image_size=224", "steps=100"])
@@ -102,9 +103,7 @@ def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> N
     assert ALL in plan.reasons[-1]
 
 
-@pytest.mark.parametrize(
-    ("rate", "tried"), [(0.01, []), (2.0, [LAST]), (6.0, [ALL]), (20.0, [LAST, ALL]), (500.0, [LAST, ALL])]
-)
+@every_case(("rate", "tried"), [(0.01, []), (2.0, [LAST]), (6.0, [ALL]), (20.0, [LAST, ALL]), (500.0, [LAST, ALL])])
 def test_convolutions_are_trained_whole_where_they_see_the_images_often_enough(rate: float, tried: list[str]) -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
     recipe = load_recipe("finetune", ["image_size=224", "steps=468", "batch_size=64"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import every_case
 from tests.training.choose.situations import FACTS, changed
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
@@ -46,9 +47,9 @@ HANDS = situation_of(1646, 100.0, 5e10, 180.0)
 SPEED = HANDS.machine.known_speed
 
 
-@pytest.mark.parametrize("side", [8.0, 28.0, 32.0, 47.0, 48.0, 64.0, 100.0, 224.0, 384.0])
-@pytest.mark.parametrize("images", [40, 500, 5_000, 60_000])
-@pytest.mark.parametrize("seconds", [30.0, 180.0, 3600.0, None])
+@every_case("side", [8.0, 28.0, 32.0, 47.0, 48.0, 64.0, 100.0, 224.0, 384.0])
+@every_case("images", [40, 500, 5_000, 60_000])
+@every_case("seconds", [30.0, 180.0, 3600.0, None])
 def test_every_situation_has_a_network_that_can_be_built(side: float, images: int, seconds: float | None) -> None:
     choice = choose_network(situation_of(images, side, 5e10, seconds))
     wide = FINE if side < 48 else COARSE
@@ -60,7 +61,7 @@ def test_every_situation_has_a_network_that_can_be_built(side: float, images: in
     assert choice.model in choice.why_model
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("key", "values"),
     [
         ("budget_seconds", [15.0, 20.0, 30.0, 60.0, 180.0, 600.0, 3600.0]),
@@ -79,7 +80,7 @@ def test_more_time_fewer_images_or_a_faster_machine_never_mean_a_narrower_networ
     assert found[-1] == (True, SIZES[-1])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("images", "side", "seconds", "model"),
     [  # at the 17 GMAC/s that two cores with AVX2 train through: test accuracies wide and narrow (docs/decisions.md)
         (45_000, 32.0, 120.0, NARROW[FINE]),  # 65.8 and 77.8 %
@@ -103,8 +104,8 @@ def test_ten_minutes_of_cifar10_on_two_cores_with_native_bf16_are_for_the_wide_n
     assert choose_network(situation_of(45_000, 32.0, 4.6e10 * 2 / 3, 600.0)).model == FINE
 
 
-@pytest.mark.parametrize("detail", [32.0, 48.0, 64.0, 112.0])
-@pytest.mark.parametrize("seconds", [30.0, 180.0, 3600.0, None])
+@every_case("detail", [32.0, 48.0, 64.0, 112.0])
+@every_case("seconds", [30.0, 180.0, 3600.0, None])
 def test_enlarged_images_are_seen_as_they_were_before(detail: float, seconds: float | None) -> None:
     small = changed(HANDS, side=detail, budget_seconds=seconds)
     before, enlarged = choose_network(small), choose_network(changed(small, side=400.0, detail=detail))
@@ -112,7 +113,7 @@ def test_enlarged_images_are_seen_as_they_were_before(detail: float, seconds: fl
     assert f"400 pixels, with the detail of {detail:.0f}" in enlarged.why_model
 
 
-@pytest.mark.parametrize(("size", "model"), [(32, FINE), (160, NARROW[COARSE])])
+@every_case(("size", "model"), [(32, FINE), (160, NARROW[COARSE])])
 def test_at_a_size_that_is_said_the_network_is_the_one_that_there_is_time_for(size: int, model: str) -> None:
     situation = situation_of(
         2640, float(size), 5e10, 180.0
@@ -145,9 +146,7 @@ def measured_sizes() -> list[list[dict[str, str]]]:
     return list(groups.values())
 
 
-@pytest.mark.parametrize(
-    "rows", measured_sizes(), ids=lambda rows: "-".join(list(rows[0].values())[:2] + [rows[0]["arithmetic"]])
-)
+@every_case("rows", measured_sizes(), ids=lambda rows: "-".join(list(rows[0].values())[:2] + [rows[0]["arithmetic"]]))
 def test_the_size_is_one_that_teaches_most_by_the_measurements(rows: list[dict[str, str]]) -> None:
     one, accuracies = rows[0], {int(row["size"]): float(row["accuracy"]) for row in rows}
     images, passes_at_64 = int(one["images"]), float(one["arithmetic"])
@@ -163,7 +162,7 @@ def test_the_size_is_one_that_teaches_most_by_the_measurements(rows: list[dict[s
     assert (accuracies[below] + accuracies[above]) / 2 >= best - 2 * deviation
 
 
-@pytest.mark.parametrize(("model", "size"), [(FINE, 32), (FINE, 28), (COARSE, 64), (COARSE, 128)])
+@every_case(("model", "size"), [(FINE, 32), (FINE, 28), (COARSE, 64), (COARSE, 128)])
 def test_the_cost_of_a_size_is_near_what_is_counted(model: str, size: int) -> None:
     config = replace_config(variant(model), image_size=(size, size), num_classes=10)
     assert macs(model, size) == pytest.approx(count_macs(config), rel=0.15)
@@ -174,7 +173,7 @@ def test_what_the_user_set_stays() -> None:
     assert (recipe.batch_size, recipe.steps) == (16, 7)
 
 
-@pytest.mark.parametrize(("setting", "steps"), [("steps=4000", 4000), ("epochs=40", 40 * 1646 / 128), ("steps=20", 20)])
+@every_case(("setting", "steps"), [("steps=4000", 4000), ("epochs=40", 40 * 1646 / 128), ("steps=20", 20)])
 def test_the_warm_up_is_a_fifth_of_the_length_that_the_user_set(setting: str, steps: float) -> None:
     recipe, _ = fitted(HANDS, setting)
     assert recipe.schedule.warmup_steps == pytest.approx(0.2 * steps, abs=1)
@@ -212,7 +211,7 @@ def mixing(facts: Facts, *overrides: str) -> tuple[float, float, list[str]]:
     return recipe.mixing.mixup, recipe.mixing.cutmix, why_mixed
 
 
-@pytest.mark.parametrize("side", [32.0, 400.0])
+@every_case("side", [32.0, 400.0])
 def test_images_are_mixed_where_there_is_time_to_see_them_often(side: float) -> None:
     hour = changed(HANDS, images=500, side=side, budget_seconds=3600.0)
     mixup, cutmix, said = mixing(hour)
@@ -239,7 +238,7 @@ def test_only_labels_are_learned_from_mixed_images_and_of_one_class_each() -> No
     assert mixing(hour, "method.name=masked-patches") == (0.0, 0.0, [])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("images", "data", "passes", "plain", "mixed", "scored"),
     [  # of photos at 64 pixels and of CIFAR-10 at 32: test accuracies not mixed and mixed (docs/decisions.md)
         (450, "trash", 20, 0.678, 0.696, 1000),

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.cases import every_case
 from tests.training.choose.situations import LAPTOP, SERVER, WEIGHTS, changed, planned
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
@@ -20,7 +19,7 @@ from vitral.training.request import Request
 ONE_SIZE = replace(WEIGHTS.config, position="relative")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("facts", "expected"),
     [
         (LAPTOP, {"method": "full", "size": 224, "batch": 64, "steps": 468, "mixup": 0.0}),
@@ -92,7 +91,7 @@ def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
     assert again.evaluation == result.evaluation
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("said", "method", "rate", "decay"),
     [
         (["adaptation.method=lora"], "lora", 1e-3, 1.0),
@@ -103,7 +102,7 @@ def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
         (["optimizer.lr=1e-4", "adaptation.method=lora"], "lora", 1e-4, 1.0),
     ],
 )
-@pytest.mark.parametrize("time", ["10m", None])
+@every_case("time", ["10m", None])
 def test_a_method_that_is_said_has_its_own_rates(
     said: list[str], method: str, rate: float, decay: float, time: str | None
 ) -> None:

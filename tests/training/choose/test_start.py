@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
+from tests.cases import every_case
 from tests.training.choose.situations import FACTS, changed
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.choose.draft import Draft, draft_of
@@ -52,7 +51,7 @@ def why(starts: Sequence[Start], facts: Facts) -> str:
     return choose_start(starts, facts)[1]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("facts", "expected"),
     [
         (PHOTOS, "small@a"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG, Run
 from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
@@ -84,8 +85,8 @@ def test_a_teacher_answers_as_when_it_predicts_and_learns_nothing(tmp_path: Path
     assert not any(id(value) in inside for value in teacher.network.parameters())
 
 
-@pytest.mark.parametrize("weight", [0.1, 0.5, 1.0])
-@pytest.mark.parametrize("answers", ["hard", "soft"])
+@every_case("weight", [0.1, 0.5, 1.0])
+@every_case("answers", ["hard", "soft"])
 def test_one_head_learns_from_labels_and_teacher(tmp_path: Path, answers: str, weight: float) -> None:
     heat: dict[str, Any] = {"temperature": 3.0} if answers == "soft" else {}
     learned = method(saved(tmp_path / "t"), answers=answers, weight=weight, **heat)

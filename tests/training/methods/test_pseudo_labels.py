@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.cases import every_case
 from tests.cli.conftest import write_images
 from tests.training.conftest import CONFIG, Run
 from tests.training.methods.test_distillation import saved
@@ -205,7 +206,7 @@ def test_the_student_never_learns_a_label() -> None:
     assert any(not torch.equal(value, after[1][1][name]) for name, value in after[0][1].items())
 
 
-@pytest.mark.parametrize("helped", [True, False])
+@every_case("helped", [True, False])
 def test_the_teacher_makes_labels_more_probable_that_helped_and_others_less(helped: bool) -> None:
     recipe = meta(student_wait=0, uda_weight=0.0, baseline=0.99)
     method = MetaPseudoLabels(build(PLAIN, seed=1).train(), recipe, SINGLE_LABEL, CONTEXT)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.cases import every_case
 from tests.objectives.test_semantic_softmax import CLASSES, NODES, TOLD, TREE, by_hand
 from tests.training.conftest import CONFIG
 from vitral.data.label_tree import levels
@@ -32,7 +33,7 @@ def made(folder: Path, events: list[Event], *, deepest: bool) -> SemanticSoftmax
     return SemanticSoftmax(network, recipe, SINGLE_LABEL, Context(CLASSES, PHOTOS.normalize, events.append))
 
 
-@pytest.mark.parametrize("deepest", [True, False])
+@every_case("deepest", [True, False])
 def test_without_the_deepest_level_the_loss_is_the_released_codes(tmp_path: Path, deepest: bool) -> None:
     events: list[Event] = []
     method = made(tmp_path, events, deepest=deepest)

@@ -6,9 +6,9 @@ A new module of a method needs a row here, with the place in the original.
 from pathlib import Path
 from typing import Any
 
-import pytest
 from torch import nn
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG
 from tests.training.methods.test_every_method import changes
 from vitral.images.preprocessing import PHOTOS
@@ -86,7 +86,7 @@ def test_every_method_has_a_row() -> None:
     assert TABLE.keys() == METHODS.keys()
 
 
-@pytest.mark.parametrize("name", TABLE)
+@every_case("name", TABLE)
 def test_what_a_method_trains_outside_the_network_decays_as_its_original(name: str, tmp_path: Path) -> None:
     decay_on, decayed, spared = TABLE[name]
     method = made(name, tmp_path, decay_on=decay_on)
@@ -94,7 +94,7 @@ def test_what_a_method_trains_outside_the_network_decays_as_its_original(name: s
     assert {key: found[key] for key in outside(method)} == dict.fromkeys(decayed, DECAY) | dict.fromkeys(spared, 0.0)
 
 
-@pytest.mark.parametrize("name", TABLE)
+@every_case("name", TABLE)
 def test_on_all_nothing_is_spared_and_on_kernels_every_matrix_decays(name: str, tmp_path: Path) -> None:
     assert set(decays(made(name, tmp_path, decay_on="all")).values()) == {DECAY}
     method = made(name, tmp_path, decay_on=KERNELS)
@@ -114,7 +114,7 @@ def test_maes_whole_module_decays_by_the_rule_of_its_code(tmp_path: Path) -> Non
     assert found["network.class_token"] == found["mask_token"] == DECAY
 
 
-@pytest.mark.parametrize("name", ["mae-vit-l16", "lejepa-vit-s8"])
+@every_case("name", ["mae-vit-l16", "lejepa-vit-s8"])
 def test_the_recipes_decay_what_the_authors_do(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.optimizer.decay_on == TABLE[recipe.method.name][0]

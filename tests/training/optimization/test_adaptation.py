@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG, Run
 from vitral.errors import RecipeError
 from vitral.models.catalog import variant
@@ -19,8 +20,8 @@ CONVOLUTIONS_BELOW = replace(
 )
 
 
-@pytest.mark.parametrize("method", ["probe", "lora"])
-@pytest.mark.parametrize("config", [CONFIG, CONVOLUTIONS_BELOW], ids=["vit", "with batch norms"])
+@every_case("method", ["probe", "lora"])
+@every_case("config", [CONFIG, CONVOLUTIONS_BELOW], ids=["vit", "with batch norms"])
 def test_what_is_frozen_stays(tmp_path: Path, config: ModelConfig, method: str) -> None:
     run = Run(tmp_path / "run", config)
     start = {name: tensor.clone() for name, tensor in build(config, seed=1).state_dict().items()}
@@ -36,7 +37,7 @@ def test_what_is_frozen_stays(tmp_path: Path, config: ModelConfig, method: str) 
     assert model.state_dict().keys() == start.keys()
 
 
-@pytest.mark.parametrize("name", ["resnet-18", "conv-vit-8", "cvt-13", "coatnet-0", "efficientnet-b0"])
+@every_case("name", ["resnet-18", "conv-vit-8", "cvt-13", "coatnet-0", "efficientnet-b0"])
 def test_a_frozen_network_gives_what_it_gave(name: str) -> None:
     """Features that a probe was fitted on are the same after the probe has learned for a while, in every family."""
     model = create_model(name, num_classes=10, image_size=32)

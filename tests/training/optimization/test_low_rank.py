@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG
 from vitral.errors import RecipeError
 from vitral.machine import has_native_bf16
@@ -82,7 +83,7 @@ def test_a_probe_learns_the_head_alone_and_full_all() -> None:
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@every_case("count", [1, 2])
 def test_frozen_blocks_are_the_first_and_what_comes_before(count: int) -> None:
     model = build(CONFIG, seed=0)
     adapt(model, AdaptationSettings(frozen_blocks=count), seed=0)
@@ -97,8 +98,8 @@ def test_more_frozen_blocks_than_there_are_is_an_error() -> None:
         adapt(build(CONFIG, seed=0), AdaptationSettings(frozen_blocks=3), seed=0)
 
 
-@pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize("device", [CPU, CUDA])
+@every_case("native", [False, True])
+@every_case("device", [CPU, CUDA])
 def test_auto_is_bfloat16_where_the_hardware_has_it(
     device: torch.device, native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

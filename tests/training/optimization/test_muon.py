@@ -41,7 +41,7 @@ def distance(one: Tensor | np.ndarray, other: Tensor | np.ndarray) -> float:
     return float(np.linalg.norm(first - second) / np.linalg.norm(second))
 
 
-@pytest.mark.parametrize("shape", [(1, 24, 40), (1, 40, 24), (3, 32, 32), (2, 64, 576), (1, 1, 9)])
+@every_case("shape", [(1, 24, 40), (1, 40, 24), (3, 32, 32), (2, 64, 576), (1, 1, 9)])
 def test_an_update_is_orthogonal_whatever_its_matrix(shape: tuple[int, ...]) -> None:
     matrices = random(*shape) * 1e-3
     made = orthogonal(matrices)
@@ -69,7 +69,7 @@ def reference(weight: np.ndarray, gradients: list[np.ndarray], *, nesterov: bool
     return weight
 
 
-@pytest.mark.parametrize("nesterov", [True, False])
+@every_case("nesterov", [True, False])
 def test_muon_is_its_formula_for_every_kind_of_matrix(nesterov: bool) -> None:
     kinds: dict[str, tuple[tuple[int, ...], int]] = {
         "wide": ((24, 40), 1),
@@ -105,8 +105,8 @@ def test_muon_is_its_formula_for_every_kind_of_matrix(nesterov: bool) -> None:
         assert distance(moved, np.stack(expected) - start * 0.95**4) < ROUNDED, kind
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(48, 32), (32, 48)])
-@pytest.mark.parametrize(("nesterov", "ns_steps"), [(True, 5), (False, 5), (True, 3)])
+@every_case(("rows", "columns"), [(48, 32), (32, 48)])
+@every_case(("nesterov", "ns_steps"), [(True, 5), (False, 5), (True, 3)])
 def test_muon_of_one_matrix_is_torchs(rows: int, columns: int, nesterov: bool, ns_steps: int) -> None:
     ours = nn.Parameter(random(rows, columns))
     theirs = nn.Parameter(ours.detach().clone())

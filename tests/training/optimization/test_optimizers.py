@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG
 from vitral import plugins
 from vitral.errors import PluginError
@@ -53,7 +54,7 @@ def test_lamb_adapts_no_rate_where_nothing_decays() -> None:
     torch.testing.assert_close(one, other)  # apex's FusedLAMB with use_nvlamb false, as timm makes it
 
 
-@pytest.mark.parametrize("shape", [(40, 64), (5, 7), (3,), (32, 2, 48)])
+@every_case("shape", [(40, 64), (5, 7), (3,), (32, 2, 48)])
 def test_adafactor_is_its_formula(shape: tuple[int, ...]) -> None:
     parameter = nn.Parameter(torch.linspace(-1, 2, math.prod(shape)).view(shape))
     weight = parameter.detach().double().numpy().copy()
@@ -85,7 +86,7 @@ def test_adafactor_is_its_formula(shape: tuple[int, ...]) -> None:
         assert sum(state[key].numel() for key in ("rows", "columns")) < parameter.numel() / 10
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
+@every_case("nesterov", [False, True])
 def test_momentum_in_bfloat16_rounds_only_what_is_kept(nesterov: bool) -> None:
     parameter = nn.Parameter(torch.linspace(-1, 2, 12).view(3, 4))
     weight, kept = parameter.detach().clone(), torch.zeros(3, 4)
@@ -117,8 +118,8 @@ def test_adams_first_moment_in_bfloat16_rounds_only_what_is_kept() -> None:
     assert optimizer.state[parameter]["exp_avg_sq"].dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@every_case("name", ["sgd", "adam", "adamw"])
+@every_case("dtype", ["float32", "bfloat16"])
 def test_a_recipe_says_in_what_the_momentum_is_kept(name: str, dtype: str) -> None:
     model = build(CONFIG, seed=0)
     settings = OptimizerSettings(name=name, momentum_dtype=dtype)  # type: ignore[arg-type]
@@ -173,7 +174,7 @@ def test_a_methods_own_optimizer_learns_at_the_rate_itself() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.2
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("made", "says"),
     [
         (lambda groups, _: 3, "returns a int; it must return a torch optimizer"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.cases import every_case
 from tests.training.conftest import CONFIG, Run
 from vitral.data.batch import Batch
 from vitral.data.generated import open_digits
@@ -59,8 +60,8 @@ def sharp_update(groups: int, *, shared: bool, decay: float) -> tuple[Model, Ten
     return model, ours, exact
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("groups", [1, 2, 4])
+@every_case("decay", [0.0, 0.1])
+@every_case("groups", [1, 2, 4])
 def test_sam_counts_the_decay_as_loss_and_climbs_by_each_group_of_images(groups: int, decay: float) -> None:
     model, ours, exact = sharp_update(groups, shared=groups == 1, decay=decay)
     torch.testing.assert_close(ours, exact, rtol=1e-3, atol=1e-5)
@@ -112,8 +113,8 @@ def test_batch_norms_move_once_an_update_however_many_groups_climb(run: Run) -> 
     torch.testing.assert_close(statistics(4), whole, rtol=1e-2, atol=1e-3 * float(whole.abs().max()))
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("alpha", [0.2, 0.6])
+@every_case("groups", [1, 2, 4])
+@every_case("alpha", [0.2, 0.6])
 def test_the_surrogate_gap_takes_away_what_the_climb_leaves(groups: int, alpha: float) -> None:
     torch.manual_seed(0)
     model = build(dataclasses.replace(CONFIG, dropout=0.0), seed=0)

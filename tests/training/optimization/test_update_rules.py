@@ -90,7 +90,7 @@ def test_adafactors_own_settings_are_the_papers() -> None:
     assert factored_axes((3, 3, 64, 128)) == (2, 3)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.02])
+@every_case("decay", [0.0, 0.02])
 def test_lamb_to_the_last_digits(decay: float) -> None:
     parameter = nn.Parameter(random(3, 4))
     weight = parameter.detach().double().numpy().copy()
@@ -119,7 +119,7 @@ def test_lamb_trusts_a_weight_or_an_update_of_nothing_as_it_is() -> None:
     assert not train(Lamb([still], lr=0.1, weight_decay=0.1), still, [torch.zeros(4)]).any()
 
 
-@pytest.mark.parametrize("optimizer", [Lamb, HalfMomentumAdamW])
+@every_case("optimizer", [Lamb, HalfMomentumAdamW])
 def test_adams_kin_have_adams_settings(optimizer: Any) -> None:  # noqa: ANN401
     made = optimizer([nn.Parameter(torch.ones(2))], lr=0.1)
     settings = {key: value for key, value in made.param_groups[0].items() if key != "params"}
@@ -138,8 +138,8 @@ def test_adam_with_a_rounded_moment_is_adamw_while_nothing_is_rounded() -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize("decay", [0.0, 0.25])
+@every_case("nesterov", [False, True])
+@every_case("decay", [0.0, 0.25])
 def test_sgd_with_a_rounded_moment_is_sgd_while_nothing_is_rounded(nesterov: bool, decay: float) -> None:
     ours, theirs = (nn.Parameter(torch.tensor([1.0, -2.0, 4.0])) for _ in range(2))
     settings: dict[str, Any] = {"lr": 0.5, "momentum": 0.5, "nesterov": nesterov, "weight_decay": decay}
@@ -263,7 +263,7 @@ def test_frozen_parameters_are_in_no_group_and_what_is_beside_the_network_learns
         assert (group["weight_decay"], group["scale"], group["backbone"]) == (decay, 1.0, False)
 
 
-@pytest.mark.parametrize(("name", "in_loss"), [("sgd", True), ("adamw", False)])
+@every_case(("name", "in_loss"), [("sgd", True), ("adamw", False)])
 def test_sam_takes_the_decay_of_sgd_for_a_part_of_the_loss(name: str, in_loss: bool) -> None:
     groups = groups_of(build(CONFIG, seed=0), name=name, weight_decay=0.1, sam_rho=0.05)
     weight, bias = groups["head.weight"], groups["head.bias"]
@@ -322,7 +322,7 @@ def test_a_penalty_is_added_to_the_gradients_or_becomes_them() -> None:
     assert second.detach().tolist() == [2.0, 2.0]
 
 
-@pytest.mark.parametrize("limit", [1.0, 5.0, 13.0, 20.0, None])
+@every_case("limit", [1.0, 5.0, 13.0, 20.0, None])
 def test_clipping_is_optaxs(limit: float | None) -> None:
     """optax, clip_by_global_norm: times limit / norm where the norm is larger, and left alone else, with no epsilon."""
     parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(3))]

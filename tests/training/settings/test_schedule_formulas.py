@@ -31,16 +31,14 @@ def test_cosine_and_linear_are_vision_transformers(decay: Any, final: float, war
     assert rates(decay=decay, final=final, warmup_steps=warmup) == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-@pytest.mark.parametrize("warmup", [0, 7])
+@every_case("warmup", [0, 7])
 def test_a_constant_rate_follows_its_warm_up(warmup: int) -> None:
     expected = [BASE * min(1.0, step / warmup if warmup else 1.0) for step in range(TOTAL + 3)]
     assert rates(decay="constant", warmup_steps=warmup) == pytest.approx(expected, rel=1e-12)
     assert rates(decay="constant", warmup_steps=warmup, cooldown_steps=20) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("warmup", "cooldown", "timescale"), [(0, 0, 10), (7, 0, 25), (7, 20, 25), (0, 1, 1), (30, 30, 9)]
-)
+@every_case(("warmup", "cooldown", "timescale"), [(0, 0, 10), (7, 0, 25), (7, 20, 25), (0, 1, 1), (30, 30, 9)])
 def test_rsqrt_is_scaling_vision_transformers(warmup: int, cooldown: int, timescale: int) -> None:
     """big_vision's utils.py: warm-up, sqrt(t / (t + steps since warm-up)), and a cool-down linear to zero."""
     expected = []
@@ -58,8 +56,8 @@ def test_rsqrt_halves_after_three_times_ten_thousand_updates_unless_told() -> No
     assert learning_rate(10**6 - 1, **options) == pytest.approx((1 + 999_899 / 10_000) ** -0.5)
 
 
-@pytest.mark.parametrize("warmup", [0, 7])
-@pytest.mark.parametrize("cooldown", [0, 9])
+@every_case("warmup", [0, 7])
+@every_case("cooldown", [0, 9])
 def test_a_cool_down_ends_the_cosine_early(warmup: int, cooldown: int) -> None:
     found = rates(decay="cosine", final=0.02, warmup_steps=warmup, cooldown_steps=cooldown)
     end = TOTAL - cooldown
@@ -69,7 +67,7 @@ def test_a_cool_down_ends_the_cosine_early(warmup: int, cooldown: int) -> None:
     assert found[end:] == pytest.approx([0.02] * (cooldown + 3))
 
 
-@pytest.mark.parametrize("milestones", [(), (0.5,), (0.3, 0.5, 0.9)])
+@every_case("milestones", [(), (0.5,), (0.3, 0.5, 0.9)])
 def test_steps_are_a_tenth_after_each_milestone(milestones: tuple[float, ...]) -> None:
     """BiT-HyperRule (bit_hyperrule.py): a tenth once the step is beyond the milestone."""
     expected = [

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from tests.training.settings.rates import learning_rate
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("step", "expected"),
     [(0, 0.0), (50, 0.5), (100, 1.0), (400, 0.5), (940, 0.5 / math.sqrt(3.8) * 2 * 0.6), (1000, 0.0)],
 )
@@ -38,7 +39,7 @@ def test_warm_up_from_a_rate_and_a_cool_down_at_one() -> None:
     assert rates == pytest.approx([0.2, 0.6, 1.0, 0.55, 0.1, 0.1])
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("epoch", "expected"),
     # timm 1.0's CosineLRScheduler(t_initial=300, lr_min=1e-5, warmup_t=5, warmup_lr_init=1e-6) at DeiT's rate of 1e-3
     [(0, 1e-6), (1, 2.008e-4), (4, 8.002e-4), (5, 9.99321619703514e-4), (150, 5.05e-4), (299, 1.002714116407149e-5)],
