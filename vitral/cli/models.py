@@ -75,12 +75,12 @@ def _plugged() -> dict[str, ModelCost]:
     if not any(kind == "network" for plugin in plugins.loaded() for kind, _ in plugin.registered):
         return {}
     from vitral.models.catalog import list_models, variant
-    from vitral.models.families import build, count_macs, count_parameters, family
+    from vitral.models.families import count_macs, family, parameters_of
 
     networks = {name: variant(name) for name in list_models() if name not in COSTS}
     return {
         name: ModelCost(
-            family(config), config.image_size, count_parameters(build(config, seed=None)), count_macs(config)
+            family(config), config.image_size, parameters_of(config), count_macs(config)
         )
         for name, config in networks.items()
     }

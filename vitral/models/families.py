@@ -296,6 +296,12 @@ def count_parameters(model: nn.Module) -> int:
 
 
 @functools.lru_cache(maxsize=256)  # a large network is built to be counted
+def parameters_of(config: ModelConfig) -> int:
+    """Return the number of learned values of a config's network."""
+    return count_parameters(build(config, seed=None))
+
+
+@functools.lru_cache(maxsize=256)
 def count_macs(config: ModelConfig) -> int:
     """Return the multiply-accumulates of one image's forward pass.
 

@@ -16,7 +16,7 @@ from vitral.data.source import DataSet
 from vitral.described import LATER
 from vitral.errors import StudyError
 from vitral.events import Listener, Message
-from vitral.models.families import build, count_parameters
+from vitral.models.families import parameters_of
 from vitral.studies.design import Arm, Design
 from vitral.studies.paper.experiment import Experiment, Trial, TrialFacts
 from vitral.studies.paper.operations import operations_of
@@ -142,12 +142,10 @@ class ExperimentPlan:
         config = network_config(recipe, len(self.data.class_names))
         train_images = self.train_images[trial.share]
         operations = operations_of(config, recipe, train_images)
-        with torch.device("meta"):
-            parameters = count_parameters(build(config, seed=None))
         grid = config.patch_grid
         tokens = 0 if grid is None else math.prod(grid.sides) + grid.prefix
         before = self.facts(self.named(trial.after)).flops if trial.after else 0.0
-        return TrialFacts(parameters, tokens, train_images, operations, before)
+        return TrialFacts(parameters_of(config), tokens, train_images, operations, before)
 
     def design(self) -> Design:
         """Return the study."""
