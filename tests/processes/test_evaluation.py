@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.forks import job
@@ -10,6 +11,7 @@ from tests.processes.evaluation_run import SIZES, rows
 from vitral.data.generated import open_digits
 
 
+@pytest.mark.long
 def test_two_processes_end_with_the_rows_of_one(tmp_path: Path) -> None:
     for done in job(2, evaluation_run.main, tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]

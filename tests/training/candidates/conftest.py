@@ -2,13 +2,28 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.training.candidates.attempts_run import make_short, tune
 from tests.training.candidates.material import a_start, stripes
+from vitral.data.loader import TrainingBatches
 from vitral.events import Event, Message
+from vitral.models.model import Model
+from vitral.training import loop
+from vitral.training.candidates import trained as made
 from vitral.training.candidates.result import RunResult
+from vitral.training.loop import TrainingResult
+from vitral.training.settings.recipe import Recipe
+
+
+class Learned(NamedTuple):
+    """What an attempt learned by: its stochastic depth, its images, its recipe."""
+
+    stochastic_depth: float
+    batches: TrainingBatches
+    recipe: Recipe
 
 
 @pytest.fixture
@@ -34,9 +49,23 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory, data: Path, start: Path) -> tuple[RunResult, list[str]]:
+def learned() -> dict[str, Learned]:
+    """What each attempt of `whole` learned by, by its folder's name; filled as that runs."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def whole(
+    tmp_path_factory: pytest.TempPathFactory, data: Path, start: Path, learned: dict[str, Learned]
+) -> tuple[RunResult, list[str]]:
     """A run that nothing interrupted, and what it said."""
-    with make_short():
+
+    def noted(model: Model, batches: TrainingBatches, **given: Any) -> TrainingResult:  # noqa: ANN401
+        learned[given["folder"].name] = Learned(model.config.stochastic_depth, batches, given["recipe"])
+        return loop.train(model, batches, **given)
+
+    with make_short(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(made, "train", noted)
         said: list[Event] = []
         result = tune(data, tmp_path_factory.mktemp("whole") / "run", start, listener=said.append)
     return result, [event.text for event in said if isinstance(event, Message)]

@@ -13,12 +13,11 @@ from tests.cases import every_case
 from tests.forks import job
 from tests.training.candidates import attempts_run
 from tests.training.candidates.attempts_run import SETTINGS, TRIED, attempts_of, go_on, in_attempt, tune
+from tests.training.candidates.conftest import Learned
 from tests.training.candidates.material import Killed, killed_when
 from vitral.cli.command_line import commands_of
-from vitral.cli.main import main
 from vitral.data.loader import TrainingBatches
 from vitral.events import Event, Message, ignore
-from vitral.models.model import Model
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training import loop
@@ -34,24 +33,17 @@ from vitral.training.clock import Pacer
 from vitral.training.loop import TrainingResult
 from vitral.training.plan import ANEW, TRAINED, read_plan
 from vitral.training.records.run_folder import kept_remarks
-from vitral.training.settings.recipe import Recipe, load_recipe
+from vitral.training.settings.recipe import load_recipe
 
 pytestmark = pytest.mark.usefixtures("short")
 
 
 def test_each_way_learns_at_the_rates_of_its_recipe(
-    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+    whole: tuple[RunResult, list[str]], learned: dict[str, Learned]
 ) -> None:
     """The common recipe has a stochastic depth of 0.1, that without weights none."""
-    rates: list[tuple[float, float]] = []
-    train = loop.train
-
-    def noted(model: Model, batches: TrainingBatches, *, recipe: Recipe, **given: Any) -> TrainingResult:  # noqa: ANN401
-        rates.append((model.config.stochastic_depth, recipe.regularization.stochastic_depth))
-        return train(model, batches, recipe=recipe, **given)
-
-    monkeypatch.setattr(made, "train", noted)
-    tune(data, tmp_path / "run", start)
+    rates = [(one.stochastic_depth, one.recipe.regularization.stochastic_depth) for one in learned.values()]
+    assert len(rates) == len(TRIED)
     assert len(set(rates)) == 2
     assert all(one == other for one, other in rates)
 
@@ -151,6 +143,7 @@ def test_what_an_attempt_leaves_goes_to_the_next_and_the_end_is_kept(used: float
     assert share_of_time(5.0, 10.0, [0.5, 0.5]) == 0.0
 
 
+@pytest.mark.long
 def test_several_processes_make_the_same_choice(
     whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path, start: Path
 ) -> None:
@@ -163,24 +156,17 @@ def test_several_processes_make_the_same_choice(
     assert vitral.load(tmp_path / "run").class_names == ("columns", "rows")
 
 
-def test_a_plan_shows_them_and_quick_shows_no_training(
-    tmp_path: Path, data: Path, start: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["plan", str(data), "--from", str(start), "--image-size", "16"]
-    assert main(command) == 0
-    told = capsys.readouterr().out
+def test_a_plan_shows_them_and_quick_shows_no_training(data: Path, start: Path) -> None:
+    run = vitral.plan(data, source=start, image_size=16, listener=ignore)
+    told, planned = repr(run), run.to_json()
     assert all(f"  {name}, " in told for name in TRIED)
     assert "images/s in training" in told
-    assert main([*command, "--json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in planned["attempts"]] == [*TRIED]
     assert sum(one["share"] for one in planned["attempts"]) == pytest.approx(1.0)
-    assert main([*command, "--quick"]) == 0
-    told = capsys.readouterr().out
+    run = vitral.plan(data, source=start, image_size=16, quick=True, listener=ignore)
+    told, planned = repr(run), run.to_json()
     assert "images/s" not in told
     assert not any(f"  {name}, " in told for name in TRIED)
-    assert main([*command, "--quick", "--json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
     assert (planned["attempts"], planned["cost"]) == ([], None)
 
 
@@ -203,28 +189,20 @@ def test_each_begins_with_the_linear_probe_as_its_head(
 
 
 def test_as_from_scratch_all_weights_learn_from_views_and_by_an_optimizer_of_their_own(
-    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+    whole: tuple[RunResult, list[str]], learned: dict[str, Learned]
 ) -> None:
-    seen: dict[str, tuple[TrainingBatches, Recipe]] = {}
-
-    def watched(*of: Any, **named: Any) -> TrainingResult:  # noqa: ANN401
-        seen[named["folder"].name] = of[1], named["recipe"]
-        return loop.train(*of, **named)
-
-    monkeypatch.setattr(made, "train", watched)
-    monkeypatch.setattr(candidates, "MOST_IMAGES", 1000)  # so that the first classifier is the probe
-    tune(data, tmp_path / "run", start)
     scratch = load_recipe("scratch")
-    for name, (batches, recipe) in seen.items():
+    for name, (_, batches, recipe) in learned.items():
         assert batches.augmentation == recipe.augmentation
         assert (recipe.optimizer == scratch.optimizer) == (name == "as-from-scratch")
-    batches, recipe = seen["as-from-scratch"]
-    own, before = batches.augmentation, seen["all-weights"][0].augmentation
+    batches, others = learned["as-from-scratch"].batches, learned["all-weights"].batches
+    own, before = batches.augmentation, others.augmentation
     assert (before.crop, before.flip, before.decode) == ("inception", True, "scaled")
     assert (own.crop, own.flip, own.decode) == ("padded", "alternating", "kept")
-    assert kept_remarks(tmp_path / "run" / "attempts" / "as-from-scratch") == ()  # nor the probe's head
-    assert kept_remarks(tmp_path / "run" / "attempts" / "all-weights") == (HEAD,)
-    one, other = batches.batch(0).images, seen["all-weights"][0].batch(0).images
+    folder = whole[0].run.folder / "attempts"
+    assert kept_remarks(folder / "as-from-scratch") == ()  # nor the probe's head
+    assert kept_remarks(folder / "all-weights") == (HEAD,)
+    one, other = batches.batch(0).images, others.batch(0).images
     assert one.shape == other.shape
     assert not np.array_equal(one, other)
 
