@@ -67,6 +67,21 @@ class Running:
     def post(self, path: str, body: bytes, kind: str = "application/octet-stream", **headers: str) -> Reply:
         return self.request("POST", path, body, {"Content-Type": kind, **headers})
 
+    def figures(self) -> dict[str, float]:
+        """Return what /metrics says, each figure by its name and labels."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+        return {name: float(value) for name, value in pairs}
+
+    def resident(self) -> int:
+        """Return the memory of the process, bytes."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
+
+    def descriptors(self) -> int:
+        """Return how many files and connections the process has open."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.process.err.read_text().splitlines() if line.startswith("{")]
 
