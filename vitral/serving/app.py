@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from vitral import __version__
 from vitral.errors import VitralError
 from vitral.serving import open_inference, others, ours, probes
+from vitral.serving.answers import ERRORS
 from vitral.serving.gate import Gate
 from vitral.serving.measures import Measures
 from vitral.serving.reading import SCHEMAS, JsonImages
@@ -38,7 +39,7 @@ def application(service: Service, measures: Measures, token: str | None) -> ASGI
     app = FastAPI(title="Vitral", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     app.state.service, app.state.measures = service, measures
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, responses=ERRORS)
     app.openapi = partial(_described, app.openapi, token is not None)  # type: ignore[method-assign]
     for kind, answer in ANSWERS.items():
         app.add_exception_handler(kind, answer)
@@ -62,7 +63,9 @@ def _no_route(request: Request, error: Exception) -> Response:
     code, text = "no_such_route", "There is nothing at this address; /openapi.json lists the routes."
     if error.status_code == 405:
         code, text = "method", f"{request.method[:20]} is not possible here; /openapi.json says what is."
-    return refused(request.scope, RequestRefused(error.status_code, code, text))
+    answer = refused(request.scope, RequestRefused(error.status_code, code, text))
+    answer.headers.update(error.headers or {})  # which methods are possible
+    return answer
 
 
 def _invalid(request: Request, error: Exception) -> Response:

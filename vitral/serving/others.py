@@ -6,8 +6,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from vitral.serving.answers import Probability, TaskScore, answered
 from vitral.serving.limits import MOST_CLASSES
-from vitral.serving.ours import ONE_IMAGE, body, example
+from vitral.serving.ours import ONE_IMAGE, body
 from vitral.serving.probes import service_of
 from vitral.serving.reading import LONE, Base64, images_of, kind_of, parsed, reference
 from vitral.serving.refusals import RequestRefused, refusal_of
@@ -33,7 +34,7 @@ class TaskInput(BaseModel):
     parameters: Parameters | None = None
 
 
-SCORES = example([{"label": "cat", "score": 0.93}, {"label": "dog", "score": 0.05}])
+SCORES = answered(list[TaskScore], [{"label": "cat", "score": 0.93}, {"label": "dog", "score": 0.05}])
 TASK = body(
     {
         **ONE_IMAGE,
@@ -75,7 +76,11 @@ async def _task(request: Request, served: Served) -> JSONResponse:
     return JSONResponse([{"label": label, "score": probability} for label, probability in top])
 
 
-@router.post("/predictions/{name}", openapi_extra=body(ONE_IMAGE), responses=example({"cat": 0.93, "dog": 0.05}))
+@router.post(
+    "/predictions/{name}",
+    openapi_extra=body(ONE_IMAGE),
+    responses=answered(dict[str, Probability], {"cat": 0.93, "dog": 0.05}),
+)
 @router.put("/predictions/{name}", openapi_extra=body(ONE_IMAGE), include_in_schema=False)
 async def predictions(request: Request, name: str) -> JSONResponse:
     """Classify an image as TorchServe's image_classifier does."""

@@ -12,6 +12,7 @@ from vitral.classifier.prediction import Prediction
 from vitral.explanation.explain import explain
 from vitral.explanation.methods import Choice
 from vitral.images.drawing import encode
+from vitral.serving.answers import ExplainAnswer, FeaturesAnswer, ModelsAnswer, PredictAnswer, answered
 from vitral.serving.batcher import Lane
 from vitral.serving.limits import MOST_CLASSES
 from vitral.serving.probes import service_of
@@ -51,11 +52,6 @@ def body(content: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def example(value: object) -> dict[int | str, dict[str, Any]]:
-    """Return what OpenAPI shows of an answer."""
-    return {200: {"content": {"application/json": {"example": value}}}}
-
-
 def versioned(served: Served, **answer: object) -> dict[str, Any]:
     """Return an answer with what gave it."""
     return {"model": served.name, "version": served.version, **answer}
@@ -64,7 +60,9 @@ def versioned(served: Served, **answer: object) -> dict[str, Any]:
 @router.post(
     "/predict",
     openapi_extra=body(SEVERAL_IMAGES),
-    responses=example({"model": "photos", "version": "295077161933", "predictions": [ANSWER, UNREADABLE]}),
+    responses=answered(
+        PredictAnswer, {"model": "photos", "version": "295077161933", "predictions": [ANSWER, UNREADABLE]}
+    ),
 )
 async def predict(request: Request, model: Model = None, top: Top = 5) -> JSONResponse:
     """Say what is in images, with probabilities.
@@ -80,7 +78,7 @@ async def predict(request: Request, model: Model = None, top: Top = 5) -> JSONRe
     return await _each(request, served, served.answers, "predictions", described)
 
 
-@router.post("/features", openapi_extra=body(SEVERAL_IMAGES))
+@router.post("/features", openapi_extra=body(SEVERAL_IMAGES), responses=answered(FeaturesAnswer))
 async def features(request: Request, model: Model = None) -> JSONResponse:
     """Return the features of images: what the network's last layer reads, for search and clustering."""
     served = service_of(request).model(model)
@@ -122,7 +120,7 @@ def _told(prediction: Prediction) -> dict[str, Any]:
 @router.post(
     "/explain",
     openapi_extra=body(ONE_IMAGE),
-    responses={200: {"content": dict.fromkeys(("application/json", "image/jpeg", "image/png"), {})}},
+    responses=answered(ExplainAnswer, None, "image/jpeg", "image/png"),
 )
 async def explanation(
     request: Request,
@@ -153,7 +151,7 @@ async def explanation(
     return Response(drawing, media_type=f"image/{form.lower()}")
 
 
-@router.get("/models", responses=example({"models": [{"name": "photos", "classes": ["cat", "dog"]}]}))
+@router.get("/models", responses=answered(ModelsAnswer))
 async def models(request: Request) -> JSONResponse:
     """List the classifiers: names, versions, classes, and what computes."""
     return JSONResponse({"models": [_about(served) for served in service_of(request).models.values()]})

@@ -32,7 +32,7 @@ async def readyz(request: Request) -> str:
     return "ok"
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Figures in Prometheus' form."""
     measures: Any = request.app.state.measures

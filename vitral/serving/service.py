@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from vitral.advice import printable
 from vitral.classifier.classifier import Classifier
 from vitral.errors import did_you_mean
 from vitral.serving.batcher import Batcher, Lane, Waiting, keep_threads
@@ -75,7 +76,7 @@ class Service:
         if name not in self.models:
             near = did_you_mean(name, self.models)
             raise RequestRefused(
-                404, "no_such_model", f"There is no model '{name[:80]}' here.{near} /v1/models lists them."
+                404, "no_such_model", f"There is no model '{printable(name[:80])}' here.{near} /v1/models lists them."
             )
         return self.models[name]
 
