@@ -25,6 +25,7 @@ from vitral.serving.app import application
 from vitral.serving.gate import LOG, now
 from vitral.serving.limits import DRAIN_SECONDS, HEADER_SECONDS, Limits, check_reach
 from vitral.serving.measures import Measures
+from vitral.serving.refusals import RequestRefused, malformed
 from vitral.serving.served import name_of, take_from_disk
 from vitral.serving.service import Service
 from vitral.serving.watching import Watcher
@@ -111,15 +112,25 @@ class PatientProtocol(H11Protocol):
                 self._patience.cancel()
                 self._patience = None
         elif self._patience is None:
-            self._patience = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+            self._patience = self.loop.call_later(HEADER_SECONDS, self._give_up)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, or has headers that are too long."""
-        body = json.dumps(
-            {"error": "This is no request in HTTP/1.1, or its headers are too long.", "code": "malformed"}
-        ).encode()
+        self._refuse(malformed("This is no request in HTTP/1.1, or its headers are too long."))
+
+    def _give_up(self) -> None:
+        """Refuse a request whose headers do not end; a connection on which none has begun is closed without a word."""
+        if self.conn.trailing_data[0]:
+            self._refuse(
+                RequestRefused(408, "slow_headers", f"The headers did not come within {HEADER_SECONDS:.0f} seconds.")
+            )
+        self.transport.close()
+
+    def _refuse(self, refusal: RequestRefused) -> None:
+        body = json.dumps(refusal.to_json()).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+        start = h11.Response(status_code=refusal.status, headers=headers)
+        for event in (start, h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
@@ -268,4 +279,5 @@ def log_lines() -> None:
     handler.setFormatter(logging.Formatter("%(message)s"))
     LOG.setLevel(logging.INFO)
     LOG.handlers, LOG.propagate = [handler], False
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    for others in ("uvicorn.error", "python_multipart"):  # which are no lines of JSON
+        logging.getLogger(others).setLevel(logging.CRITICAL)
