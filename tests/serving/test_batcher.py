@@ -89,4 +89,8 @@ def test_lanes_take_turns_and_an_error_is_told_to_its_own_batch(batcher: Batcher
     with pytest.raises(ZeroDivisionError):
         two.answer.result(SOON)
     assert three.answer.result(SOON) == 30
+    short = waiting(4)
+    batcher.put(Lane(lambda _: []), short)  # which forgets an answer
+    with pytest.raises(ValueError, match="shorter"):
+        short.answer.result(SOON)
     assert batcher.call(lambda: 5, time.monotonic() + SOON).result(SOON) == 5

@@ -126,16 +126,16 @@ class Batcher:
         started = time.monotonic()
         try:
             answers = lane.compute([one.item for one in batch])
+            seconds = time.monotonic() - started
+            lane.timed(len(batch), seconds)
+            if lane.counted:
+                self.listener(Computed([started - one.since for one in batch], seconds))
+            for one, answer in zip(batch, answers, strict=True):
+                one.answer.set_result(answer)
         except BaseException as error:  # each client is told; the thread goes on
             for one in batch:
-                one.answer.set_exception(error)
-            return
-        seconds = time.monotonic() - started
-        lane.timed(len(batch), seconds)
-        if lane.counted:
-            self.listener(Computed([started - one.since for one in batch], seconds))
-        for one, answer in zip(batch, answers, strict=True):
-            one.answer.set_result(answer)
+                if not one.answer.done():
+                    one.answer.set_exception(error)
 
 
 def _is_wanted(waiting: Waiting) -> bool:
