@@ -216,7 +216,22 @@ JSON = "application/json"
         ("/v2/models/noise/infer", infer("?"), JSON, 400, "malformed"),
         ("/v2/models/noise/infer", infer("aGVsbG8="), JSON, 415, "not_an_image"),
         ("/v2/models/noise/infer", infer(1, 2, kind="FP32", shape=[1, 3, 16, 16]), JSON, 400, "malformed"),
-        ("/v2/models/noise/infer", infer(300, kind="UINT8", shape=[1, 1, 1, 3]), JSON, 400, "malformed"),
+        *(
+            ("/v2/models/noise/infer", infer(*values, kind="UINT8", shape=[1, 1, 1, 3]), JSON, 400, "malformed")
+            for values in (
+                (300,),
+                (300, 0, 0),
+                (-1, 0, 0),
+                (0.7, 0.2, 0),
+                ("7", "7", "7"),
+                (True, True, True),
+                (None,) * 3,
+            )
+        ),
+        *(
+            ("/v2/models/noise/infer", infer(*[each] * 768, kind="FP32", shape=[1, 3, 16, 16]), JSON, 400, "malformed")
+            for each in (float("nan"), float("inf"), 1e30, "0.5", None)
+        ),
         ("/nix", encoded(1), "image/jpeg", 404, "no_such_route"),
         ("/healthz", b"x", "text/plain", 405, "method"),
     ],

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 
 from vitral import __version__
 from vitral.inference.ranking import rank
+from vitral.serving.answers import InferenceAnswer, answered
 from vitral.serving.limits import MOST_CLASSES, MOST_IMAGES
 from vitral.serving.ours import body
 from vitral.serving.probes import readyz, service_of
@@ -33,6 +34,7 @@ HEADER_LENGTH = "inference-header-content-length"  # of the JSON before the tens
 LENGTH_BYTES = 4  # before each element of a BYTES tensor, little-endian
 OUTPUT = "probabilities"
 MOST_DIGITS = 9
+LARGEST_INPUT = 10_000  # of the values of a prepared image, which are within a few units, or within 255 without a scale
 
 
 class TensorParameters(BaseModel):
@@ -151,10 +153,11 @@ INFER = body(
         }
     }
 )
+ANSWERED = answered(InferenceAnswer, None, "application/octet-stream")
 
 
-@router.post("/models/{name}/versions/{version}/infer", openapi_extra=INFER)
-@router.post("/models/{name}/infer", openapi_extra=INFER)
+@router.post("/models/{name}/versions/{version}/infer", openapi_extra=INFER, responses=ANSWERED)
+@router.post("/models/{name}/infer", openapi_extra=INFER, responses=ANSWERED)
 async def infer(request: Request, name: str, version: str | None = None) -> Response:
     """Return the probabilities of images."""
     served = _model(request, name, version)
@@ -257,11 +260,27 @@ def _arrays(tensor: InputTensor, rest: bytes, served: Served) -> list[Given]:
         raise malformed(f"Images are {wanted}, not {tensor.shape}.")
     kind = np.dtype(np.uint8 if pixels else "<f4")
     try:
-        flat = np.frombuffer(rest, kind) if tensor.data is None else np.array(_flat(tensor.data), kind)
+        flat = np.frombuffer(rest, kind) if tensor.data is None else _numbers(tensor.data, kind)
         array = flat.reshape(tensor.shape)
     except (ValueError, TypeError, OverflowError):
         raise malformed(f"The tensor's data are not {tensor.datatype} of shape {tensor.shape}.") from None
-    return list(array) if pixels else list(torch.from_numpy(array.astype(np.float32)))
+    if pixels:
+        return list(array)
+    if not (np.abs(array) <= LARGEST_INPUT).all():  # the network would give no numbers, as if it were damaged
+        raise malformed(f"A prepared image has finite values between -{LARGEST_INPUT:,} and {LARGEST_INPUT:,}.")
+    return list(torch.from_numpy(array.astype(np.float32)))
+
+
+def _numbers(data: list[Any], kind: np.dtype[Any]) -> np.ndarray:
+    """Return values of JSON, of which none is changed: a pixel of 0.7 would become 0.
+
+    Raises:
+        ValueError: They are not of the kind.
+    """
+    found = np.array(_flat(data))
+    if found.dtype.kind not in ("iu" if kind.kind == "u" else "iuf"):
+        raise ValueError(found.dtype)
+    return np.array(found.tolist(), kind)  # which is refused where a value is too large
 
 
 def _response(served: Served, wanted: Wanted, answers: list[Answer]) -> Response:
