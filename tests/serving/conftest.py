@@ -18,7 +18,8 @@ from PIL import Image
 
 import vitral
 from tests.conftest import TINY
-from tests.forks import Fork, command
+from tests.forks import Fork
+from tests.serving.audited import audited
 from vitral.classifier.folder import save
 from vitral.classifier.metadata import Calibration
 from vitral.classifier.novelty import KnownImages, Novelty
@@ -82,6 +83,10 @@ class Running:
         """Return how many files and connections the process has open."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
+    def calls(self) -> list[dict[str, Any]]:
+        """Return what the server sent or looked up elsewhere of its own accord."""
+        return [line for line in self.log() if "calls" in line]
+
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.process.err.read_text().splitlines() if line.startswith("{")]
 
@@ -90,12 +95,15 @@ Start = Callable[..., "contextlib.AbstractContextManager[Running]"]
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[Running]:
-    """Start `vitral serve` on a free port; it is killed at the end if it still runs."""
+def serving(folder: Path, *arguments: str, target: Callable[[tuple[str, ...]], int] = audited) -> Iterator[Running]:
+    """Start `vitral serve` on a free port; it is killed at the end if it still runs, and has never called anybody."""
     words = ("serve", *arguments, "--port", "0", "--engine", "torch")
-    process = Fork(command, words, folder=folder)
+    process = Fork(target, words, folder=folder)
     try:
-        yield Running(process, _port(process))
+        running = Running(process, _port(process))
+        yield running
+        if process.poll() is None:
+            assert not running.calls()
     finally:
         if process.poll() is None:
             process.kill()
