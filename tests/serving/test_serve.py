@@ -317,6 +317,9 @@ def test_a_token_is_wanted_everywhere_but_for_a_sign_of_life(guarded: Running, p
         assert (reply.status, reply.json["code"], reply.headers["www-authenticate"]) == (401, "token", "Bearer")
     assert guarded.get(path, Authorization=f"Bearer {TOKEN}").status == (404 if path in ("/docs", "/nowhere") else 200)
     assert guarded.post("/v1/predict", bytes(50_001)).status == 413  # which is told first, by the header alone
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as connection:
+        connection.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 401"  # before a byte of the body was sent
 
 
 def test_in_any_company_an_image_has_the_bits_of_predict(guarded: Running, server: Running, served_home: Path) -> None:
