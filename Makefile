@@ -53,7 +53,8 @@ FUZZ_SECONDS ?= 3600
 fuzz: $(VENV)/.developed
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) findings
 
-# One of the acceptance tests, with its full counts: make R1 ... make R17.
+# One of the acceptance tests, with its full counts: make R1 ... make R25. Those that soak (R18, R25)
+# take VITRAL_SOAK_SECONDS=25200 before a release.
 R%: $(VENV)/.developed
 	VITRAL_RELIABILITY_OUT=reliability $(BIN)/python -m pytest -q -rA -m "requirement(id='$@')" tests
 

@@ -36,7 +36,7 @@ def application(service: Service, measures: Measures, token: str | None) -> ASGI
         token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
     """
     # The documentation's own pages would load their scripts from elsewhere.
-    app = FastAPI(title="Vitral", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json")
+    app = FastAPI(title="Vitral", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.service, app.state.measures = service, measures
     for router in ROUTERS:
         app.include_router(router, responses=ERRORS)

@@ -21,6 +21,7 @@ from vitral.serving.refusals import RequestRefused, too_late
 from vitral.serving.served import Given, Served
 
 MEMORY = 0.1  # weight of an image in the mean of the seconds that decoding takes
+CAUTION = 1.25  # times what waits is taken to take: who is let in and then too late has cost others their time
 
 
 class Service:
@@ -112,8 +113,9 @@ class Service:
         wait, left = self.wait_seconds(), until - time.monotonic()
         if left <= 0:
             raise too_late()
-        own = self._decode_seconds + count * lane.seconds
-        over = wait + own - left if wait > 0 else 0.0  # who comes alone may try
+        batch = max(count, min(lane.most, self.waiting + count))  # with which it ends, whoever else joins it
+        own = self._decode_seconds + batch * lane.seconds
+        over = CAUTION * (wait + own) - left if wait > 0 else 0.0  # who comes alone may try
         if over > 0 or self.waiting + count > self.room:
             after = max(1, math.ceil(over if over > 0 else wait / 2))
             raise RequestRefused(
