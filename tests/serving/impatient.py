@@ -8,5 +8,5 @@ SECONDS = 2.0
 
 def impatient(arguments: tuple[str, ...]) -> int:
     """Be the command line."""
-    server.HEADER_SECONDS = visit.BODY_SECONDS = SECONDS
+    vars(server)["HEADER_SECONDS"] = vars(visit)["BODY_SECONDS"] = SECONDS
     return audited(arguments)

@@ -65,12 +65,12 @@ def questions_of(home: Path) -> list[Question]:
     for number, (content, answer) in enumerate(zip(contents, offline, strict=True)):
         several, kind = form(("other.jpg", contents[0]), ("mine", content))
         text = base64.b64encode(content).decode()
-        way = (
+        ask, read = (
             (asked("/v1/predict?top=3", content), of_top),
             (asked("/v1/predict?top=3", several, kind), of_top),
             (asked("/predictions/noise", content), dict),
             (asked("/v2/models/noise/infer", infer(text), JSON), of_tensor),
             (asked("/", json.dumps({"inputs": text}).encode(), JSON), of_scores),
         )[number % 5 if number % 2 else 0]
-        made.append(Question(*way, dict(answer.top)))
+        made.append(Question(ask, read, dict(answer.top)))
     return made

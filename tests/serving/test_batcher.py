@@ -1,5 +1,6 @@
 """Batches form while the engine is busy, and nothing is computed that nobody waits for."""
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -89,6 +90,10 @@ def test_lanes_take_turns_and_an_error_is_told_to_its_own_batch(batcher: Batcher
     with pytest.raises(ZeroDivisionError):
         two.answer.result(SOON)
     assert three.answer.result(SOON) == 30
+    ending = waiting(5)
+    batcher.put(Lane(lambda _: sys.exit(1)), ending)  # which would end a thread that only minds exceptions
+    with pytest.raises(SystemExit):
+        ending.answer.result(SOON)
     short = waiting(4)
     batcher.put(Lane(lambda _: []), short)  # which forgets an answer
     with pytest.raises(ValueError, match="shorter"):

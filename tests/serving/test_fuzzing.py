@@ -16,6 +16,7 @@ import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.core.result import Ok
 
 from tests.conftest import Record
 from tests.serving.clients import request
@@ -50,12 +51,15 @@ def description(server: Running) -> dict[str, Any]:
 
 def check_described(server: Running, cases: int) -> dict[str, int]:
     load_all_checks()
-    unknowable = [CHECKS.get_one("positive_data_acceptance")]  # that bytes are an image is not in a description
+    unknowable: list[Any] = [
+        CHECKS.get_one("positive_data_acceptance")
+    ]  # that bytes are an image is not in a description
     counts: Counter[str] = Counter()
     schema = schemathesis.openapi.from_dict(description(server))
     phases = (Phase.explicit, Phase.generate)
     with requests.Session() as session:
         for found in schema.get_all_operations():
+            assert isinstance(found, Ok), found
             operation = found.ok()
 
             @settings(
@@ -67,7 +71,7 @@ def check_described(server: Running, cases: int) -> dict[str, int]:
                 suppress_health_check=list(HealthCheck),
             )
             @given(case=operation.as_strategy())
-            def check(case: schemathesis.Case) -> None:
+            def check(case: schemathesis.Case[Any]) -> None:
                 reply = case.call(base_url=f"http://127.0.0.1:{server.port}", session=session, timeout=LONGEST)
                 case.validate_response(reply, excluded_checks=unknowable)
                 counts[str(reply.status_code)] += 1

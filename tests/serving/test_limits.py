@@ -125,9 +125,8 @@ async def crawl(port: int, kind: int, until: float, counts: Counter[str]) -> Non
                     writer.write(whole[number : number + 1])
                     await asyncio.sleep(1)
                 answer = await reader.read()
-                counts[answer[9:12].decode() or "closed"] += 1
-                if answer.startswith(b"HTTP/1.1 4"):
-                    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] in ("slow_headers", "slow_body")
+                refused = answer.startswith(b"HTTP/1.1 408")
+                counts[json.loads(answer.partition(b"\r\n\r\n")[2])["code"] if refused else "closed"] += 1
         except TimeoutError:
             counts["held to the end"] += 1
         except ConnectionError:
@@ -162,7 +161,7 @@ def check_slow_clients(running: Running, clients: int, seconds: float) -> dict[s
 
     taken = asyncio.run(everybody())
     assert percentile(taken, 0.99) < HEALTHY
-    assert counts["408"] >= clients // KINDS
+    assert min(counts["slow_headers"], counts["slow_body"]) >= clients // KINDS
     settle(running, before)
     return {**counts, "clients": clients, "p99_ms": round(1000 * percentile(taken, 0.99))}
 

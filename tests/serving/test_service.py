@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
@@ -65,6 +66,17 @@ def test_bodies_are_held_up_to_a_limit(service: Service) -> None:
         service.hold(1)
     service.release(HELD_BYTES)
     service.hold(1)
+
+
+def test_an_image_that_cannot_be_prepared_spoils_no_other(service: Service) -> None:
+    served = service.model(None)
+    until = time.monotonic() + SOON
+    given = (b"hello", np.zeros((4, 4, 7), np.uint8), np.full((8, 8, 3), 9, np.uint8))
+    text, odd, sound = (service.submit(served, served.answers, image, until) for image in given)
+    assert text.exception(SOON)
+    assert odd.exception(SOON)
+    assert float(sound.result(SOON)[0].sum()) == pytest.approx(1)
+    assert service.waiting == 0
 
 
 def test_an_image_without_a_number_spoils_no_other(service: Service) -> None:
