@@ -33,8 +33,9 @@ def serve(
     """Answer over HTTP what is in images, with probabilities.
 
     Args:
-        classifiers: Classifier folders, run folders, exported files, weights files or names; the newest run in runs/ if left
-            out. A folder that changes is loaded again while requests are answered.
+        classifiers: Classifier folders, run folders, exported files, weights files or names; a folder of such serves all of
+            them; NAME=CLASSIFIER serves one as NAME. The newest run in runs/ if left out. A folder that changes is loaded
+            again while requests are answered.
         host: The address to listen at: 127.0.0.1 is reached from this machine alone, 0.0.0.0 from everywhere.
         port: The port; 0 for any that is free.
         token: What clients must send, as "Authorization: Bearer TOKEN"; VITRAL_TOKEN in the environment, which other users
@@ -52,8 +53,8 @@ def serve(
         from vitral.cli.chosen import name_of
         from vitral.cli.console import ConsoleListener
         from vitral.serving.limits import Limits
-        from vitral.serving.server import NamedClassifier
         from vitral.serving.server import serve as answer
+        from vitral.serving.sources import NamedClassifier
         from vitral.training.settings.durations import seconds
 
     limits = Limits(deadline=seconds(deadline), max_bytes=max_bytes)

@@ -18,7 +18,7 @@ from vitral.serving.refusals import RequestRefused, malformed
 from vitral.serving.service import Service
 from vitral.serving.visit import KEY, Visit, refused, shorten, too_large, visit_of
 
-OPEN_ROUTES = ("/healthz",)  # that need no token: a probe of whether the process lives
+OPEN_ROUTES = ("/healthz", "/readyz")  # that need no token: probes and load balancers have none
 LINGER_SECONDS = 2.0  # in which a body that is not wanted is read and dropped, so that the client sees why
 LOG = logging.getLogger("vitral.serving")
 HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))

@@ -19,14 +19,16 @@ def service_of(request: Request) -> Service:
 
 
 @router.get("/healthz", response_class=PlainTextResponse)
+@router.head("/healthz", include_in_schema=False)
 async def healthz() -> str:
     """Whether the process lives; needs no token."""
     return "ok"
 
 
 @router.get("/readyz", response_class=PlainTextResponse)
+@router.head("/readyz", include_in_schema=False)
 async def readyz(request: Request) -> str:
-    """Whether requests are taken: 503 before the first classifier is warm, and from a termination on."""
+    """Whether requests are taken: 503 before the first classifier is warm, and from a termination on; needs no token."""
     if not service_of(request).is_ready:
         raise RequestRefused(503, "not_ready", "The server is starting or ending.", retry_after=1)
     return "ok"

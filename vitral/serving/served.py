@@ -1,11 +1,9 @@
 """A version of a classifier in service: what it computes for requests, and how many images at once."""
 
-import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from vitral.classifier.classifier import Classifier, fingerprint
 from vitral.classifier.inputs import to_pixels
 from vitral.classifier.prediction import Prediction
 from vitral.inference.predictor import Image
-from vitral.paths import CLASSIFIER
 from vitral.serving.batcher import Lane
 from vitral.serving.refusals import RequestRefused, damaged
 
@@ -28,21 +25,9 @@ KNEE = 0.95  # of the best pace: what larger batches add beyond it costs more wa
 WARMING_SECONDS = 600.0  # that a pass may wait for its turn
 LINE = 64  # bytes of a line of the processor's cache
 DIGITS = 12  # of the fingerprint in an answer
-NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 
 Given = bytes | np.ndarray | Image  # an encoded image, pixels (height, width, 3) of uint8, or the network's input
 Answer = tuple[Float[Tensor, " classes"], float | None]  # the probabilities, and how far from those of the classes
-
-
-def name_of(source: str) -> str:
-    """Return the name under which a classifier is served: that of its folder or file, in characters that an address holds."""
-    path = Path(source)
-    if path.is_dir():
-        path = path.resolve()
-        name = path.parent.name if path.name == CLASSIFIER else path.name
-    else:
-        name = path.stem if path.is_file() else source.rpartition("/")[2]
-    return NOT_IN_NAMES.sub("-", name).strip("-.") or "classifier"
 
 
 def take_from_disk(classifier: Classifier) -> None:

@@ -6,7 +6,6 @@ import logging
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 
@@ -15,73 +14,22 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import setting_of
-from vitral.classifier.load import load
 from vitral.errors import VitralError
 from vitral.events import Listener, Message, ignore, show
-from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.serving.app import application
 from vitral.serving.gate import LOG, now
 from vitral.serving.limits import DRAIN_SECONDS, HEADER_SECONDS, Limits, check_reach
 from vitral.serving.measures import Measures
 from vitral.serving.refusals import RequestRefused, malformed
-from vitral.serving.served import name_of, take_from_disk
 from vitral.serving.service import Service
+from vitral.serving.sources import NamedClassifier, names_of
 from vitral.serving.watching import Watcher
-from vitral.tasks.unlabelled import check_knows_classes
 
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers' 60, which else send into a connection that is just closing
 LARGEST_HEADER = 32 << 10  # bytes of all headers of a request
 BACKLOG = 2048  # connections that wait to be accepted
 LEAVING_SECONDS = 1.0  # in which requests that are on their way are still taken, after a termination
 LAST_SECONDS = 0.2  # in which a connection that was taken last may still send its request
-
-
-@dataclass(frozen=True)
-class NamedClassifier:
-    """A classifier as it was named.
-
-    Attributes:
-        name: Whatever `load` takes.
-        engine: The runtime, as `load` takes it; None for the fastest in fp32.
-        precision: The precision, as `load` takes it.
-        deterministic: Whether the network itself computes, where no engine is named.
-    """
-
-    name: str
-    engine: EngineChoice | None = None
-    precision: PrecisionChoice | None = None
-    deterministic: bool = False
-
-    def load(self, listener: Listener) -> Classifier:
-        """Return the classifier.
-
-        Raises:
-            WeightsError: It cannot be read.
-            ModelError: There is no such engine; or it learned without labels, and knows no classes.
-        """
-        free = self.engine is None and self.precision is None and not self.deterministic
-        engine = "auto" if free and setting_of(self.name) is None else self.engine
-        classifier = load(self.name, engine=engine, precision=self.precision, listener=listener)
-        check_knows_classes(classifier.task)
-        take_from_disk(classifier)
-        return classifier
-
-
-def names_of(sources: Sequence[NamedClassifier]) -> dict[str, NamedClassifier]:
-    """Return classifiers by the names under which they are served.
-
-    Raises:
-        VitralError: Two have the same.
-    """
-    named: dict[str, NamedClassifier] = {}
-    for source in sources:
-        name = name_of(source.name)
-        if name in named:
-            raise VitralError(f"'{named[name].name}' and '{source.name}' would both be served as '{name}'; rename one.")
-        named[name] = source
-    return named
 
 
 class PatientProtocol(H11Protocol):
@@ -210,7 +158,7 @@ def serve(
     """Answer requests until a signal (SIGTERM, Ctrl-C) ends it, and then what was accepted.
 
     Args:
-        sources: The classifiers; the first is meant where a request names none.
+        sources: The classifiers, or folders of several; the first is meant where a request names none.
         host: The address to listen at.
         port: The port; 0 for any that is free.
         token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
@@ -224,7 +172,7 @@ def serve(
         WeightsError: A classifier cannot be read.
     """
     check_reach(host, token, open=open)
-    named = names_of(sources)
+    named = names_of(sources, listener)
     listening = bound(host, port)
     measures = Measures()
     service = Service(limits or Limits(), measures, deterministic=any(source.deterministic for source in sources))
