@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -247,3 +248,14 @@ def test_openvino_reports_no_use_of_it() -> None:
     loaded = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True).stdout.split()
     assert "openvino.tools.ovc.telemetry_stub" in loaded
     assert not [name for name in loaded if name.startswith("openvino_telemetry.")]
+
+
+def test_onnxruntime_reports_no_use_of_it(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    line = "from vitral.inference.engines import onnxruntime_module as found; found().SessionOptions()"
+    silencing = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in silencing}
+    subprocess.run([sys.executable, "-c", line], env=environment | {"HOME": str(tmp_path)}, check=True)
+    assert not [
+        path for path in tmp_path.rglob("*") if path.is_file()
+    ]  # such as the number by which it knows a machine

@@ -115,9 +115,15 @@ def openvino_module() -> Any:  # noqa: ANN401  # OpenVINO's package
     return importlib.import_module("openvino")
 
 
+def onnxruntime_module() -> Any:  # noqa: ANN401  # ONNX Runtime's package
+    """Return ONNX Runtime's package, without what reports each model to its makers over the network, from 1.29 on Linux too."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # which it reads as it is imported
+    return importlib.import_module("onnxruntime")
+
+
 def onnxruntime_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession
     """Return what computes an ONNX model, a file or its bytes, on the CPU."""
-    module = importlib.import_module("onnxruntime")
+    module = onnxruntime_module()
     options = module.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4  # its errors are raised, too, and it would write a file's own text to the terminal
@@ -134,7 +140,7 @@ def run_onnxruntime(session: Any, names: list[str], inputs: dict[str, Any]) -> l
 
     Python hears a signal in its main thread alone, and not while that computes in C++: there a thread of its own computes.
     """
-    options = importlib.import_module("onnxruntime").RunOptions()
+    options = onnxruntime_module().RunOptions()
     options.log_severity_level = 4
     _running.add(options)
     done: Future[list[Any]] = Future()
