@@ -47,6 +47,7 @@ MARK_LIMIT = 1 << 24  # bytes of a file that are searched for our marks
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}
 # A run that lost its run.json is recognised by its recipe and either of the files beside it.
 BESIDE_RECIPE = (METRICS_FILE, CHECKPOINTS)
+HOMELESS = "/nonexistent"  # the home of a user of a container who has none, where nothing can be kept
 # What systems put beside a user's files, in lower case: thumbnails, snapshots, recycle bins, and what a check of a disk finds.
 OF_SYSTEMS = {
     *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@sharebin", "@tmp"),
@@ -57,7 +58,9 @@ OF_SYSTEMS = {
 
 def cache(kind: str) -> Path:
     """Return the folder on this machine for files that can be fetched or made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitral" / kind
+    home = os.path.expanduser("~")
+    kept = os.environ.get("XDG_CACHE_HOME") or f"{HOMELESS if home == '~' else home}/.cache"
+    return Path(kept) / "vitral" / kind
 
 
 class FoundFile(NamedTuple):
