@@ -68,7 +68,7 @@ FLAGS = {
         "--classifier --data --format --image-size --json --layers --merge --out --page --precision --verbose --overwrite"
     ),
     "serve": "--deadline --deterministic --engine --host --max-bytes --open --port --precision --token",
-    "push": "--format --json --private",
+    "push": "--format --json --private --space",
     "runs": "--json",
     "status": "--json",
     "info": "--json --verbose -v",

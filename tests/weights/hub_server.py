@@ -156,6 +156,7 @@ class Handler(BaseHTTPRequestHandler):
             made = json.loads(body)
             name = f"{made['organization']}/{made['name']}" if made.get("organization") else f"me/{made['name']}"
             self.server.repositories.setdefault(name, {})
+            self.server.kinds[name] = (made.get("type", "model"), made.get("sdk"))
             self.answer({"url": f"{self.server.address}/{name}", "id": name, "name": name})
         elif path == ["api", "validate-yaml"]:
             self.answer({"errors": [], "warnings": []})
@@ -206,6 +207,7 @@ class HubServer(ThreadingHTTPServer):
 
     Attributes:
         repositories: those.
+        kinds: of those that were made: "model" or "space", and what runs a Space.
         unknown: requests that nothing here knows.
         files: content at plain addresses, below /files/.
         moved: such addresses, or files in repositories, that send on to others.
@@ -224,6 +226,7 @@ class HubServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories: Repositories = {}
+        self.kinds: dict[str, tuple[str, str | None]] = {}
         self.unknown: list[str] = []
         self.files: dict[str, bytes] = {}
         self.moved: dict[str, str] = {}

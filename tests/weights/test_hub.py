@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 import vitral
 from tests.weights.client import type_command
@@ -53,10 +54,30 @@ def test_the_card_and_the_folder_are_pushed_whole_or_as_transformers_has_them(
     assert vitral.load(tmp_path / "again").model.image_size == (32, 32)
 
 
+def test_a_space_serves_the_classifier(server: HubServer, classifier: Path, tmp_path: Path) -> None:
+    pushed = type_command(server.address, tmp_path, "push", "mine", "me/flowers", "--space", "--json")
+    assert (pushed.returncode, pushed.stderr) == (0, ""), pushed.stderr
+    said = json.loads(pushed.stdout)
+    assert said["open"] == said["address"]
+    files = server.repositories["me/flowers"]
+    assert server.kinds["me/flowers"] == ("space", "docker")
+    assert {path for path in files if path.startswith("flowers/")} == {
+        *("flowers/weights.safetensors", "flowers/classifier.json", "flowers/README.md")
+    }
+    assert files["flowers/weights.safetensors"] == (classifier / "weights.safetensors").read_bytes()
+    _, heading, card = files["README.md"].decode().split("---\n", 2)
+    assert yaml.safe_load(heading) | {"title": "flowers", "sdk": "docker", "app_port": 7860} == yaml.safe_load(heading)
+    assert "# flowers" in card
+    assert f"=={vitral.__version__}" in files["Dockerfile"].decode()
+    assert "COPY flowers /mnt/models/flowers\n" in files["Dockerfile"].decode()
+    assert files["Dockerfile"].decode().endswith('"--port", "7860", "--open"]\n')
+    assert server.unknown == []
+
+
 def test_a_classifier_is_pushed_as_it_is(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: dict[str, dict[str, bytes]] = {}
 
-    def send(folder: Path, name: str, *, private: bool) -> str:
+    def send(folder: Path, name: str, *, private: bool, kind: str) -> str:
         sent[name] = {path.name: path.read_bytes() for path in folder.iterdir()}
         return name
 
@@ -94,6 +115,7 @@ def test_a_single_file_is_fetched(server: HubServer, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("push", "mine", "me/flowers", "--format", "timm"), "The Hub takes the formats vitral and transformers"),
+        (("push", "mine", "me/flowers", "--format", "transformers", "--space"), "transformers"),
         (("push", "nothing", "me/flowers"), "'nothing' is no file"),
         (("push", "mine", "not a name"), "cannot be written to the Hub"),
         (("convert", "hf:me/nowhere", "x", "--format", "vitral"), "'me/nowhere' cannot be fetched from the Hub"),

@@ -10,6 +10,7 @@ from typing import Any
 from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load, resized
+from vitral.classifier.space import write_space
 from vitral.described import override
 from vitral.errors import WeightsError, did_you_mean
 from vitral.events import Listener, Message, show
@@ -143,15 +144,17 @@ def push(
     *,
     format: str = VITRAL,
     private: bool = False,
+    space: bool = False,
     listener: Listener = show,
 ) -> str:
-    """Put a classifier on the Hub and return its address; `load("hf:owner/name")` fetches it again.
+    """Put a classifier on the Hub and return its address; `load("hf:owner/name")` fetches it again, unless it is a Space.
 
     Args:
         source: The classifier, or whatever `load` takes.
         name: "owner/name" or "hf:owner/name"; made if it is not there.
         format: "vitral", the classifier folder with its card, or "transformers", which its own library opens.
         private: whether a new repository is for its owner's eyes alone.
+        space: whether it becomes a Space: a server of the classifier, with its page, that the Hub builds and runs.
         listener: receives what is fetched, if the source is, and what the format does not keep, as warnings; they are written
             to the screen if left out.
 
@@ -160,9 +163,15 @@ def push(
     """
     if format not in HUB_FORMATS:
         raise WeightsError(f"The Hub takes the formats {' and '.join(HUB_FORMATS)}, not '{format}'.")
+    if space and format != VITRAL:
+        raise WeightsError(f"A Space serves the format {VITRAL}, not '{format}'; leave the format out.")
     check_name(name)
     with tempfile.TemporaryDirectory() as temporary:
-        place = Path(temporary) / name.rpartition("/")[2]
-        for note in convert(source, place, format=format, listener=listener).notes:
+        short = name.rpartition("/")[2]
+        place = Path(temporary) / short
+        written = convert(source, place / short if space else place, format=format, listener=listener)
+        for note in written.notes:
             listener(Message(note, warning=True))
-        return upload(place, name, private=private)
+        if space:
+            write_space(place, short)
+        return upload(place, name, private=private, kind="space" if space else "model")

@@ -313,6 +313,7 @@ COMMANDS = {
         "Upload a classifier to the Hugging Face Hub.",
         "vitral push runs/photos my-name/my-photos  # after 'hf auth login'",
         "vitral push runs/photos my-name/my-photos --format transformers --private  # for transformers, private",
+        "vitral push runs/photos my-name/my-photos --space  # a page and a server for everybody, on the Hub",
         more="Log in first: 'hf auth login'.",
         alone=True,
         first="--classifier",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 
@@ -77,13 +78,14 @@ def check_name(name: str) -> None:
         validate_repo_id(repository)
 
 
-def upload(folder: Path, name: str, *, private: bool = False) -> str:
+def upload(folder: Path, name: str, *, private: bool = False, kind: Literal["model", "space"] = "model") -> str:
     """Upload a folder's files to the Hub as one commit and return the repository's address.
 
     Args:
-        folder: a classifier folder, or a transformers one.
+        folder: a classifier folder, a transformers one, or that of a Space.
         name: "owner/name" or "hf:owner/name"; created if it does not exist.
         private: whether a new repository is private.
+        kind: what kind of repository it is.
 
     Raises:
         WeightsError: it cannot be reached, or this user may not write there.
@@ -91,8 +93,10 @@ def upload(folder: Path, name: str, *, private: bool = False) -> str:
     repository = name.removeprefix("hf:")
     with _hub_errors(repository, "written to"):
         api = HfApi()
-        address = api.create_repo(repository, private=private, exist_ok=True)
-        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Upload the classifier")
+        sdk = "docker" if kind == "space" else None
+        address = api.create_repo(repository, repo_type=kind, space_sdk=sdk, private=private, exist_ok=True)
+        message = "Upload the classifier"
+        api.upload_folder(repo_id=repository, repo_type=kind, folder_path=folder, commit_message=message)
     return str(address)
 
 
