@@ -95,10 +95,15 @@ Start = Callable[..., "contextlib.AbstractContextManager[Running]"]
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *arguments: str, target: Callable[[tuple[str, ...]], int] = audited) -> Iterator[Running]:
+def serving(
+    folder: Path,
+    *arguments: str,
+    target: Callable[[tuple[str, ...]], int] = audited,
+    environment: Mapping[str, str] = {},
+) -> Iterator[Running]:
     """Start `vitral serve` on a free port; it is killed at the end if it still runs, and has never called anybody."""
     words = ("serve", *arguments, "--port", "0", "--engine", "torch")
-    process = Fork(target, words, folder=folder)
+    process = Fork(target, words, folder=folder, environment=environment)
     try:
         running = Running(process, _port(process))
         yield running

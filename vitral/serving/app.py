@@ -20,6 +20,7 @@ from vitral.serving.measures import Measures
 from vitral.serving.reading import SCHEMAS, JsonImages
 from vitral.serving.refusals import RequestRefused
 from vitral.serving.service import Service
+from vitral.serving.tracing import Tracing
 from vitral.serving.visit import refused
 
 ROUTERS = (probes.router, ours.router, open_inference.router, others.router)
@@ -27,13 +28,14 @@ BODIES = (JsonImages, others.TaskInput, open_inference.InferenceRequest)
 LEFT = 499  # the status in the log of a client that has left, as nginx has it
 
 
-def application(service: Service, measures: Measures, token: str | None) -> ASGIApp:
+def application(service: Service, measures: Measures, token: str | None, tracing: Tracing | None = None) -> ASGIApp:
     """Return what answers requests.
 
     Args:
         service: The classifiers.
         measures: Where requests are counted.
         token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
+        tracing: What sends spans of requests; None for none.
     """
     # The documentation's own pages would load their scripts from elsewhere.
     app = FastAPI(title="Vitral", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
@@ -43,7 +45,7 @@ def application(service: Service, measures: Measures, token: str | None) -> ASGI
     app.openapi = partial(_described, app.openapi, token is not None)  # type: ignore[method-assign]
     for kind, answer in ANSWERS.items():
         app.add_exception_handler(kind, answer)
-    return Gate(app, service, measures, token)
+    return Gate(app, service, measures, token, tracing)
 
 
 def _described(openapi: Callable[[], dict[str, Any]], has_token: bool) -> dict[str, Any]:

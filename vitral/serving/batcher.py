@@ -16,6 +16,7 @@ import torch
 
 from vitral.serving.refusals import too_late
 
+Stage = tuple[str, float, float]  # of an image's way: its name, its beginning and its end, by `time.monotonic()`
 MEMORY = 0.2  # weight of a full batch in the mean of the seconds that an image takes
 
 
@@ -28,12 +29,14 @@ class Waiting:
         until: When nobody wants it any more, by `time.monotonic()`.
         answer: What came of it; who cancels it takes its place away.
         since: When it began to wait.
+        stages: What was done for it so far; those of a request may share it.
     """
 
     item: Any
     until: float
     answer: Future[Any] = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
+    stages: list[Stage] = field(default_factory=list)
 
 
 class Lane:
@@ -126,11 +129,13 @@ class Batcher:
         started = time.monotonic()
         try:
             answers = lane.compute([one.item for one in batch])
-            seconds = time.monotonic() - started
+            ended = time.monotonic()
+            seconds = ended - started
             lane.timed(len(batch), seconds)
             if lane.counted:
                 self.listener(Computed([started - one.since for one in batch], seconds))
             for one, answer in zip(batch, answers, strict=True):
+                one.stages += (("queue", one.since, started), ("infer", started, ended))
                 one.answer.set_result(answer)
         except BaseException as error:  # each client is told; the thread goes on
             for one in batch:

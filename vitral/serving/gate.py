@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vitral.serving.measures import Measures
 from vitral.serving.refusals import RequestRefused, malformed
 from vitral.serving.service import Service
+from vitral.serving.tracing import Tracing
 from vitral.serving.visit import KEY, Visit, refused, shorten, too_large, visit_of
 
 OPEN_ROUTES = ("/healthz", "/readyz")  # that need no token: probes and load balancers have none
@@ -32,10 +33,13 @@ class Gate:
         service: What answers.
         measures: Where requests are counted.
         token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
+        tracing: What sends spans of requests; None for none.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, measures: Measures, token: str | None) -> None:
-        self.app, self.service, self.measures, self.token = app, service, measures, token
+    def __init__(
+        self, app: ASGIApp, service: Service, measures: Measures, token: str | None, tracing: Tracing | None
+    ) -> None:
+        self.app, self.service, self.measures, self.token, self.tracing = app, service, measures, token, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -56,7 +60,7 @@ class Gate:
                 await refused(scope, error)(scope, answer.receive, answer.send)
         finally:
             visit.release()
-            self._log(scope, visit, answer.status, time.monotonic() - started)
+            self._log(scope, headers, answer.status, started)
 
     def _check(self, path: str, visit: Visit, headers: dict[bytes, bytes]) -> None:
         """Refuse a request by its headers.
@@ -76,7 +80,9 @@ class Gate:
             )
         shorten(visit, headers)
 
-    def _log(self, scope: Scope, visit: Visit, status: int, seconds: float) -> None:
+    def _log(self, scope: Scope, headers: dict[bytes, bytes], status: int, started: float) -> None:
+        visit: Visit = scope[KEY]
+        seconds = time.monotonic() - started
         route = getattr(scope.get("route"), "path", "other")  # not the path, of which there are endlessly many
         self.measures.answered(route, status, seconds)
         line = {
@@ -88,6 +94,8 @@ class Gate:
             "ms": round(1000 * seconds, 1),
             **visit.log,
         }
+        if self.tracing is not None and (trace := self.tracing.request(scope, headers, route, status, started)):
+            line["trace"] = trace
         LOG.info("%s", json.dumps(line))
 
 

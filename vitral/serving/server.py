@@ -23,6 +23,7 @@ from vitral.serving.measures import Measures
 from vitral.serving.refusals import RequestRefused, malformed
 from vitral.serving.service import Service
 from vitral.serving.sources import NamedClassifier, names_of
+from vitral.serving.tracing import tracing
 from vitral.serving.watching import Watcher
 
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers' 60, which else send into a connection that is just closing
@@ -186,8 +187,11 @@ def serve(
         watcher = Watcher(service, loads, _tell)
         listening.listen(BACKLOG)
         listener(Message(f"Answers at {address_of(listening)}; Ctrl-C ends it."))
-        _run(application(service, measures, token), service, listening)
+        spans = tracing(listener)
+        _run(application(service, measures, token, spans), service, listening)
         watcher.end()
+        if spans is not None:
+            spans.end()
     finally:
         service.end()
         listening.close()

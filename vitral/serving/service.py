@@ -14,7 +14,7 @@ import torch
 from vitral.advice import printable
 from vitral.classifier.classifier import Classifier
 from vitral.errors import did_you_mean
-from vitral.serving.batcher import Batcher, Lane, Waiting, keep_threads
+from vitral.serving.batcher import Batcher, Lane, Stage, Waiting, keep_threads
 from vitral.serving.limits import HELD_BYTES, MOST_IMAGES, Limits
 from vitral.serving.measures import Measures
 from vitral.serving.refusals import RequestRefused, too_late
@@ -140,18 +140,26 @@ class Service:
         with self._lock:
             self._held -= count
 
-    def submit(self, served: Served, lane: Lane, image: Given, until: float) -> Future[Any]:
+    def submit(
+        self, served: Served, lane: Lane, image: Given, until: float, stages: list[Stage] | None = None
+    ) -> Future[Any]:
         """Prepare an image and compute what a lane gives; who cancels the future takes its place away."""
-        waiting = Waiting(None, until)
+        waiting = Waiting(None, until, stages=[] if stages is None else stages)
         self._enter(lane, waiting.answer)
         with self._lock:
             self._decoding += 1
         self._pool.submit(self._prepare, served, lane, image, waiting)
         return waiting.answer
 
-    def put(self, lane: Lane, item: Any, until: float) -> Future[Any]:  # noqa: ANN401  # what the lane computes from
+    def put(
+        self,
+        lane: Lane,
+        item: Any,  # noqa: ANN401  # what the lane computes from
+        until: float,
+        stages: list[Stage] | None = None,
+    ) -> Future[Any]:
         """Compute what a lane gives of something that needs no preparing."""
-        waiting = Waiting(item, until)
+        waiting = Waiting(item, until, stages=[] if stages is None else stages)
         self._enter(lane, waiting.answer)
         self.batcher.put(lane, waiting)
         return waiting.answer
@@ -186,6 +194,7 @@ class Service:
                 raise too_late()
             waiting.item = served.prepare(image)
             waiting.since = time.monotonic()
+            waiting.stages.append(("decode", started, waiting.since))
             self._decoded(waiting.since - started)
         except BaseException as error:  # the client is told
             if waiting.answer.set_running_or_notify_cancel():

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Scope
 
-from vitral.serving.batcher import Lane
+from vitral.serving.batcher import Lane, Stage
 from vitral.serving.limits import BODY_SECONDS, MOST_IMAGES
 from vitral.serving.refusals import RequestRefused, malformed, refusal_of, too_late
 from vitral.serving.served import Given, Served
@@ -35,6 +35,7 @@ class Visit:
         until: When it must be answered, by `time.monotonic()`.
         held: Bytes of its body.
         log: What its line in the log says besides.
+        stages: What was done for its images.
     """
 
     service: Service
@@ -42,6 +43,7 @@ class Visit:
     until: float
     held: int = 0
     log: dict[str, Any] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
 
     def release(self) -> None:
         """Let go of what is held for it."""
@@ -126,7 +128,8 @@ async def answers_of(request: Request, served: Served, lane: Lane, images: Seque
         raise RequestRefused(413, "too_many_images", f"A request has up to {MOST_IMAGES} images, not {len(images)}.")
     visit.log |= {"model": served.name, "version": served.version, "images": len(images)}
     service.admit(lane, len(images), visit.until)
-    answers = await until_gone(request, [service.submit(served, lane, image, visit.until) for image in images])
+    futures = [service.submit(served, lane, image, visit.until, visit.stages) for image in images]
+    answers = await until_gone(request, futures)
     for answer in answers:
         if isinstance(answer, RequestRefused) and answer.status == 504:
             raise answer  # it is the request that is late, not one image
@@ -143,7 +146,7 @@ async def answer_of(request: Request, served: Served, function: Callable[[], Any
     visit: Visit = request.scope[KEY]
     visit.log |= {"model": served.name, "version": served.version, "images": 1}
     visit.service.admit(served.others, 1, visit.until)
-    (answer,) = await until_gone(request, [visit.service.put(served.others, function, visit.until)])
+    (answer,) = await until_gone(request, [visit.service.put(served.others, function, visit.until, visit.stages)])
     if isinstance(answer, BaseException):
         raise refusal_of(answer) from answer
     return answer
