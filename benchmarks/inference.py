@@ -32,7 +32,7 @@ import torch
 from inference_peers import peers
 
 import vitral
-from vitral.classifier.bulk.predict_to_file import BATCH_SIZE
+from vitral.classifier.bulk.ahead import BATCH_SIZE
 from vitral.deployment.bench import Bench, Speed
 from vitral.events import ignore
 from vitral.inference.quantization import Quantization, linear_layers

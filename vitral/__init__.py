@@ -9,6 +9,7 @@ result = vitral.finetune("photos/", time="10m")     # a folder with one sub-fold
 classifier = vitral.load("runs/photos/classifier")  # or "vit-s14@dinov2", "ViT-B_16.npz", "hf:owner/name"
 classifier.predict("photo.jpg")
 vitral.predict_to_file(classifier, "photos/", "predictions.parquet")
+vitral.BatchPredictor("runs/photos")                # a function of a batch, for Ray Data, datasets, Spark, Daft
 vitral.evaluate(classifier, "photos/")
 vitral.compare("runs/photos-2", "runs/photos", "photos/")
 vitral.explain(classifier, "photo.jpg")
@@ -27,6 +28,7 @@ if sys.platform == "darwin":  # before torch is imported: what a Mac's GPU does 
 
 if TYPE_CHECKING:
     from vitral.checks.check_data import check_data
+    from vitral.classifier.bulk.batch_predictor import BatchPredictor as BatchPredictor
     from vitral.classifier.bulk.predict_to_file import predict_to_file as predict_to_file
     from vitral.classifier.classifier import Classifier as Classifier
     from vitral.classifier.convert import convert as convert
@@ -65,6 +67,7 @@ __version__ = "0.3.0"
 
 # The module of each public name. It is imported at first use, so that `vitral --help` does not wait for torch.
 _HOMES = {
+    "BatchPredictor": "vitral.classifier.bulk.batch_predictor",
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
     "add_classes": "vitral.deployment.add_classes:add_classes",

@@ -296,11 +296,18 @@ class Classifier(nn.Module):
         Raises:
             ModelError: There are too few classes for probabilities.
         """
+        if not self.tells_novelty:
+            return self.probabilities(images), None
+        probabilities, novelties, _ = self.answers_with_features(images)
+        return probabilities, novelties
+
+    def answers_with_features(self, images: Images) -> tuple[Probabilities, Novelties | None, Features]:
+        """Return what `answers` does, and the pooled representations."""
+        probabilities, features = self.with_features(images)
         novelty, known = self.novelty, self.known_images
         if novelty is None or known is None or not self.tells_novelty:
-            return self.probabilities(images), None
-        probabilities, features = self.with_features(images)
-        return probabilities, known.space.novelty(features, novelty.distance) / novelty.threshold
+            return probabilities, None, features
+        return probabilities, known.space.novelty(features, novelty.distance) / novelty.threshold, features
 
     def with_features(self, images: Images) -> tuple[Probabilities, Features]:
         """Return the probabilities and the pooled representations of prepared images, in one pass where that is possible."""

@@ -223,6 +223,18 @@ def classifier_in(path: Path) -> Path | None:
     return next((folder for folder in (path, path / CLASSIFIER) if is_classifier(folder)), None)
 
 
+def state_of_files(source: str) -> tuple[tuple[str, int, int, int], ...]:
+    """Return name, size, time and number of a classifier's files; nothing for one that is no file and no folder."""
+    path = Path(source)
+    try:
+        folder = classifier_in(path) or path
+        files = sorted(folder.iterdir()) if folder.is_dir() else sorted(path.parent.glob(f"{path.stem}.*"))
+        stats = [(file.name, file.stat()) for file in files if file.is_file()]
+    except (OSError, ValueError):  # it is being replaced just now, or is a name
+        return ()
+    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
+
+
 def read(folder: Path) -> Classifier:
     """Read a classifier folder.
 

@@ -2,27 +2,12 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from vitral.classifier.folder import classifier_in
+from vitral.classifier.folder import state_of_files
 from vitral.errors import one_line
 from vitral.serving.service import Service
 
 LOOK_SECONDS = 1.0  # between two looks
-
-State = tuple[tuple[str, int, int, int], ...]  # of files: name, size, time and number
-
-
-def state_of(source: str) -> State:
-    """Return what changes with a classifier's files; nothing for one that is no file and no folder."""
-    path = Path(source)
-    try:
-        folder = classifier_in(path) or path
-        files = sorted(folder.iterdir()) if folder.is_dir() else sorted(path.parent.glob(f"{path.stem}.*"))
-        stats = [(file.name, file.stat()) for file in files if file.is_file()]
-    except (OSError, ValueError):  # it is being replaced just now, or is a name
-        return ()
-    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
 
 
 class Watcher:
@@ -38,7 +23,7 @@ class Watcher:
         self, service: Service, loads: Mapping[str, tuple[str, Callable[[], None]]], tell: Callable[[str, str], None]
     ) -> None:
         self.service, self.loads, self.tell = service, loads, tell
-        self.taken = {name: state_of(source) for name, (source, _) in loads.items()}
+        self.taken = {name: state_of_files(source) for name, (source, _) in loads.items()}
         self.seen = dict(self.taken)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
@@ -56,7 +41,7 @@ class Watcher:
 
     def _look(self, name: str, source: str, load: Callable[[], None]) -> None:
         """Load what has changed, once it looks the same twice: nothing is then writing it."""
-        now, before = state_of(source), self.seen[name]
+        now, before = state_of_files(source), self.seen[name]
         self.seen[name] = now
         if not now or now == self.taken[name] or now != before:
             return

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from vitral import distributed, torchrun
-from vitral.classifier.bulk.ahead import Ready, prepare_ahead
+from vitral.classifier.bulk.ahead import BATCH_SIZE, Ready, answer, batches, prepare_ahead
 from vitral.classifier.bulk.parts import (
     IMAGES,
     Counts,
@@ -37,9 +35,6 @@ from vitral.files import new_file
 from vitral.machine import keep_freed_memory
 from vitral.outputs import check_file
 from vitral.tasks.unlabelled import check_knows_classes
-
-BATCH_SIZE = 16
-AHEAD = 4  # batches that are prepared or being prepared at most
 
 
 @dataclass(frozen=True)
@@ -157,7 +152,7 @@ def predict_to_file(
         if before:
             listener(Message(f"Goes on after {before:,} of {job.images:,} images, from '{parts.folder}'."))
         threads, pending = workers or os.cpu_count() or 1, _pending(names, done)
-        ready = prepare_ahead(pending, classifier.preprocessing, workers=threads, ahead=AHEAD * batch_size)
+        ready = prepare_ahead(pending, classifier.preprocessing, workers=threads, batch_size=batch_size)
         _compute(classifier, _timed(ready, clock), parts, job, batch_size, before, clock, listener)
         distributed.barrier()
         if torchrun.is_main():
@@ -249,24 +244,16 @@ def _compute(
     started, count = time.perf_counter(), 0
     for number, of_part in itertools.groupby(images, key=lambda image: image.index // IMAGES):
         rows: dict[int, Row] = {}
-        while batch := list(itertools.islice(of_part, batch_size)):
+        for batch in batches(of_part, batch_size):
             rows |= {image.index: error_row(image.name, image.error) for image in batch if image.pixels is None}
             start = time.perf_counter()
-            rows |= _predicted(classifier, batch, job.top)
+            answers = answer(classifier, batch, top=job.top)
+            rows |= {index: row_of(answered.prediction) for index, answered in answers.items()}
             clock.computing += time.perf_counter() - start
             count += len(batch)
             pace = {"images_per_second": count / (time.perf_counter() - started)}
             listener(Progress("predict", min(before + count * distributed.world(), job.images), job.images, pace))
         parts.write(number, [rows[index] for index in sorted(rows)])
-
-
-def _predicted(classifier: Classifier, batch: list[Ready], top: int) -> dict[int, Row]:
-    readable = [(image, image.pixels) for image in batch if image.pixels is not None]
-    if not readable:
-        return {}
-    answers = classifier.answers(torch.stack([pixels for _, pixels in readable]))
-    found = classifier.predictions([image.name for image, _ in readable], *answers, top=top)
-    return {image.index: row_of(one) for (image, _), one in zip(readable, found, strict=True)}
 
 
 def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[], None]) -> Counts:

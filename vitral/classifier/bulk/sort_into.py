@@ -15,14 +15,12 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from vitral.advice import argument, counted, function
-from vitral.classifier.bulk.ahead import Ready, prepare_ahead
+from vitral.classifier.bulk.ahead import BATCH_SIZE, answer, batches, prepare_ahead
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
@@ -39,8 +37,6 @@ RECORD = "sorted.csv"
 COLUMNS = ("photo", "copy", "label", "probability")
 NOT_SURE = "not sure"
 NONE_OF_THESE = "none of these"
-BATCH_SIZE = 16
-AHEAD = 4  # batches that are prepared or being prepared at most
 # What a name of a folder may not hold, or be, on one system or another.
 UNSAFE = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -250,31 +246,18 @@ def _sorted(classifier: Classifier, listed: list[LazyImage], copies: _Copies, li
     done = before
     for folder in {copies.out, *(copies.out / name for name in copies.counts())}:
         sweep(folder)
-    ready = prepare_ahead(waiting, classifier.preprocessing, workers=threads, ahead=AHEAD * BATCH_SIZE)
+    ready = prepare_ahead(waiting, classifier.preprocessing, workers=threads, batch_size=BATCH_SIZE)
     with skipping(listener) as skip:
-        for batch in _batches(ready):
+        for batch in batches(ready, BATCH_SIZE):
             for image in batch:
                 if image.pixels is None:
                     unread.append(image.name)
                     skip(image.error)
-            for prediction in _predictions(classifier, batch):
-                copies.add(prediction)
+            for answered in answer(classifier, batch, top=1).values():
+                copies.add(answered.prediction)
             done += len(batch)
             listener(Progress("sort", done, len(listed)))
     if len(unread) == len(listed):
         raise ImageError(f"None of {counted(len(listed), 'photo')} can be read.")
     decided = classifier.calibration is not None and classifier.calibration.threshold is not None
     return SortedPhotos(str(copies.out), copies.counts(), before, tuple(unread), decided)
-
-
-def _batches(ready: Iterator[Ready]) -> Iterator[list[Ready]]:
-    while batch := list(itertools.islice(ready, BATCH_SIZE)):
-        yield batch
-
-
-def _predictions(classifier: Classifier, batch: list[Ready]) -> list[Prediction]:
-    readable = [(image.name, image.pixels) for image in batch if image.pixels is not None]
-    if not readable:
-        return []
-    answers = classifier.answers(torch.stack([pixels for _, pixels in readable]))
-    return classifier.predictions([name for name, _ in readable], *answers, top=1)
