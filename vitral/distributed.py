@@ -15,7 +15,7 @@ from torch import distributed as dist
 
 from vitral import torchrun
 from vitral.advice import argument
-from vitral.errors import TrainingError, VitralError, one_line
+from vitral.errors import ProcessLost, TrainingError, VitralError, one_line
 
 Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=10)  # after which the others count a silent process as lost
@@ -133,7 +133,7 @@ def losing_a_process() -> Iterator[None]:
     """Turn torch's errors about a lost process of the job into a single line.
 
     Raises:
-        TrainingError: Another process of the job is lost.
+        ProcessLost: Another process of the job is lost.
     """
     try:
         yield
@@ -141,7 +141,7 @@ def losing_a_process() -> Iterator[None]:
         text = " ".join(str(error).split())
         lost = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "NCCL")
         if dist.is_initialized() and any(phrase in text for phrase in lost):
-            raise TrainingError(
+            raise ProcessLost(
                 f"Process {rank()} of {world()} lost another process of the job ({text[:120]}). Start the job again with "
                 f"{argument('resume', True)}, or let torchrun do it (--max-restarts)."
             ) from error

@@ -1,7 +1,8 @@
 """Errors that a user can cause, each a single clear line.
 
 A message names the thing, says what is wrong and what to do. The command line prints only that, without
-a traceback, and exits with status 1. Our own bugs are plain assertions.
+a traceback, and exits with status 1, or with `TRY_AGAIN` where the machine failed and not what it was given. Our own bugs are
+plain assertions.
 """
 
 import difflib
@@ -18,6 +19,13 @@ SHORTAGE = re.compile(
     r"can't start new thread|failed to map segment|could not (create|execute) a (primitive|memory)",
     re.IGNORECASE,
 )
+# What CUDA and ROCm say of a device that fails (CUDA's cudaGetErrorString), whatever it computed.
+FAILED_DEVICE = re.compile(
+    r"uncorrectable (ECC|NVLink) error|hardware (stack )?error|busy or unavailable|unspecified launch failure|"
+    r"launch timed out|no (CUDA|ROCm|HIP)-capable device|fallen off the bus",
+    re.IGNORECASE,
+)
+TRY_AGAIN = 75  # the exit status that means so: EX_TEMPFAIL of sysexits.h
 LESS_MEMORY = (
     "close other programs, or take smaller batches or images, a smaller network, or a machine with more memory"
 )
@@ -88,6 +96,10 @@ class TrainingError(VitralError):
     """A run that cannot start, continue or be resumed."""
 
 
+class ProcessLost(TrainingError):
+    """A job of which another process is lost."""
+
+
 class TrainingDiverged(TrainingError):
     """A training with weights or validation figures that are not finite, or with too many skipped batches."""
 
@@ -131,6 +143,11 @@ def is_out_of_memory(error: BaseException) -> bool:
             return True
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return False
+
+
+def is_failed_device(error: BaseException) -> bool:
+    """Tell whether an error says that a GPU has failed or is not to be had."""
+    return isinstance(error, RuntimeError) and FAILED_DEVICE.search(str(error)) is not None
 
 
 def refuse_shortage(error: BaseException, task: str) -> None:

@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.cases import every_case
 from tests.cli.conftest import Refused, write_images
 from tests.cli.write_llms import FILE, llms
-from vitral.cli.commands import COMMANDS
-from vitral.cli.main import main
+from vitral.cli.commands import COMMANDS, EXIT_STATUSES
+from vitral.cli.main import _failed, main
 from vitral.cli.schemas import RESULTS, adapter
+from vitral.errors import DataError, ImageError, OutOfMemory, ProcessLost
 
 RUN = "runs/photos"
 ONE = "photos/red/0.jpg"
@@ -127,3 +129,37 @@ def test_exit_statuses(words: list[str], status: int, there: Path, tmp_path: Pat
     write_images(tmp_path / "bad", {"red": 2, "green": 2})
     (tmp_path / "bad" / "red" / "broken.jpg").write_bytes(b"no image")
     assert main([word.replace("OUT", str(tmp_path)) for word in words]) == status
+
+
+def too_large() -> ImageError:
+    """Return what is said of an image that memory does not hold."""
+    error = ImageError("'a.png' needs more memory to decode than there is; make it smaller.")
+    error.__cause__ = MemoryError()
+    return error
+
+
+@every_case(
+    ("error", "status"),
+    [
+        (DataError("There is no 'photos'."), 1),
+        (too_large(), 1),
+        (ProcessLost("Process 0 of 2 lost another process of the job."), 75),
+        (OutOfMemory("There is not enough memory to read 'x.npz'."), 75),
+        (MemoryError(), 75),
+        (torch.OutOfMemoryError("CUDA out of memory."), 75),
+        (torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"), 75),
+        (torch.AcceleratorError("CUDA error: all CUDA-capable devices are busy or unavailable"), 75),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_a_scheduler_tells_the_machines_faults_from_the_datas(
+    error: Exception, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _failed(error, ["finetune"]) == status
+    assert status in EXIT_STATUSES
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_fault_of_our_own_is_not_hidden() -> None:
+    with pytest.raises(RuntimeError):
+        _failed(RuntimeError("CUDA error: device-side assert triggered"), [])

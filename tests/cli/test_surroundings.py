@@ -154,7 +154,7 @@ def test_a_command_in_little_memory_is_one_line(mebibytes: int, there: Path) -> 
     ended = Fork(_little_memory, arguments, mebibytes, folder=there).ended()
     assert "Traceback" not in ended.stderr
     assert "damaged" not in ended.stderr
-    assert ended.returncode in (0, 1)
+    assert ended.returncode in (0, 1, 75)
     assert ended.returncode == 0 or ended.stderr.splitlines()[-1].startswith("vitral: ")
 
 

@@ -79,7 +79,15 @@ def test_fifty_kills(whole: Whole, tmp_path: Path, record_counts: Record) -> Non
 
 
 @pytest.mark.requirement(id="R5")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGINT, 130),
+        (signal.SIGHUP, 129),
+        pytest.param(signal.SIGUSR1, 138, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_saves_and_the_run_goes_on(whole: Whole, tmp_path: Path, number: signal.Signals, code: int) -> None:
     folder = tmp_path / "stopped"
     process = start(folder)

@@ -17,6 +17,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.training.clock import TOLERANCE_SECONDS
 from vitral.training.records import checkpoints
 from vitral.training.records.checkpoints import load_newest
+from vitral.training.step import SIGNALS
 
 
 class StopAt:
@@ -63,7 +64,7 @@ def test_the_number_of_workers_changes_nothing(run: Run, other_run: Run) -> None
 
 
 @pytest.mark.parametrize(
-    ("step", "number", "workers"), [(1, signal.SIGINT, 2), (13, signal.SIGTERM, 0), (20, signal.SIGINT, 2)]
+    ("step", "number", "workers"), [(1, signal.SIGINT, 2), (13, signal.SIGTERM, 0), (20, signal.SIGUSR1, 2)]
 )
 def test_a_stopped_run_resumes_to_the_same_bits_and_figures(
     run: Run, other_run: Run, step: int, number: signal.Signals, workers: int
@@ -93,9 +94,19 @@ def test_an_error_leaves_no_thread_that_still_writes_a_checkpoint(run: Run, monk
 
 
 def test_signals_are_ours_only_while_training(run: Run) -> None:
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    before = [signal.getsignal(number) for number in SIGNALS]
     run.train()
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_warning_that_somebody_else_handles_stays_theirs(run: Run) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    try:
+        run.train(listener=StopAt(3, signal.SIGUSR1))  # to its end
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == [signal.SIGUSR1]
 
 
 @pytest.mark.parametrize("step", [0, 1, 11, 29])

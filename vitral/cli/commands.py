@@ -43,8 +43,11 @@ EXIT_STATUSES = {
     0: "done",
     1: "not done: bad input, or --strict found something; the last line of standard error says what and why",
     2: "not begun: the command line cannot be read",
+    75: "not done by the machine's fault: too little memory, a process of the job lost, a GPU that failed; try again, a "
+    "training with --resume",
     129: "its terminal is gone (SIGHUP)",
     130: "stopped by Ctrl-C (SIGINT); a training goes on with --resume",
+    138: "stopped by SIGUSR1, as a scheduler warns; a training goes on with --resume",
     141: "whoever read its output is gone (SIGPIPE)",
     143: "terminated (SIGTERM); a training goes on with --resume",
 }

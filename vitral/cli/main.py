@@ -23,12 +23,17 @@ from vitral.cli.options import WHOLE
 from vitral.cli.wording import WORDS
 from vitral.errors import (
     LESS_MEMORY,
+    TRY_AGAIN,
+    OutOfMemory,
     PluginError,
+    ProcessLost,
     TrainingInterrupted,
     UsageError,
     VitralError,
     did_you_mean,
+    is_failed_device,
     is_out_of_memory,
+    one_line,
 )
 from vitral.paths import LIMIT
 
@@ -106,7 +111,7 @@ app.register_install_completion_command(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0 success, 1 bad input, 2 a bad command line, 128+n signal n."""
+    """Run one command and return its exit status, one of `EXIT_STATUSES`."""
     process.begin(process=arguments is None)
     with in_words(WORDS):
         return _run(arguments)
@@ -148,12 +153,24 @@ def _failed(error: BaseException, tokens: Sequence[str]) -> int:
         return _fail(str(error), error.exit_code)
     if isinstance(error, UsageError):
         return _fail(str(error), 2)
-    return _fail(_reason(error), 1)
+    return _fail(_reason(error), TRY_AGAIN if _is_of_the_machine(error) else 1)
+
+
+def _is_of_the_machine(error: BaseException) -> bool:
+    """Tell whether the machine failed, so that the same command may succeed another time, or on another machine."""
+    return isinstance(error, ProcessLost | OutOfMemory) or is_failed_device(error) or _lacks_memory(error)
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Tell whether memory is too short for the command, and no error of ours has said for what."""
+    return is_out_of_memory(error) and not (isinstance(error, VitralError) and "memory" in str(error))
 
 
 def _reason(error: BaseException) -> str:
     """Return what kept a command from its work; raise an error that tells of a fault of our own."""
-    if is_out_of_memory(error) and not (isinstance(error, VitralError) and "memory" in str(error)):
+    if is_failed_device(error):
+        return f"The GPU has failed ({one_line(error)}); give the command again, on another machine if it fails again."
+    if _lacks_memory(error):
         return f"There is not enough memory for this command; {LESS_MEMORY}."  # a library has words of its own
     if isinstance(error, PluginError):
         return f"{error} A plugin is named by {PLUGIN} FILE.py with any command."

@@ -1,8 +1,8 @@
 """The process of a command: when it began, so that `--time` is by the user's clock, and what stops it.
 
-Ctrl-C, a termination and the end of the terminal (SIGHUP: a closed window, a lost connection) stop a command alike: by an
-exception in the main thread, after which locks and unfinished files are gone; a training saves itself. What the process ignored
-when it began, as under nohup, it goes on ignoring.
+Ctrl-C, a termination, a scheduler's warning (SIGUSR1) and the end of the terminal (SIGHUP: a closed window, a lost connection)
+stop a command alike: by an exception in the main thread, after which locks and unfinished files are gone; a training saves
+itself. What the process ignored when it began, as under nohup, it goes on ignoring.
 
 An exception in the middle of an import may be lost or turn into another one; nothing has begun that could be lost, so the
 process ends at once, in one line and an exit status.
@@ -25,9 +25,12 @@ _IMPORTED = time.monotonic()
 _OLDEST = 600.0  # seconds; a process that is older did other things first
 # What stops a command, and what it says then.
 STOPS = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Terminated."}
-HANGUP = getattr(signal, "SIGHUP", None)  # which Windows does not have
+HANGUP = getattr(signal, "SIGHUP", None)  # Windows does not have it, nor SIGUSR1
+WARNING = getattr(signal, "SIGUSR1", None)
 if HANGUP is not None:
     STOPS[HANGUP] = "Its terminal is gone."
+if WARNING is not None:
+    STOPS[WARNING] = "Stopped by SIGUSR1."
 _BEGAN: ContextVar[float] = ContextVar("began")
 
 
@@ -122,8 +125,8 @@ def _exchange(old: Handler, new: Handler) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise as Python's own handler does; a handler of ours marks the process as the command's."""
-    if number == HANGUP:
-        signal.signal(number, signal.SIG_IGN)  # a terminal that closes sends several, and what ends must not be stopped
+    if number in (HANGUP, WARNING):
+        signal.signal(number, signal.SIG_IGN)  # several may come, and what ends must not be stopped
     engines = sys.modules.get("vitral.inference.engines")
     if engines is not None:
         engines.end_runs()  # those in other threads, for which who ends would wait

@@ -30,7 +30,8 @@ from vitral.training.optimization.state import OptimizerState, Stateful, Weights
 from vitral.training.settings.recipe import Recipe
 
 HANGUP = getattr(signal, "SIGHUP", None)  # where a terminal closes or a connection is lost; Windows has none
-SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if number is not None)
+WARNING = getattr(signal, "SIGUSR1", None)  # that the time is nearly up, as Slurm sends it
+SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP, WARNING) if number is not None)
 
 
 @dataclass(frozen=True)
@@ -199,11 +200,12 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Note the first Ctrl-C, termination or end of the terminal instead of ending the process.
+    """Note the first Ctrl-C, termination, warning or end of the terminal instead of ending the process.
 
     A second Ctrl-C or termination ends the process at once; but a session that closes sends SIGHUP several times, and with a
-    termination. A SIGHUP that the process ignores, as under nohup, stays ignored. Outside the main thread, where Python
-    receives no signals, nothing is noted.
+    termination, and a scheduler warns before it terminates. A SIGHUP that the process ignores, as under nohup, stays ignored;
+    a SIGUSR1 that is handled otherwise than a termination is somebody else's. Outside the main thread, where Python receives no
+    signals, nothing is noted.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -212,12 +214,14 @@ def stop_on_signals() -> Iterator[StopRequest]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     if HANGUP in before and before[HANGUP] is signal.SIG_IGN:
         del before[HANGUP]
+    if WARNING in before and before[WARNING] is not before[signal.SIGTERM]:
+        del before[WARNING]
 
     def note(number: int, frame: FrameType | None) -> None:
         request.signal = request.signal or number
-        if HANGUP is not None:
-            signal.signal(HANGUP, signal.SIG_IGN)
-        for handled in (signal.SIGINT, signal.SIGTERM) if number != HANGUP else ():
+        for handled in {HANGUP, WARNING} & before.keys():
+            signal.signal(handled, signal.SIG_IGN)
+        for handled in (signal.SIGINT, signal.SIGTERM) if number in (signal.SIGINT, signal.SIGTERM) else ():
             signal.signal(handled, signal.SIG_DFL)
 
     for number in before:

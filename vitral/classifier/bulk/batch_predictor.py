@@ -72,7 +72,7 @@ class BatchPredictor:
         ModelError: `top`, `batch_size` or `threads` is below 1, or the classifier is not given by its name.
     """
 
-    classifier: str
+    classifier: str | Path
     column: str | None = None
     top: int = 5
     features: bool = False
@@ -114,7 +114,7 @@ class BatchPredictor:
         return build(image, answers)
 
     def _answers(self, cells: Column) -> dict[str, Column]:
-        classifier = _loaded(self.classifier, self.version)
+        classifier = _loaded(str(self.classifier), self.version)
         if self.threads is not None and torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
         images = [image_of(index, cell) for index, cell in enumerate(cells)]
