@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VTAB := packages/vitral-vtab
 
-.PHONY: demo test proofs check docs package reliability fuzz peers mutants speed clean
+.PHONY: demo test proofs check docs package reliability fuzz peers clusters mutants speed clean
 
 # With the published weights that the registry holds, beside .venv's packages: the tests must not find a start.
 demo: $(VENV)/.installed $(VENV)/start
@@ -62,6 +62,10 @@ R%: $(VENV)/.developed
 peers: $(VENV)/.peers
 	$(BIN)/python -m pytest -q -m peers -n 2 tests/peers
 
+# What Ray, Spark, Daft and Kubeflow make of our function of a batch and of the files in deploy/, on clusters of this machine.
+clusters: $(VENV)/.clusters
+	$(BIN)/python -m pytest -q -m clusters tests/clusters
+
 # Whether the tests notice a change of the code that they test: an hour, or less for the rooms named in ROOMS. Writes
 # docs/mutation.md; MUTATION_PROCESSES says how many mutants are tried at once.
 mutants: $(VENV)/.mutants
@@ -92,6 +96,10 @@ $(VENV)/.documented: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.peers: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev,peers]' -e $(VTAB)
+	touch $@ $(VENV)/.developed $(VENV)/.installed
+
+$(VENV)/.clusters: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev,clusters]' -e $(VTAB)
 	touch $@ $(VENV)/.developed $(VENV)/.installed
 
 $(VENV)/.mutants: pyproject.toml $(VTAB)/pyproject.toml | $(VENV)/bin/python
