@@ -1,18 +1,21 @@
 """`vitral serve` beside other servers of the same network, and beside its own engine alone, in turns in one run.
 
-    python benchmarks/serve.py runs/photos --photos photos/ --peers peers/bin/python --json serve.json
+    python benchmarks/serve.py runs/photos --photos photos/ --peers lit/bin/python tri/bin/python --json serve.json
 
 For each classifier (a folder or a name), in every round: the engine alone, on images in memory and from encoded bytes
-(serve_alone.py); then each server in turn, from its start to its end, by clients in a process of their own (serve_clients.py): 1,
-8 and 64 that ask again when they have an answer, and an open loop at a constant rate, half and four fifths of what the engine does
-from bytes. The peers (serving_peers/) have the same weights and the same preprocessing, written as their users do, with Pillow,
-torchvision and torch on all cores: plain FastAPI, one request at a time and in its threads; LitServe; Triton, by PyTriton, which
-brings its server as a package. The last two need packages of their own, in an interpreter that has Vitral's, too:
+(serve_alone.py); then each server in turn, from its start to its end, by clients in a process of their own (serve_clients.py):
+1, 8 and 64 that ask again when they have an answer, and an open loop at a constant rate, half and four fifths of what the
+engine does from bytes. The peers (serving_peers/) have the same weights and the same preprocessing, written as their users do,
+with Pillow, torchvision and torch on all cores: plain FastAPI, one request at a time and in its threads; LitServe; BentoML;
+Triton, by PyTriton, which brings its server as a package. The last three are run by the first interpreter of --peers that has
+them and Vitral's packages, too:
 
-    python -m venv peers && peers/bin/pip install -e '.[serve]' litserve nvidia-pytriton
+    python -m venv lit && lit/bin/pip install -e '.[serve]' litserve
+    python -m venv ben && ben/bin/pip install -e '.[serve]' bentoml
+    python -m venv tri && tri/bin/pip install -e '.[serve]' nvidia-pytriton 'numpy<2'
 
-Beside images/s and the milliseconds of the median and the 99th per cent stand the milliseconds of processor time that the server
-takes for an image, which other work on the machine changes little, and those of the clients.
+Beside images/s and the milliseconds of the median and the 99th per cent stand the milliseconds of processor time that the
+server takes for an image, which other work on the machine changes little, and those of a client for a request.
 """
 
 import argparse
@@ -29,6 +32,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from serve_clients import requests_of
 
 HERE = Path(__file__).parent
 CLIENTS = (1, 8, 64)
@@ -60,11 +65,12 @@ class Contender:
     package: str
 
 
-def contenders(peers: str) -> list[Contender]:
+def contenders(interpreters: list[str]) -> list[Contender]:
     """Return the servers whose packages are there."""
 
     def peer(name: str, file: str, path: str, form: str, package: str, *further: str) -> Contender:
-        command = (peers, str(HERE / "serving_peers" / file), "{classifier}", "{port}", *further)
+        python = next((each for each in interpreters if _has(each, package)), interpreters[0])
+        command = (python, str(HERE / "serving_peers" / file), "{classifier}", "{port}", *further)
         return Contender(name, command, path, form, package)
 
     ours = (sys.executable, "-m", "vitral", "serve", "{classifier}", "--port", "{port}")
@@ -73,12 +79,13 @@ def contenders(peers: str) -> list[Contender]:
         peer("FastAPI", "fastapi_torch.py", "/predict", "raw", "fastapi"),
         peer("FastAPI, threads", "fastapi_torch.py", "/predict", "raw", "fastapi", "threads"),
         peer("LitServe", "litserve_torch.py", "/predict", "json", "litserve"),
+        peer("BentoML", "bentoml_torch.py", "/predict", "list", "bentoml"),
         peer("Triton", "triton_torch.py", "/v2/models/network/infer", "v2", "pytriton"),
     ]
     has = {each: _has(each.command[0], each.package) for each in listed}
     for each in listed:
         if not has[each]:
-            print(f"{each.name} is left out: {each.package} is not installed in {peers}.")
+            print(f"{each.name} is left out: {each.package} is not installed in {', '.join(interpreters)}.")
     return [each for each in listed if has[each]]
 
 
@@ -88,14 +95,14 @@ def _has(python: str, package: str) -> bool:
 
 
 @contextlib.contextmanager
-def running(contender: Contender, classifier: str) -> Iterator[tuple[str, int, float]]:
-    """Start a server; give its address, its process and the seconds until it answered. It is ended with all its processes."""
-    port = _free_port()
+def running(contender: Contender, classifier: str, photos: Path) -> Iterator[tuple[str, int, float]]:
+    """Start a server; give its address, its process and the seconds to its first answer. It is ended with all its processes."""
+    port, request = _free_port(), requests_of(photos, contender.path, contender.form)[0]
     command = [word.format(classifier=classifier, port=port) for word in contender.command]
     start = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
     try:
-        while not _answers(port):
+        while not _answers(port, request):
             if process.poll() is not None or time.monotonic() > start + START_SECONDS:
                 raise SystemExit(f"{contender.name} does not start: {' '.join(command)}")
             time.sleep(0.05)
@@ -104,12 +111,12 @@ def running(contender: Contender, classifier: str) -> Iterator[tuple[str, int, f
         _end(process)
 
 
-def _answers(port: int) -> bool:
-    """Tell whether an HTTP server answers, whatever it says."""
+def _answers(port: int, request: bytes) -> bool:
+    """Tell whether a server answers a photo."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-            connection.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            return b" 503 " not in (start := connection.recv(64)) and start.startswith(b"HTTP/1.")
+        with socket.create_connection(("127.0.0.1", port), timeout=START_SECONDS) as connection:
+            connection.sendall(request)
+            return connection.recv(64).startswith(b"HTTP/1.1 200")
     except OSError:
         return False
 
@@ -143,7 +150,7 @@ def point(address: str, group: int, contender: Contender, photos: Path, *load: s
     command = [sys.executable, str(HERE / "serve_clients.py"), address, str(photos), "--form", contender.form, *load]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode:
-        return {name: None for name in FIGURES} | {"statuses": {}}
+        return dict.fromkeys(FIGURES) | {"statuses": {}}
     found: Figures = json.loads(ended.stdout)
     answered = max(1, found["answered"])
     return found | {"server_ms_per_image": round(1000 * (processor_seconds(group) - before) / answered, 2)}
@@ -152,7 +159,7 @@ def point(address: str, group: int, contender: Contender, photos: Path, *load: s
 def measure(contender: Contender, classifier: str, photos: Path, seconds: float, pace: float) -> dict[str, Figures]:
     """Return the figures of a server at each number of clients and each rate."""
     found: dict[str, Figures] = {}
-    with running(contender, classifier) as (address, group, started):
+    with running(contender, classifier, photos) as (address, group, started):
         ask = ("--seconds", str(seconds))
         for clients in CLIENTS:
             point_name = f"{clients} client{'s' if clients > 1 else ''}"
@@ -191,7 +198,7 @@ def table(results: dict[str, dict[str, Figures]], pace: float) -> Iterator[str]:
                 row = [load, server, *shown, *("-" if value is None else f"{value:g}" for value in times)]
                 yield f"| {' | '.join(row)} |"
     for server, points in results.items():
-        yield f"{server} takes requests after {points['start']['seconds']:.1f} s."
+        yield f"{server}: the first answer {points['start']['seconds']:.1f} s after its start."
 
 
 def compare(classifier: str, wanted: argparse.Namespace) -> dict[str, Any]:
@@ -207,9 +214,7 @@ def compare(classifier: str, wanted: argparse.Namespace) -> dict[str, Any]:
     results = {
         server: {load: middle([each[load] for each in found]) for load in found[0]} for server, found in rounds.items()
     }
-    sizes = {
-        size: statistics.median(each["prepared"][size] for each in engines) for size in engines[0]["prepared"]
-    }
+    sizes = {size: statistics.median(each["prepared"][size] for each in engines) for size in engines[0]["prepared"]}
     print(f"\n{classifier}, {engines[0]['computed_by']}: prepared images, by batch size: ", end="")
     print(", ".join(f"{size}: {each:.1f} images/s" for size, each in sizes.items()), end="")
     one = statistics.median(each["one_ms"] for each in engines)
@@ -223,13 +228,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("classifiers", nargs="+")
     parser.add_argument("--photos", type=Path, required=True, help="a folder of JPEGs")
-    parser.add_argument("--peers", default=sys.executable, help="an interpreter that has the peers' packages")
+    parser.add_argument("--peers", nargs="+", default=[], help="interpreters that have the peers' packages")
     parser.add_argument("--only", nargs="+", default=[], help="names of servers")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each load")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
-    wanted.contenders = [each for each in contenders(wanted.peers) if not wanted.only or each.name in wanted.only]
+    wanted.contenders = [
+        each for each in contenders([sys.executable, *wanted.peers]) if not wanted.only or each.name in wanted.only
+    ]
     results = {classifier: compare(classifier, wanted) for classifier in wanted.classifiers}
     if wanted.json is not None:
         wanted.json.write_text(json.dumps(results, indent=1))

@@ -4,9 +4,9 @@
     python benchmarks/serve_clients.py ADDRESS FOLDER --form raw --rate 40 --seconds 5
 
 With --clients each client sends its next request when it has the answer to the last (a closed loop). With --rate requests are
-sent at that constant rate whatever becomes of them (an open loop), and latency is counted from the time at which each was to be
-sent, so that a server that falls behind is seen to. One thread and no library: a client costs little of the cores that it shares
-with the server, and how much is in the line of JSON that is printed.
+sent at that constant rate whatever becomes of them (an open loop), and latency is counted from the time at which each was to
+be sent, so that a server that falls behind is seen to. One thread and no library: a client costs little of the cores that it
+shares with the server, and how much is in the line of JSON that is printed.
 """
 
 import argparse
@@ -40,6 +40,11 @@ def as_json(image: bytes) -> tuple[bytes, bytes]:
     return b"Content-Type: application/json\r\n", json.dumps({"image": base64.b64encode(image).decode()}).encode()
 
 
+def as_list(image: bytes) -> tuple[bytes, bytes]:
+    """Return an image as a list of one in JSON."""
+    return b"Content-Type: application/json\r\n", json.dumps({"image": [base64.b64encode(image).decode()]}).encode()
+
+
 def as_tensor(image: bytes) -> tuple[bytes, bytes]:
     """Return an image as a binary tensor of the Open Inference Protocol, a batch of one."""
     element = struct.pack("<I", len(image)) + image
@@ -48,7 +53,7 @@ def as_tensor(image: bytes) -> tuple[bytes, bytes]:
     return b"Inference-Header-Content-Length: %d\r\n" % len(header), header + element
 
 
-FORMS = {"raw": raw, "json": as_json, "v2": as_tensor}
+FORMS = {"raw": raw, "json": as_json, "list": as_list, "v2": as_tensor}
 
 
 def requests_of(folder: Path, path: str, form: str) -> list[bytes]:
