@@ -62,4 +62,13 @@ def serve(
         sources = [
             NamedClassifier(name, engine, precision, deterministic) for name in classifiers or [name_of(None, listener)]
         ]
-        answer(sources, host=host, port=port, token=token, open=open, limits=limits, listener=listener)
+        answer(
+            sources,
+            host=host,
+            port=port,
+            token=token,
+            open=open,
+            limits=limits,
+            warming=importing,
+            listener=listener,
+        )

@@ -1,6 +1,5 @@
 """A version of a classifier in service: what it computes for requests, and how many images at once."""
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -20,7 +19,9 @@ from vitral.serving.batcher import Lane
 from vitral.serving.refusals import RequestRefused, damaged
 
 TRIED = (1, 2, 4, 8, 16, 32)  # images at once, of which the knee is one
-TRIAL_SECONDS = 0.15  # for each
+TRIAL_SECONDS = 0.15  # for each, unless a pass takes longer
+PASSES = 4  # for each at least, likewise
+TRIALS_SECONDS = 1.0  # for all together; after that only while larger ones are faster
 KNEE = 0.95  # of the best pace: what larger batches add beyond it costs more waiting than it gains
 WARMING_SECONDS = 600.0  # that a pass may wait for its turn
 LINE = 64  # bytes of a line of the processor's cache
@@ -100,6 +101,11 @@ class Served:
             f"{1 / self.answers.seconds:,.0f} images/s in batches of up to {batch}"
         )
 
+    def blank(self) -> np.ndarray:
+        """Return a black image that preparing has to resize, (height, width, 3) of uint8."""
+        height, width = self.classifier.preprocessing.image_size
+        return np.zeros((2 * height, 2 * width, 3), np.uint8)
+
     def warm(self, run: Callable[[Callable[[], Any], float], Future[Any]]) -> None:
         """Compute batches of every size that is tried, so that nothing is made at a client's cost, and find the knee.
 
@@ -107,10 +113,12 @@ class Served:
             run: Lets a function compute when its turn comes, between the batches of requests.
         """
         pace: dict[int, float] = {}
+        until = time.monotonic() + TRIALS_SECONDS
         for count in TRIED[:1] if self.alone else TRIED:
+            before = max(pace.values(), default=0.0)
             pace[count] = self._pace(count, run)
-            if pace[count] < KNEE * max(pace.values()):
-                break  # larger ones are no faster
+            if KNEE * pace[count] < before and time.monotonic() > until:
+                break  # larger batches of a slow network take long to try
         best = max(pace.values())
         most = next(count for count in pace if pace[count] >= KNEE * best)
         for lane in (self.answers, self.features):
@@ -120,12 +128,12 @@ class Served:
         """Return the images/s of batches of so many."""
         images = [torch.zeros(3, *self.classifier.preprocessing.image_size)] * count
         taken: list[float] = []
-        while len(taken) < 2 or sum(taken) < TRIAL_SECONDS:  # what the first pass makes is not timed
+        while len(taken) < PASSES or sum(taken) < TRIAL_SECONDS:  # what the first pass makes is not timed
             seconds = run(lambda: self._timed(images), time.monotonic() + WARMING_SECONDS).result()
             if seconds > TRIAL_SECONDS and taken:
                 return count / seconds
             taken.append(seconds)
-        return count / statistics.median(taken[1:])
+        return count / min(taken[1:])  # which other work on the machine disturbs least
 
     def _timed(self, images: list[Image]) -> float:
         started = time.monotonic()

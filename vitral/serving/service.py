@@ -61,6 +61,8 @@ class Service:
         """
         served = Served(name, classifier, alone=self.deterministic)
         served.warm(self.batcher.call)
+        for decoder in [self._pool.submit(served.prepare, served.blank()) for _ in range(self.decoders)]:
+            decoder.result()
         before = self.models.get(name)
         self.models[name] = served
         self.measures.serves(name, served.version, None if before is None else before.version)
