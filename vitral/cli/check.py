@@ -55,8 +55,8 @@ def check(
     with importing():
         from vitral.checks.check_data import check_data
         from vitral.data.open import path_in
-        from vitral.report.page import mark
         from vitral.report.pages import write_check_page
+        from vitral.report.template import mark
 
     if report is not None:
         inputs = [path_in(name), *([classifier] if classifier else [])]

@@ -58,7 +58,8 @@ def evaluate(
         from vitral.evaluation.frozen import parse_ways, score_frozen
         from vitral.evaluation.opening import open_split, opened
         from vitral.evaluation.slices import slices
-        from vitral.report.page import mark, write_report
+        from vitral.report.page import write_report
+        from vitral.report.template import mark
 
     faster = engine is not None or precision not in (None, "fp32") or bool(merge)
     _check_flags(faster, report, by=by, frozen=frozen)

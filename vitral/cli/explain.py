@@ -164,8 +164,8 @@ def _exhibit(
         from vitral.cli.chosen import choose
         from vitral.explanation.gallery import explain_all
         from vitral.explanation.nearest import TrainingImages
-        from vitral.report.page import mark
         from vitral.report.pages import write_gallery
+        from vitral.report.template import mark
 
     target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):

@@ -79,8 +79,8 @@ def _find(
         from vitral.cli.console import ConsoleListener, print_lines, print_result
         from vitral.data.open import path_in
         from vitral.outputs import check_file
-        from vitral.report.page import mark
         from vitral.report.pages import write_fix_page
+        from vitral.report.template import mark
 
     inputs = [path_in(data), *([classifier] if classifier else [])]
     check_file(report, inputs=inputs, mark=mark("fix"), overwrite=overwrite)

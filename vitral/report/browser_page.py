@@ -24,7 +24,7 @@ from vitral.exporting.export import export
 from vitral.files import new_folder, write_through
 from vitral.outputs import check_folder
 from vitral.paths import cache, is_regular
-from vitral.report.page import mark, render_page
+from vitral.report.template import mark, render_page
 from vitral.tasks.shown import Presentable
 
 PAGE = "index.html"

@@ -11,9 +11,10 @@ from vitral.advice import in_markdown, printable
 from vitral.files import write_file
 from vitral.report.chart import Chart, Published
 from vitral.report.chart_plot import chart_plot
-from vitral.report.page import drawing_file, render_page
+from vitral.report.page import drawing_file
 from vitral.report.plots import comparison_plot
 from vitral.report.study import Study, markdown_table, table_rows
+from vitral.report.template import render_page
 from vitral.training.settings.durations import rounded
 
 SPREAD = "Mean ± standard deviation (n − 1) over the runs of each arm; an error bar is one standard deviation to either side."

@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, UInt8
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
 
 from vitral.advice import printable
 from vitral.events import shots_of
-from vitral.explanation.drawing import colour_scale
 from vitral.files import write_file
 from vitral.images.decode import Pixels
 from vitral.outputs import check_file
@@ -30,6 +28,7 @@ from vitral.report.plots import (
     standalone,
 )
 from vitral.report.results import CurveGroup, RunReport
+from vitral.report.template import mark, page_style, render_page, scale
 from vitral.tasks.shown import Drawing, ReliabilityDiagram, fitting_digits, percent, photos_of
 from vitral.tasks.task import Result
 
@@ -106,11 +105,6 @@ def filter_sheet(
     return np.pad(laid.reshape(rows * (height + gap), -1, 3), ((0, gap), (0, gap), (0, 0)), constant_values=128)
 
 
-def mark(kind: str) -> bytes:
-    """Return the mark of a page of a kind ("run", "scores", "check"), by which a page of the same kind may replace it."""
-    return f'<meta name="generator" content="Vitral {kind}">'.encode()
-
-
 def write_report(report: RunReport, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a report as one HTML file.
 
@@ -149,31 +143,9 @@ def render_report(report: RunReport) -> str:
     )
 
 
-def render_page(template: str, kind: str, **values: object) -> str:
-    """Return a page of a kind as HTML, made from a template and its values; what is unsafe in a terminal is escaped."""
-    environment, style = page_environment()
-    page = environment.get_template(template).render(kind=kind, style=style, **values)
-    return printable(page, lines=True)
-
-
 def drawing_file(drawing: Markup) -> str:
     """Return an inline drawing as an SVG file of its own, in the colours of a light page."""
-    return printable(standalone(drawing, light_colours(page_environment()[1])), lines=True)
-
-
-def page_environment() -> tuple[Environment, Markup]:
-    """Return the pages' template environment, with every user text escaped, and their style sheet."""
-    environment = Environment(
-        loader=PackageLoader("vitral.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = percent
-    environment.filters["count"] = "{:,}".format
-    style = Markup(environment.loader.get_source(environment, "report.css")[0]) if environment.loader else Markup()
-    return environment, style
+    return printable(standalone(drawing, light_colours(page_style())), lines=True)
 
 
 def _curve_plots(group: CurveGroup) -> list[Markup]:
@@ -231,8 +203,3 @@ def _drawn(drawing: Drawing) -> Drawn | None:
         "first; the last column counts all other predictions."
     )
     return Drawn(svg, CONFUSION + (part if confusion.others else ""), wide=len(confusion.classes) > WIDE_FROM)
-
-
-def scale() -> str:
-    """Return the colours of the maps as the stops of a CSS gradient."""
-    return ", ".join(f"rgb({red} {green} {blue})" for red, green, blue in colour_scale()[::15].tolist())

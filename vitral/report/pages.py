@@ -28,11 +28,9 @@ from vitral.report.page import (
     drawing_file,
     filter_sheet,
     inline,
-    mark,
-    render_page,
-    scale,
 )
 from vitral.report.plots import distance_plot, position_plot
+from vitral.report.template import mark, render_page, scale
 
 MOST_LISTED = 200  # groups or images in a table; all are in the JSON
 MOST_OF_GROUP = 12  # names per group of duplicates

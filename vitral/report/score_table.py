@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vitral.advice import printable
-from vitral.report.page import render_page
+from vitral.report.template import render_page
 from vitral.report.written import markdown_lines
 from vitral.tasks.shown import NO_VALUE, Presentable
 
