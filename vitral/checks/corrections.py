@@ -76,6 +76,16 @@ def read_corrections(path: str | Path) -> list[Correction]:
     Raises:
         DataError: It is no such table.
     """
+    read = (Correction(*(_unquoted(row[name]) for name in NEEDED)) for row in table_rows(path))
+    return [one for one in read if one.image and one.correction and one.correction != one.label]
+
+
+def table_rows(path: str | Path) -> list[dict[str, str]]:
+    """Return the rows of a table of corrections, the cells of `COLUMNS` by name, empty where there are none.
+
+    Raises:
+        DataError: It is no such table.
+    """
     text, _ = read_text(Path(path))
     mark = max(DELIMITERS, key=text.partition("\n")[0].count)  # a spreadsheet may have saved it with its country's
     try:
@@ -85,8 +95,16 @@ def read_corrections(path: str | Path) -> list[Correction]:
         raise DataError(f"'{path}' cannot be read as a table of corrections ({one_line(error)}).") from error
     if missing := [name for name in NEEDED if name not in there]:
         raise DataError(f"'{path}' has no column '{missing[0]}'; the columns of corrections are {', '.join(COLUMNS)}.")
-    read = (Correction(*(_unquoted(row[name] or "") for name in NEEDED)) for row in rows)
-    return [one for one in read if one.image and one.correction and one.correction != one.label]
+    return [{name: row.get(name) or "" for name in COLUMNS} for row in rows]
+
+
+def corrections_table(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return a table of corrections as text, of cells by the names of `COLUMNS`."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _unquoted(cell: str) -> str:

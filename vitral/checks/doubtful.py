@@ -1,7 +1,5 @@
 """Labels that are probably wrong: found by a classifier's features, and listed in a table to fill in."""
 
-import csv
-import io
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 from vitral.advice import counted
 from vitral.checks.check_data import check_data
-from vitral.checks.corrections import COLUMNS, read_corrections
+from vitral.checks.corrections import COLUMNS, corrections_table, read_corrections
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
 from vitral.data.classes import Reading
@@ -162,15 +160,13 @@ def write_corrections(found: DoubtfulLabels, path: Path, *, overwrite: bool = Fa
     check_file(path, inputs=[found.data], mark=MARK, overwrite=overwrite)
     earlier = [] if overwrite or not path.exists() else read_corrections(path)
     stay = {(one.image, one.label): one for one in earlier if _is_there(found.data, one.image)}
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
+    rows = []
     listed = {(one.image, one.label): (one.suggestion, f"{one.probability:.4f}") for one in found.labels}
     for (image, label), (suggestion, probability) in {**dict.fromkeys(stay, ("", "")), **listed}.items():
         correction = stay[image, label].correction if (image, label) in stay else ""
-        first = map(for_spreadsheets, (image, label, suggestion))
-        writer.writerow((*first, probability, for_spreadsheets(correction)))
-    write_file(path, text.getvalue())
+        cells = (*map(for_spreadsheets, (image, label, suggestion)), probability, for_spreadsheets(correction))
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
+    write_file(path, corrections_table(rows))
     return len(stay)
 
 

@@ -1,5 +1,6 @@
 """`vitral serve`: classifiers behind HTTP."""
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -26,11 +27,12 @@ def serve(
     open: bool = False,
     deadline: str = "30s",
     max_bytes: Positive = MAX_BYTES,
+    collect: Path | None = None,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice | None = None,
     deterministic: bool = False,
 ) -> None:
-    """Answer over HTTP what is in images, with probabilities.
+    """Answer over HTTP, and on a page for people, what is in images, with probabilities.
 
     Args:
         classifiers: Classifier folders, run folders, exported files, weights files or names; a folder of such serves all of
@@ -43,6 +45,8 @@ def serve(
         open: Let other machines in without a token.
         deadline: The time in which a request is answered or refused; a client may ask for less.
         max_bytes: The bytes that a request may have.
+        collect: The folder for photos that the answers are least sure of, up to 500: at /review a click names them, and
+            'finetune' takes the folder. Without it no photo stays.
         engine: The runtime, as 'predict' takes it; the fastest in fp32 if left out.
         precision: The precision, as 'predict' takes it; fp32 if left out.
         deterministic: Compute every image alone: to the same bits in any company, those of 'predict' for that image; slower.
@@ -69,6 +73,7 @@ def serve(
             token=token,
             open=open,
             limits=limits,
+            collect=collect,
             warming=importing,
             listener=listener,
         )

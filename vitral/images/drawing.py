@@ -80,10 +80,10 @@ def _options(kind: str, comment: str) -> dict[str, Any]:
     return {"quality": QUALITY, "xmp": comment.encode("ascii")}
 
 
-def thumbnail(pixels: Pixels) -> Pixels:
-    """Return an image at most 224 pixels wide and high."""
+def thumbnail(pixels: Pixels, side: int = THUMBNAIL) -> Pixels:
+    """Return an image at most `side` pixels wide and high."""
     image = Image.fromarray(pixels)
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    image.thumbnail((side, side))
     return np.asarray(image)
 
 

@@ -171,6 +171,11 @@ class Predictor(ABC):
         """Why attention cannot be followed from the answer to the image, as part of a sentence; empty if it can be."""
         return "its runtime does not show attention"
 
+    @property
+    def shown_heads(self) -> tuple[int, ...] | None:
+        """Heads of each layer of attention that can be shown, first layer first; None where no answer can be explained."""
+        return None
+
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer.
 

@@ -52,6 +52,15 @@ def _explained(logits: Logits, target: int | None) -> Float[Tensor, ""]:
     return (logits.amax(dim=1) if target is None else logits[:, target]).sum()
 
 
+def heads_on_grids(model: Model) -> tuple[int, ...]:
+    """Return the heads of each layer of attention, first layer first; none where the attention of one lies on no grid."""
+    with_attention = [(index, block) for index, block in enumerate(model.blocks()) if hasattr(block, "attention")]
+    chained = not model.config.obstacle_to("rollout")
+    if not (chained or all(model.attention_grids(index, model.config.image_size) for index, _ in with_attention)):
+        return ()
+    return tuple(block.attention.num_heads for _, block in with_attention)  # type: ignore[union-attr, misc]
+
+
 def attend_in_layer(model: Model, images: Images, layer: int | None) -> LayerAttention:
     """Run prepared images through a network and keep where one layer looks.
 

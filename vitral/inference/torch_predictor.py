@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
-from vitral.inference.recording import attend, attend_in_layer, attend_to_class, last_maps
+from vitral.inference.recording import attend, attend_in_layer, attend_to_class, heads_on_grids, last_maps
 from vitral.models.families import count_parameters, describe
 from vitral.models.model import ExplainedBy, Features, Images, Logits, Model
 from vitral.models.position import RotaryPosition
@@ -90,6 +90,11 @@ class TorchPredictor(Predictor):
         """Why attention cannot be followed from the answer to the image, as part of a sentence; empty if it can be."""
         config = self.model.config
         return str(config.obstacle_to("rollout"))
+
+    @property
+    def shown_heads(self) -> tuple[int, ...]:
+        """Heads of each layer of attention that can be shown, first layer first."""
+        return heads_on_grids(self.model)
 
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer."""

@@ -1,5 +1,7 @@
 """A folder with a classifier and a page that computes it in a browser, with onnxruntime-web and no server behind it.
 
+The page is the one that `vitral serve` answers with: of its scripts one differs, that which gives the answers.
+
 FOLDER/
   index.html    the page, in the look of the reports
   model.js      the exported network and its class names
@@ -24,7 +26,7 @@ from vitral.exporting.export import export
 from vitral.files import new_folder, write_through
 from vitral.outputs import check_folder
 from vitral.paths import cache, is_regular
-from vitral.report.template import mark, render_page
+from vitral.report.template import as_written, mark, render_page, scale
 from vitral.tasks.shown import Presentable
 
 PAGE = "index.html"
@@ -33,6 +35,7 @@ RUNTIME = "runtime.js"
 WORKER = "offline.js"
 FILES = (PAGE, MODEL, RUNTIME, WORKER)
 KIND = "classifier page"
+STYLE = "browser.css"
 PACKAGE = "onnxruntime-web"
 VERSION = "1.30.0"
 INSTALL = f"npm install {PACKAGE}@{VERSION}"
@@ -112,7 +115,8 @@ def write_browser_page(
         assert given is not None
         model, classes = _model(given), len(given.metadata.class_names)
     named = title or target.resolve().name
-    page = render_page("browser.html", KIND, title=named, runtime=RUNTIME, model=MODEL, worker=WORKER)
+    parts = {"own_style": as_written(STYLE), "script": as_written("browser_local.js", "browser.js"), "scale": scale()}
+    page = render_page("browser.html", KIND, title=named, served=False, runtime=RUNTIME, model=MODEL, **parts)
     files = {PAGE: page, MODEL: model, RUNTIME: runtime, WORKER: _worker(page, model)}
     with new_folder(target, own=FILES) as partial:
         for name, text in files.items():

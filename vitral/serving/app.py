@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from vitral import __version__
 from vitral.errors import VitralError
-from vitral.serving import open_inference, others, ours, probes
+from vitral.serving import open_inference, others, ours, page, probes, review
 from vitral.serving.answers import ERRORS
 from vitral.serving.gate import Gate
 from vitral.serving.measures import Measures
@@ -23,8 +23,8 @@ from vitral.serving.service import Service
 from vitral.serving.tracing import Tracing
 from vitral.serving.visit import refused
 
-ROUTERS = (probes.router, ours.router, open_inference.router, others.router)
-BODIES = (JsonImages, others.TaskInput, open_inference.InferenceRequest)
+ROUTERS = (page.router, probes.router, ours.router, review.router, open_inference.router, others.router)
+BODIES = (JsonImages, review.PhotoName, others.TaskInput, open_inference.InferenceRequest)
 LEFT = 499  # the status in the log of a client that has left, as nginx has it
 
 

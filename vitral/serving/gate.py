@@ -14,12 +14,14 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vitral.serving.measures import Measures
+from vitral.serving.page import PATHS
 from vitral.serving.refusals import RequestRefused, malformed
 from vitral.serving.service import Service
 from vitral.serving.tracing import Tracing
 from vitral.serving.visit import KEY, Visit, refused, shorten, too_large, visit_of
 
-OPEN_ROUTES = ("/healthz", "/readyz")  # that need no token: probes and load balancers have none
+# That need no token: probes, as load balancers have none, and the pages, which ask for it.
+OPEN_ROUTES = frozenset((method, path) for method in ("GET", "HEAD") for path in ("/healthz", "/readyz", *PATHS))
 LINGER_SECONDS = 2.0  # in which a body that is not wanted is read and dropped, so that the client sees why
 LOG = logging.getLogger("vitral.serving")
 HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
@@ -51,7 +53,7 @@ class Gate:
         answer = Exchange(self.service, visit, headers, receive, send)
         started = time.monotonic()
         try:
-            self._check(scope["path"], visit, headers)
+            self._check((scope["method"], scope["path"]), visit, headers)
             await self.app(scope, answer.receive, answer.send)
         except Exception as error:
             if not isinstance(error, RequestRefused):
@@ -62,7 +64,7 @@ class Gate:
             visit.release()
             self._log(scope, headers, answer.status, started)
 
-    def _check(self, path: str, visit: Visit, headers: dict[bytes, bytes]) -> None:
+    def _check(self, route: tuple[str, str], visit: Visit, headers: dict[bytes, bytes]) -> None:
         """Refuse a request by its headers.
 
         Raises:
@@ -74,7 +76,7 @@ class Gate:
         if int(length) > limit:
             raise too_large(limit)
         given = headers.get(b"authorization", b"")
-        if self.token is not None and path not in OPEN_ROUTES and not _is_token(given, self.token):
+        if self.token is not None and route not in OPEN_ROUTES and not _is_token(given, self.token):
             raise RequestRefused(
                 401, "token", "This server takes requests with its token: Authorization: Bearer TOKEN."
             )

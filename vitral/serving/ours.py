@@ -143,7 +143,7 @@ async def explanation(
     found = await answer_of(request, served, compute)
     form = DRAWINGS.get(request.headers.get("accept", "").partition(",")[0].strip())
     if form is None:
-        return JSONResponse(versioned(served, **found.to_json(), box=list(found.box)))
+        return JSONResponse(versioned(served, **found.to_json(), box=list(found.box), size=list(found.photo.shape[:2])))
     aside = service_of(request).aside(lambda: encode(found.draw(style=style), form))
     (drawing,) = await until_gone(request, [aside])
     if isinstance(drawing, BaseException):
@@ -153,13 +153,17 @@ async def explanation(
 
 @router.get("/models", responses=answered(ModelsAnswer))
 async def models(request: Request) -> JSONResponse:
-    """List the classifiers: names, versions, classes, and what computes."""
-    return JSONResponse({"models": [_about(served) for served in service_of(request).models.values()]})
+    """List the classifiers: names, versions, classes, what computes, and which maps `/v1/explain` draws."""
+    service = service_of(request)
+    listed = [_about(served) for served in service.models.values()]
+    return JSONResponse({"models": listed, "collects": service.collection is not None})
 
 
 def _about(served: Served) -> dict[str, Any]:
     classifier = served.classifier
     calibration = None if classifier.calibration is None else dataclasses.asdict(classifier.calibration)
+    heads = classifier.predictor.shown_heads
+    names_each = classifier.predictor.num_classes == len(classifier.class_names)
     return {
         "name": served.name,
         "version": served.version,
@@ -171,6 +175,7 @@ def _about(served: Served) -> dict[str, Any]:
         "images_at_once": served.answers.most,
         "calibration": calibration,
         "tells_novelty": classifier.tells_novelty,
+        "maps": None if heads is None else {"classes": names_each, "layers": list(heads)},
         "scores": dict(classifier.provenance.scores),
         "doubt": classifier.doubt(),
     }

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from types import FrameType
 
 import h11
@@ -16,9 +17,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from vitral.advice import argument
 from vitral.errors import VitralError
 from vitral.events import Listener, Message, ignore, show
 from vitral.serving.app import application
+from vitral.serving.collected import Collection
 from vitral.serving.gate import LOG, now
 from vitral.serving.limits import DRAIN_SECONDS, HEADER_SECONDS, Limits, check_reach
 from vitral.serving.measures import Measures
@@ -156,6 +159,7 @@ def serve(
     token: str | None = None,
     open: bool = False,
     limits: Limits | None = None,
+    collect: str | Path | None = None,
     warming: Callable[[], AbstractContextManager[None]] = nullcontext,
     listener: Listener = show,
 ) -> None:
@@ -168,12 +172,13 @@ def serve(
         token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
         open: Whether other machines are let in without a token.
         limits: What a request may cost.
+        collect: The folder for photos of which the answers are least sure, to be named at /review; None for none.
         warming: What each classifier's engine is made within: seconds in which nothing would be lost by an end at once.
         listener: Receives where it listens, and what serves there.
 
     Raises:
-        VitralError: Other machines would be let in without a token, the address cannot be listened at, or two classifiers
-            have the same name.
+        VitralError: Other machines would be let in without a token, the address cannot be listened at, two classifiers
+            have the same name, or photos cannot be collected.
         WeightsError: A classifier cannot be read.
     """
     check_reach(host, token, open=open)
@@ -181,6 +186,7 @@ def serve(
     listening = bound(host, port)
     measures = Measures()
     service = Service(limits or Limits(), measures, deterministic=any(source.deterministic for source in sources))
+    service.local = token is None and not open
     try:
         for name, source in named.items():
             classifier = source.load(listener)
@@ -189,6 +195,9 @@ def serve(
             listener(Message(f"{name}: {served.described()}"))
             if doubt := served.classifier.doubt():
                 listener(Message(doubt, warning=True))
+        if collect is not None:
+            service.collection = _collection(collect, service)
+            listener(Message(f"Photos with the least sure answers are collected in {collect}: name them at /review."))
         settle()
         loads = {name: (source.name, partial(_load, service, name, source)) for name, source in named.items()}
         watcher = Watcher(service, loads, _tell)
@@ -202,6 +211,21 @@ def serve(
     finally:
         service.end()
         listening.close()
+
+
+def _collection(folder: str | Path, service: Service) -> Collection:
+    """Return what collects the photos of a server's one classifier.
+
+    Raises:
+        VitralError: There are several, or photos may have several classes; or the folder is not to be had.
+    """
+    if len(service.models) > 1:
+        raise VitralError(f"{argument('collect')} takes the photos of one classifier; start a server for each.")
+    if not service.model(None).classifier.task.exclusive:
+        raise VitralError(
+            f"{argument('collect')} is for classifiers of one class for each photo, which a click can give."
+        )
+    return Collection(folder, lambda text: LOG.error("%s", json.dumps({"time": now(), "collect": text})))
 
 
 def _load(service: Service, name: str, source: NamedClassifier) -> None:

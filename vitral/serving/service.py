@@ -4,7 +4,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -15,11 +15,13 @@ from vitral.advice import printable
 from vitral.classifier.classifier import Classifier
 from vitral.errors import did_you_mean
 from vitral.serving.batcher import Batcher, Lane, Stage, Waiting, keep_threads
+from vitral.serving.collected import Collection
 from vitral.serving.limits import HELD_BYTES, MOST_IMAGES, Limits
 from vitral.serving.measures import Measures
 from vitral.serving.refusals import RequestRefused, too_late
 from vitral.serving.served import Given, Served
 
+COLLECTED_CLASSES = 5  # the most probable ones, of which a person sees the names
 MEMORY = 0.1  # weight of an image in the mean of the seconds that decoding takes
 CAUTION = 1.25  # times what waits is taken to take: who is let in and then too late has cost others their time
 
@@ -35,12 +37,16 @@ class Service:
     Attributes:
         models: The classifiers by name; the first is meant where a request names none.
         draining: Whether the server is about to end, and only answers what it has accepted.
+        collection: Where photos of which the answers are least sure are collected; None for nowhere.
+        local: Whether this machine alone is let in, without a token.
     """
 
     def __init__(self, limits: Limits, measures: Measures, *, deterministic: bool = False) -> None:
         self.limits, self.measures, self.deterministic = limits, measures, deterministic
         self.models: dict[str, Served] = {}
         self.draining = False
+        self.collection: Collection | None = None
+        self.local = False
         self.batcher = Batcher(torch.get_num_threads(), measures.computed)
         self.decoders = os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self.decoders, "decoder", partial(keep_threads, 1))
@@ -170,10 +176,20 @@ class Service:
         """Do work without a network in a thread of those that decode."""
         return self._pool.submit(function)
 
+    def collect(self, served: Served, images: Sequence[Given], answers: Sequence[Any]) -> None:
+        """Offer the photos of a request, as they came, to what collects them."""
+        for image, answer in zip(images, answers, strict=True):
+            if self.collection is None or not isinstance(image, bytes) or isinstance(answer, BaseException):
+                continue
+            if self.collection.wants(float(answer[0].max()), len(image)):
+                self.collection.offer(image, served.prediction("", answer, COLLECTED_CLASSES))
+
     def end(self) -> None:
-        """End the threads; what waits is given up."""
+        """End the threads; what waits is given up, but for photos on their way to the disk."""
         self._pool.shutdown(cancel_futures=True)
         self.batcher.end()
+        if self.collection is not None:
+            self.collection.end()
 
     def _enter(self, lane: Lane, answer: Future[Any]) -> None:
         with self._lock:

@@ -133,6 +133,8 @@ async def answers_of(request: Request, served: Served, lane: Lane, images: Seque
     for answer in answers:
         if isinstance(answer, RequestRefused) and answer.status == 504:
             raise answer  # it is the request that is late, not one image
+    if service.collection is not None and lane is served.answers:
+        service.collect(served, images, answers)
     return answers
 
 
