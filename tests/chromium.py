@@ -1,4 +1,4 @@
-"""A real Chromium, told what to do by its DevTools protocol over two pipes: pages opened, scripts run, files chosen, pictures taken."""
+"""A real Chromium, told by its DevTools protocol over two pipes: pages opened, scripts run, files chosen, pictures taken."""
 
 import base64
 import importlib.util
@@ -30,17 +30,29 @@ class Chromium:
         assert BROWSER is not None
         ours, theirs = os.pipe(), os.pipe()
         command = [
-            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"),
-            *("--remote-debugging-pipe", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", *flags),
+            *(
+                BROWSER,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                f"--user-data-dir={profile}",
+            ),
+            *(
+                "--remote-debugging-pipe",
+                "--use-fake-device-for-media-stream",
+                "--use-fake-ui-for-media-stream",
+                *flags,
+            ),
         ]
-        shell = ["sh", "-c", f'exec "$@" 3<&{ours[0]} 4>&{theirs[1]}', "sh", *command, "about:blank"]
+        shell = ["bash", "-c", f'exec "$@" 3<&{ours[0]} 4>&{theirs[1]}', "bash", *command, "about:blank"]
         self.process = subprocess.Popen(
             shell, pass_fds=(ours[0], theirs[1]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         os.close(ours[0])
         os.close(theirs[1])
-        self._out, self._in, self._id, self._session = open(ours[1], "wb"), open(theirs[0], "rb"), 0, ""
-        self._rest = b""
+        self._out, self._in, self._rest = ours[1], theirs[0], b""
+        self._id, self._session = 0, ""
         page = next(each for each in self.call("Target.getTargets")["targetInfos"] if each["type"] == "page")
         self._session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
         self.call("Page.enable")
@@ -51,8 +63,8 @@ class Chromium:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.process.kill()
         self.process.wait()
-        self._out.close()
-        self._in.close()
+        os.close(self._out)
+        os.close(self._in)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:  # noqa: ANN401  # whatever the method takes
         """Call a method of the protocol, and return its result."""
@@ -60,8 +72,9 @@ class Chromium:
         message: dict[str, Any] = {"id": self._id, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
-        self._out.write(json.dumps(message).encode() + b"\0")
-        self._out.flush()
+        rest = json.dumps(message).encode() + b"\0"
+        while rest:
+            rest = rest[os.write(self._out, rest) :]
         while True:
             answer = self._read()
             if answer.get("id") == self._id:
@@ -70,7 +83,7 @@ class Chromium:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            part = self._in.read1(1 << 20)
+            part = os.read(self._in, 1 << 20)
             assert part, "the browser has ended"
             self._rest += part
         one, _, self._rest = self._rest.partition(b"\0")
@@ -83,14 +96,16 @@ class Chromium:
 
     def run(self, script: str) -> Any:  # noqa: ANN401  # any JSON value
         """Return the value of an expression, of a promise what it comes to."""
-        found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True)
+        found = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True
+        )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
     def wait(self, condition: str) -> None:
         """Wait until an expression holds."""
         until = time.monotonic() + SECONDS
-        while not self.run(f"Boolean({condition})"):
+        while not self.run(f"(async () => Boolean(await ({condition})))()"):
             assert time.monotonic() < until, f"{condition} does not hold: {self.run('document.body.innerText')}"
             time.sleep(0.05)
 
@@ -113,20 +128,15 @@ class Chromium:
 
     def press(self, key: str) -> None:
         """Press a key."""
-        text = {"text": key} if len(key) == 1 else {}
-        code = {"Tab": 9, "Enter": 13}.get(key, ord(key[0]))
+        text = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
+        code = {"Tab": 9, "Enter": 13, "ArrowLeft": 37}.get(key, ord(key[0]))
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, **text)
 
     def be(self, width: int, height: int, *, dark: bool = False, scale: float = 1.0) -> None:
         """Have a window of so many pixels, and a preference for light or dark."""
-        self.call(
-            *("Emulation.setDeviceMetricsOverride",),
-            width=width,
-            height=height,
-            deviceScaleFactor=scale,
-            mobile=width < 600,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
         preference = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[preference])
 
@@ -140,7 +150,8 @@ class Chromium:
             return []
         self.run((Path(AXE.origin).parent / "axe.min.js").read_text(encoding="utf-8") + "; 0")
         found: list[str] = self.run(
-            "axe.run().then(({ violations }) => violations.map((it) => `${it.id}: ${it.nodes.map((node) => node.html).join(' ')}`))"
+            "axe.run().then(({ violations }) => "
+            "violations.map((it) => `${it.id}: ${it.nodes.map((node) => node.html).join(' ')}`))"
         )
         return found
 

@@ -67,7 +67,7 @@ FLAGS = {
     "export": (
         "--classifier --data --format --image-size --json --layers --merge --out --page --precision --verbose --overwrite"
     ),
-    "serve": "--deadline --deterministic --engine --host --max-bytes --open --port --precision --token",
+    "serve": "--collect --deadline --deterministic --engine --host --max-bytes --open --port --precision --token",
     "push": "--format --json --private --space",
     "runs": "--json",
     "status": "--json",

@@ -1,8 +1,6 @@
 """The pages in a real browser: every image shows, nothing is fetched or sticks out of a narrow window, axe finds nothing."""
 
-import importlib.util
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.chromium import AXE, BROWSER
 from tests.report.experiments import experiment
 from vitral.checks.doubtful import Doubtful, DoubtfulLabels
 from vitral.checks.findings import DataCheck, Doubts, Duplicates, Finding, Suspect
@@ -28,9 +27,6 @@ from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGr
 from vitral.report.score_table import Column, Score, ScoreTable
 from vitral.tasks.metrics import evaluate_probabilities
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-AXE = importlib.util.find_spec("axe_core_python")  # brings the accessibility rules of axe-core in one file
 PROBE = """
 <script>
 addEventListener("load", async () => {

@@ -301,11 +301,12 @@ COMMANDS = {
         group="Ship",
     ),
     "serve": Command(
-        "Answer over HTTP what is in images, with probabilities.",
+        "Answer over HTTP, and on a page for people, what is in images, with probabilities.",
         "vitral serve runs/photos  # at http://127.0.0.1:8000, from this machine alone",
         "vitral serve runs/photos --host 0.0.0.0 --token SECRET  # from other machines, too",
         "vitral serve runs/photos runs/defects --port 8080 --deadline 5s  # two classifiers",
         "vitral serve models/  # all that are in a folder, by their names",
+        "vitral serve runs/photos --collect collected/  # photos to name at /review, for training",
         more="Images of many clients are computed together. It speaks the forms of Hugging Face's InferenceClient, of the Open "
         "Inference Protocol (v2) and of TorchServe, too; /openapi.json describes it all.",
         alone=True,

@@ -115,8 +115,8 @@ class Card {
 
   fail(error) {
     this.node.classList.add("failed");
-    this.find(".answer-line").textContent = `This photo has no answer: ${error.message}`;
-    say(`${this.file.name} has no answer: ${error.message}`, true);
+    this.find(".answer-line").textContent = error.message;
+    say(`${this.file.name} has no answer. ${error.message}`, true);
   }
 
   // Where the browser cannot show the photo, the server's drawing of photo and map stands in for both.
@@ -167,7 +167,7 @@ class Card {
       this.find("canvas").setAttribute("aria-label", `Map of where it looked: ${found.method} ${of}`);
       draw(this.find("canvas"), found);
     } catch (error) {
-      if (part === this.part) this.find(".what").textContent = `There is no map: ${error.message}`;
+      if (part === this.part) this.find(".what").textContent = `There is no map. ${error.message}`;
     }
     this.strengthen();
     this.offerCode();
@@ -329,5 +329,5 @@ ready.then((found) => {
   describe();
 }).catch((error) => {
   element("model").textContent = "No classifier is loaded.";
-  say(`The classifier cannot be used: ${error.message}`, true);
+  say(error.message, true);
 }).finally(() => { document.body.dataset.ready = "yes"; });

@@ -17,7 +17,7 @@ async function decode(file) {
   try {
     return await createImageBitmap(file, { imageOrientation: "from-image", colorSpaceConversion: "none" });
   } catch {
-    throw new Error("it is not a readable image");
+    throw new Error("This is not a readable image.");
   }
 }
 

@@ -35,7 +35,7 @@ async function ask(path, options = {}, tries = TRIES) {
   try {
     response = await fetch(path, { ...options, headers: headersOf(options), credentials: "omit", cache: "no-store" });
   } catch {
-    throw new Error("the server does not answer, or the photo can no longer be read");
+    throw new Error("The server does not answer, or the photo can no longer be read.");
   }
   if (response.ok) return response;
   if (response.status === 401) {
@@ -49,7 +49,7 @@ async function ask(path, options = {}, tries = TRIES) {
     return ask(path, options, tries - 1);
   }
   const said = await response.json().catch(() => ({}));
-  throw new Error(said.error ?? `the server answers ${response.status}`);
+  throw new Error(said.error ?? `The server answers with status ${response.status}.`);
 }
 
 const query = (model, values) => {

@@ -64,7 +64,7 @@ class Review {
     try {
       this.node.querySelector("img").src = URL.createObjectURL(await (await ask(address(this.photo))).blob());
     } catch (error) {
-      say(`A photo cannot be shown: ${error.message}`, true);
+      say(`A photo cannot be shown. ${error.message}`, true);
     }
   }
 
@@ -82,7 +82,7 @@ class Review {
       this.photo.label = label;
       say(label === null ? "The photo has no name again." : `The photo is ${label}.`);
     } catch (error) {
-      say(`The name is not saved: ${error.message}`, true);
+      say(`The name is not saved. ${error.message}`, true);
     }
     this.update();
   }
@@ -101,7 +101,7 @@ class Review {
       say("The photo is deleted.");
       summarize();
     } catch (error) {
-      say(`The photo is not deleted: ${error.message}`, true);
+      say(`The photo is not deleted. ${error.message}`, true);
     }
   }
 }
@@ -133,7 +133,7 @@ async function save() {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   } catch (error) {
-    say(`The table cannot be saved: ${error.message}`, true);
+    say(`The table cannot be saved. ${error.message}`, true);
   }
 }
 
