@@ -135,7 +135,7 @@ class Chromium:
 
     def be(self, width: int, height: int, *, dark: bool = False, scale: float = 1.0) -> None:
         """Have a window of so many pixels, and a preference for light or dark."""
-        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 480}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         preference = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[preference])

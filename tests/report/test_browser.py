@@ -1,15 +1,14 @@
 """The pages in a real browser: every image shows, nothing is fetched or sticks out of a narrow window, axe finds nothing."""
 
-import re
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.chromium import AXE, BROWSER
+from tests.chromium import BROWSER, Chromium
 from tests.report.experiments import experiment
 from vitral.checks.doubtful import Doubtful, DoubtfulLabels
 from vitral.checks.findings import DataCheck, Doubts, Duplicates, Finding, Suspect
@@ -27,24 +26,22 @@ from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGr
 from vitral.report.score_table import Column, Score, ScoreTable
 from vitral.tasks.metrics import evaluate_probabilities
 
-PROBE = """
-<script>
-addEventListener("load", async () => {
-  const shown = document.body.dataset, images = [...document.images];
-  shown.images = images.length;
-  shown.broken = images.filter(image => image.naturalWidth === 0).length;
-  const drawn = [...document.querySelectorAll("img, figure > svg")];
-  shown.flat = drawn.filter(it => it.getBoundingClientRect().height < 20).length;
-  shown.fetched = performance.getEntriesByType("resource").filter(it => !it.name.startsWith("data:")).length;
-  shown.overhang = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-  if (window.axe) {
-    const { violations } = await axe.run();
-    shown.violations = violations.length;
-    shown.broken_rules = violations.map(it => it.id + ": " + it.nodes.map(node => node.html).join(" ")).join("; ");
-  }
-});
-</script></body>
-"""
+PROBE = """(() => {
+  const images = [...document.images], drawn = [...document.querySelectorAll("img, figure > svg")];
+  return {
+    images: images.length,
+    broken: images.filter((image) => image.naturalWidth === 0).length,
+    flat: drawn.filter((it) => it.getBoundingClientRect().height < 20).length,
+    fetched: performance.getEntriesByType("resource").filter((it) => !it.name.startsWith("data:")).length,
+  };
+})()"""
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("profile")) as running:
+        yield running
 
 
 def report() -> RunReport:
@@ -81,54 +78,30 @@ def report() -> RunReport:
     )
 
 
-def axe() -> str:
-    """Return axe-core as a script; nothing where it is not installed."""
-    if AXE is None or AXE.origin is None:
-        return ""
-    return f"<script>{(Path(AXE.origin).parent / 'axe.min.js').read_text(encoding='utf-8')}</script>"
-
-
-def seen(page: str, folder: Path, *, dark: bool = False) -> dict[str, str]:
+def seen(browser: Chromium, page: str, folder: Path, *, dark: bool = False) -> dict[str, Any]:
     """Return what a browser makes of a page in a narrow window."""
-    probed = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace("</body>", axe() + PROBE)
-    path = folder / "probed.html"
-    path.write_text(probed, encoding="utf-8")
-    command = [
-        str(BROWSER),
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={folder / 'profile'}",
-        "--window-size=500,900",
-        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
-        "--virtual-time-budget=5000",
-        "--dump-dom",
-        path.as_uri(),
-    ]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    body = re.search(r"<body[^>]*>", dom)
-    assert body is not None
-    rules = re.search(r'data-broken_rules="([^"]+)', body.group())
-    assert rules is None, rules.group(1)
-    return dict(re.findall(r'data-(\w+)="(-?\d+)"', body.group()))
+    path = folder / "seen.html"
+    path.write_text(page, encoding="utf-8")
+    browser.be(500, 900, dark=dark)
+    browser.open(path.as_uri(), ready="true")
+    return {**browser.run(PROBE), "overhang": browser.overhang(), "violations": browser.violations()}
 
 
-def whole(images: int) -> dict[str, str]:
-    found = {"images": str(images), "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}
-    return found if AXE is None else {**found, "violations": "0"}
+def whole(images: int) -> dict[str, Any]:
+    return {"images": images, "broken": 0, "flat": 0, "fetched": 0, "overhang": 0, "violations": []}
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@needs_browser
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_page_in_a_narrow_window(tmp_path: Path, dark: bool) -> None:
+def test_the_page_in_a_narrow_window(browser: Chromium, tmp_path: Path, dark: bool) -> None:
     scores = report().evaluation
     assert scores is not None
     examples = sum(len(pair) for table in scores.tables() for pair in table.examples)
-    assert seen(render_report(report()), tmp_path, dark=dark) == whole(examples + 10)
+    assert seen(browser, render_report(report()), tmp_path, dark=dark) == whole(examples + 10)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_a_gallery_in_a_narrow_window(tmp_path: Path) -> None:
+@needs_browser
+def test_a_gallery_in_a_narrow_window(browser: Chromium, tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (90, 160, 3), dtype=np.uint8)
     labels = ("verylong" * 20, "שם של מחלקה " * 9)
     grid = np.eye(3, dtype=np.float32)
@@ -140,26 +113,26 @@ def test_a_gallery_in_a_narrow_window(tmp_path: Path) -> None:
     entries = tuple(GalleryEntry("very-long-folder-name/" * 9, explanation, pixels, truth) for truth in (None, *labels))
     gallery = Gallery(entries, 9, worst_first=True, unreadable=("x",), warning="No better than chance.")
     write_gallery(gallery, tmp_path / "gallery.html", title="photos/" * 40, classifier="runs/" * 40)
-    assert seen((tmp_path / "gallery.html").read_text(), tmp_path) == whole(3 * 7)
+    assert seen(browser, (tmp_path / "gallery.html").read_text(), tmp_path) == whole(3 * 7)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_a_networks_analysis_in_a_narrow_window(tmp_path: Path) -> None:
+@needs_browser
+def test_a_networks_analysis_in_a_narrow_window(browser: Chromium, tmp_path: Path) -> None:
     distance = AttentionDistance(((1.0, 2.0),) * 24, 128, (224, 224))
     similarity = np.eye(256, dtype=np.float32).reshape(16, 16, 16, 16)
     filters = np.zeros((28, 16, 16, 3), dtype=np.float32)
     analysis = NetworkAnalysis("vit-b16", filters, similarity, distance, ("There is none.",), "No better than chance.")
     write_network(analysis, tmp_path / "out", classifier="runs/" * 40)
     # An image inside of an SVG, the similarities', is none of the page's own.
-    assert seen((tmp_path / "out" / "index.html").read_text(), tmp_path) == whole(1)
+    assert seen(browser, (tmp_path / "out" / "index.html").read_text(), tmp_path) == whole(1)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@needs_browser
 @pytest.mark.parametrize("paper_chart", [True, False])
-def test_a_study_of_the_papers_in_a_narrow_window(tmp_path: Path, paper_chart: bool) -> None:
+def test_a_study_of_the_papers_in_a_narrow_window(browser: Chromium, tmp_path: Path, paper_chart: bool) -> None:
     page = experiment(" with-a-long-word" + "-as-no-other" * 12, paper_chart=paper_chart)
     write_experiment(page, tmp_path / "experiment.html")
-    assert seen((tmp_path / "experiment.html").read_text(), tmp_path) == whole(0)
+    assert seen(browser, (tmp_path / "experiment.html").read_text(), tmp_path) == whole(0)
 
 
 NAME = "a-long-name-without-a-space/" * 6  # of a file, a class or a run
@@ -217,8 +190,10 @@ def fix_page(path: Path) -> None:
     write_fix_page(found, f"vitral fix {NAME} --apply corrections.csv", path)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@needs_browser
 @pytest.mark.parametrize(("write", "images"), [(table_page, 0), (study_page, 0), (check_page, 10), (fix_page, 2)])
-def test_a_page_of_long_names_in_a_narrow_window(tmp_path: Path, write: Callable[[Path], None], images: int) -> None:
+def test_a_page_of_long_names_in_a_narrow_window(
+    browser: Chromium, tmp_path: Path, write: Callable[[Path], None], images: int
+) -> None:
     write(tmp_path / "page.html")
-    assert seen((tmp_path / "page.html").read_text(), tmp_path) == whole(images)
+    assert seen(browser, (tmp_path / "page.html").read_text(), tmp_path) == whole(images)

@@ -1,6 +1,6 @@
-"""Photograph the page of `vitral serve` for the README: python -m tests.serving.write_pictures RUN PHOTO.
+"""Photograph the page of `vitral serve`, desk and phone side by side: python -m tests.serving.write_pictures RUN PHOTO.
 
-RUN is a run or a classifier on real weights, PHOTO a photo that may be shown to everybody. The pictures go to docs/images/.
+RUN is a run or a classifier on real weights, PHOTO a photo that may be shown to everybody. Writes docs/images/page.jpg.
 """
 
 import io
@@ -13,29 +13,40 @@ from PIL import Image
 from tests.chromium import Chromium
 from tests.serving.conftest import serving
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
-WINDOWS = {"page-desk.jpg": (1040, 640, 1.25), "page-phone.jpg": (390, 860, 1.5)}  # width, height and pixels to a pixel
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "page.jpg"
+WIDTHS = (960, 390)  # of a desk's and a phone's window, pixels
+HEIGHT = 900
+SCALE = 1.25  # pixels of the picture to one of a window
+GAP = 30
+BETWEEN = (222, 219, 210)
 MAP = "document.querySelector('.what').textContent"
 
 
+def photographed(browser: Chromium, address: str, photo: str, width: int) -> Image.Image:
+    """Return the page with a photo, its answer and its map."""
+    browser.be(width, HEIGHT, scale=SCALE)
+    browser.open(address)
+    browser.choose("#file", [Path(photo)])
+    browser.wait("document.querySelector('.look')?.hidden === false")
+    browser.run("document.querySelector('.look button').click()")
+    browser.wait(f"{MAP} && !{MAP}.endsWith('…')")
+    browser.run("scrollTo(0, 0)")
+    return Image.open(io.BytesIO(browser.picture(whole=False))).convert("RGB")
+
+
 def main(run: str, photo: str) -> None:
-    """Start a server, ask its page for the answer and the map, and take the pictures."""
+    """Start a server, ask its page, and write the picture."""
     with (
         tempfile.TemporaryDirectory() as profile,
         serving(Path.cwd(), run) as running,
         Chromium(Path(profile)) as browser,
     ):
-        for name, (width, height, scale) in WINDOWS.items():
-            browser.be(width, height, scale=scale)
-            browser.open(f"http://127.0.0.1:{running.port}/")
-            browser.choose("#file", [Path(photo)])
-            browser.wait("document.querySelector('.look')?.hidden === false")
-            browser.run("document.querySelector('.look button').click()")
-            browser.wait(f"{MAP} && !{MAP}.endsWith('…')")
-            browser.run("document.activeElement.blur(); document.querySelector('.look').scrollIntoView({ block: 'end' })")
-            browser.run("scrollTo(0, 0)" if width > 600 else "document.querySelector('.result').scrollIntoView(); 0")
-            picture = Image.open(io.BytesIO(browser.picture(whole=False))).convert("RGB")
-            picture.save(IMAGES / name, quality=82, optimize=True)
+        parts = [photographed(browser, f"http://127.0.0.1:{running.port}/", photo, width) for width in WIDTHS]
+    gap = round(GAP * SCALE)
+    picture = Image.new("RGB", (sum(part.width for part in parts) + gap, parts[0].height), BETWEEN)
+    picture.paste(parts[0], (0, 0))
+    picture.paste(parts[1], (parts[0].width + gap, 0))
+    picture.save(PICTURE, quality=78, optimize=True)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ WORKER = "offline.js"
 FILES = (PAGE, MODEL, RUNTIME, WORKER)
 KIND = "classifier page"
 STYLE = "browser.css"
+SCRIPTS = ("elements.js", "browser_local.js", "browser.js")
 PACKAGE = "onnxruntime-web"
 VERSION = "1.30.0"
 INSTALL = f"npm install {PACKAGE}@{VERSION}"
@@ -115,7 +116,7 @@ def write_browser_page(
         assert given is not None
         model, classes = _model(given), len(given.metadata.class_names)
     named = title or target.resolve().name
-    parts = {"own_style": as_written(STYLE), "script": as_written("browser_local.js", "browser.js"), "scale": scale()}
+    parts = {"own_style": as_written(STYLE), "script": as_written(*SCRIPTS), "scale": scale()}
     page = render_page("browser.html", KIND, title=named, served=False, runtime=RUNTIME, model=MODEL, **parts)
     files = {PAGE: page, MODEL: model, RUNTIME: runtime, WORKER: _worker(page, model)}
     with new_folder(target, own=FILES) as partial:

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import re
 import threading
 from collections.abc import Callable
@@ -72,16 +73,18 @@ class Collection:
 
     def __init__(self, folder: str | Path, tell: Callable[[str], None]) -> None:
         self.folder, self.tell = Path(folder), tell
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # of who writes; what is read is replaced, never changed
         self._queue: Queue[tuple[bytes, Prediction] | None] = Queue(QUEUED)
-        self._held = contextlib.ExitStack()
-        self._known = self._opened()
-        self._labels = self._read_labels()
-        self._delete_unknown()
+        with contextlib.ExitStack() as held:
+            self._known = self._opened(held)
+            self._labels = self._read_labels()
+            self._delete_unknown()
+            self._held = held.pop_all()
+        self._bar = self._next_bar()
         self._thread = threading.Thread(target=self._work, name="collector", daemon=True)
         self._thread.start()
 
-    def _opened(self) -> dict[str, CollectedPhoto]:
+    def _opened(self, held: contextlib.ExitStack) -> dict[str, CollectedPhoto]:
         index = self.folder / INDEX
         if not is_regular(index):
             with storage_errors(self.folder):
@@ -90,13 +93,13 @@ class Collection:
                         f"'{self.folder}' holds something else than collected photos; name a new folder."
                     )
             write_file(index, "{}")
-        self._held.enter_context(locked(self.folder))
+        held.enter_context(locked(self.folder))
         try:
             read = json.loads(index.read_text(encoding="utf-8"))
             tops = {name: tuple((str(a), float(b)) for a, b in one["top"]) for name, one in read.items()}
-            return {name: CollectedPhoto(int(one["size"]), tops[name]) for name, one in read.items() if tops[name]}
+            sound = (name for name, top in tops.items() if top and NAME.fullmatch(name))
+            return {name: CollectedPhoto(int(read[name]["size"]), tops[name]) for name in sound}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            self._held.close()
             raise StorageError(f"'{index}' is damaged ({one_line(error)}); name a new folder.") from error
 
     def _delete_unknown(self) -> None:
@@ -108,12 +111,9 @@ class Collection:
                 if NAME.fullmatch(path.name) and path.name not in self._known and path.name not in self._labels:
                     path.unlink()
 
-    def wants(self, sureness: float, size: int) -> bool:
-        """Tell whether a photo of an answer of so much probability would stay."""
-        with self._lock:
-            waiting = self._waiting()
-            room = len(waiting) < MOST_PHOTOS and size + sum(self._known[name].size for name in waiting) <= MOST_BYTES
-            return room or (bool(waiting) and sureness < self._known[waiting[-1]].sureness)
+    def wants(self, sureness: float) -> bool:
+        """Tell whether a photo of an answer of so much probability would stay, without waiting for a disk."""
+        return sureness < self._bar
 
     def offer(self, content: bytes, prediction: Prediction) -> None:
         """Take a photo, if it is less sure than others and nothing waits for the disk; returns at once."""
@@ -122,9 +122,9 @@ class Collection:
 
     def listed(self) -> list[tuple[str, CollectedPhoto, str | None]]:
         """Return the photos by name with the classes that a person has given: first those that wait, the least sure first."""
-        with self._lock:
-            named = [name for name in self._known if name in self._labels]
-            return [(name, self._known[name], self._labels.get(name)) for name in (*self._waiting(), *named)]
+        known, labels = self._known, self._labels
+        named = [name for name in known if name in labels]
+        return [(name, known[name], labels.get(name)) for name in (*self._waiting(), *named)]
 
     def photo(self, name: str) -> bytes:
         """Return a photo as it came.
@@ -150,8 +150,8 @@ class Collection:
             RequestRefused: There is no such photo.
             VitralError: The table cannot be read or written; what was there stays.
         """
-        self._check(name)
         with self._lock:
+            self._check(name)
             image, known = f"{PHOTOS}/{name}", self._known[name]
             rows = [row for row in self._rows() if row["image"] != image]
             if label is not None:
@@ -159,6 +159,7 @@ class Collection:
                 rows.append(dict(zip(COLUMNS, (image, label, guess, f"{probability:.4f}", ""), strict=True)))
             write_file(self.folder / TABLE, corrections_table(rows))
             self._labels = self._read_labels()
+            self._bar = self._next_bar()
 
     def remove(self, name: str) -> None:
         """Delete a photo.
@@ -167,8 +168,8 @@ class Collection:
             RequestRefused: There is no such photo.
             VitralError: It cannot be deleted.
         """
-        self._check(name)
         with self._lock:
+            self._check(name)
             if name in self._labels:
                 self.name(name, None)
             self._forget([name])
@@ -180,14 +181,19 @@ class Collection:
         self._held.close()
 
     def _check(self, name: str) -> None:
-        with self._lock:
-            if name not in self._known:
-                raise _gone()
+        if name not in self._known:
+            raise _gone()
 
     def _waiting(self) -> list[str]:
         """Return the names of the photos that no person has named, the least sure first."""
-        waiting = (name for name in self._known if name not in self._labels)
-        return sorted(waiting, key=lambda name: self._known[name].sureness)
+        known, labels = self._known, self._labels
+        return sorted((name for name in known if name not in labels), key=lambda name: known[name].sureness)
+
+    def _next_bar(self) -> float:
+        """Return the probability from which on an answer is too sure: that of the surest photo, where there is no more room."""
+        waiting = self._waiting()
+        has_room = len(waiting) < MOST_PHOTOS and sum(self._known[name].size for name in waiting) < MOST_BYTES
+        return math.inf if has_room else self._known[waiting[-1]].sureness
 
     def _rows(self) -> list[dict[str, str]]:
         """Return the rows of the table as it is now: a person may have changed it."""
@@ -208,14 +214,15 @@ class Collection:
             suffix = str(image.format).lower()
         name = f"{hashlib.sha256(content).hexdigest()[:DIGITS]}.{suffix}"
         with self._lock:
-            if name in self._known or not self.wants(prediction.probability, len(content)):
+            if name in self._known or not self.wants(prediction.probability):
                 return
             write_file(self.folder / PHOTOS / name, content)
-            self._known[name] = CollectedPhoto(len(content), prediction.top)
+            before = self._known
+            self._known = {**before, name: CollectedPhoto(len(content), prediction.top)}
             try:
                 self._forget(self._surplus())
             except VitralError:
-                del self._known[name]
+                self._known = before
                 (self.folder / PHOTOS / name).unlink(missing_ok=True)
                 raise
 
@@ -233,6 +240,7 @@ class Collection:
         left = {name: photo for name, photo in self._known.items() if name not in names}
         write_file(self.folder / INDEX, json.dumps({name: asdict(photo) for name, photo in left.items()}))
         self._known = left
+        self._bar = self._next_bar()
         for name in names:
             with storage_errors(self.folder / PHOTOS / name):
                 (self.folder / PHOTOS / name).unlink(missing_ok=True)

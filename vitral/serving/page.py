@@ -17,8 +17,8 @@ POLICY = (
 UNFRAMED = "; frame-ancestors 'none'"  # a click there writes; the other page may stand in another, as on a Space
 STYLE = "/page/style.css"
 SCRIPTS = {
-    "/page/classify.js": ("browser_served.js", "browser.js"),
-    "/page/review.js": ("browser_served.js", "review.js"),
+    "/page/classify.js": ("elements.js", "browser_served.js", "browser.js"),
+    "/page/review.js": ("elements.js", "browser_served.js", "review.js"),
 }
 PAGES = {"/": ("browser.html", "Classifier"), "/review": ("review.html", "Photos to name")}
 PATHS = (*PAGES, *SCRIPTS, STYLE)

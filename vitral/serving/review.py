@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -53,14 +53,21 @@ def _collection_of(request: Request) -> Collection:
             404, "not_collecting", "This server collects no photos; its owner starts it with --collect."
         )
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _place(origin).netloc != host:
         raise RequestRefused(403, "other_origin", "Photos are named on this server's own pages alone.")
     # A name that another site has let point to this machine would make its pages ours.
-    if service.local and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+    if service.local and not is_loopback(_place(f"//{host}").hostname or ""):
         raise RequestRefused(
             403, "other_host", "Without a token, photos are named at this machine's own address alone."
         )
     return service.collection
+
+
+def _place(address: str) -> SplitResult:
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 async def _aside(request: Request, work: Callable[[], Any]) -> Any:  # noqa: ANN401  # the work's own

@@ -181,7 +181,7 @@ class Service:
         for image, answer in zip(images, answers, strict=True):
             if self.collection is None or not isinstance(image, bytes) or isinstance(answer, BaseException):
                 continue
-            if self.collection.wants(float(answer[0].max()), len(image)):
+            if self.collection.wants(float(answer[0].max())):
                 self.collection.offer(image, served.prediction("", answer, COLLECTED_CLASSES))
 
     def end(self) -> None:

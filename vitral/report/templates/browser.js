@@ -4,16 +4,9 @@ const AT_ONCE = 4; // photos on their way
 const TALLEST = 440; // pixels of a photo in a card
 const FADED = 0.75; // how far what the network did not see fades into the card
 const EVEN = 0.05; // of the mean: relevances that differ by less are alike, whose colours would make up a difference
-const element = (id) => document.getElementById(id);
-const percent = (share) => `${(100 * share).toFixed(1)}%`;
 const colours = document.body.dataset.scale.match(/\d+ \d+ \d+/g).map((stop) => stop.split(" ").map(Number));
 const video = document.querySelector("video");
 let models = [];
-
-function say(text, bad = false) {
-  element("status").textContent = text;
-  element("status").classList.toggle("bad", bad);
-}
 
 const chosen = () => models[element("classifier").selectedIndex] ?? models[0];
 
@@ -23,12 +16,6 @@ function describe() {
   element("model").textContent = `${classes.length} classes: ${few}${classes.length > 8 ? ", …" : ""}${task === "multi-label" ? "; a photo may have several" : ""}`;
   element("doubt").hidden = !doubt;
   element("doubt").textContent = doubt ?? "";
-}
-
-function option(text, value) {
-  const made = document.createElement("option");
-  [made.textContent, made.value] = [text, value];
-  return made;
 }
 
 // The bars of an answer: names, tracks and shares are cells of one grid.

@@ -6,16 +6,16 @@ const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds)
 
 let asking = null;
 function askForToken() {
-  const element = document.getElementById("ask"), input = document.getElementById("token");
-  document.getElementById("refused").hidden = sessionStorage.getItem(SECRET) === null;
-  element.hidden = false;
+  const form = element("ask"), input = element("token");
+  element("refused").hidden = sessionStorage.getItem(SECRET) === null;
+  form.hidden = false;
   input.focus();
   asking ??= new Promise((given) => {
-    element.querySelector("form").onsubmit = (event) => {
+    form.querySelector("form").onsubmit = (event) => {
       event.preventDefault();
       sessionStorage.setItem(SECRET, input.value.trim());
       input.value = "";
-      element.hidden = true;
+      form.hidden = true;
       asking = null;
       given();
     };
@@ -52,6 +52,12 @@ async function ask(path, options = {}, tries = TRIES) {
   throw new Error(said.error ?? `The server answers with status ${response.status}.`);
 }
 
+// A link sends no token.
+element("api")?.addEventListener("click", async (event) => {
+  event.preventDefault();
+  location.href = URL.createObjectURL(await (await ask("openapi.json")).blob());
+});
+
 const query = (model, values) => {
   const given = Object.entries({ model: model.first ? null : model.name, ...values }).filter(([, value]) => value !== null && value !== undefined);
   return given.length ? `?${new URLSearchParams(given)}` : "";
@@ -62,7 +68,7 @@ const post = (path, file, others = {}) => ask(path, { method: "POST", body: file
 const backEnd = {
   async models() {
     const { models, collects } = await (await ask("v1/models")).json();
-    document.getElementById("owner").hidden = !collects;
+    element("owner").hidden = !collects;
     return models.map((model, index) => ({ ...model, first: index === 0 }));
   },
 

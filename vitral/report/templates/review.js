@@ -1,16 +1,9 @@
 // The owner's page: photos that the classifier was least sure of, named by a click.
 const AT_ONCE = 24; // photos on the page, and as many more by a button
 const SURE_SECONDS = 5; // in which the second click removes a photo
-const element = (id) => document.getElementById(id);
-const percent = (share) => `${(100 * share).toFixed(1)}%`;
 const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 let found = { photos: [], classes: [], named: 0, folder: "" };
 let shown = 0;
-
-function say(text, bad = false) {
-  element("status").textContent = text;
-  element("status").classList.toggle("bad", bad);
-}
 
 function summarize() {
   const waiting = found.photos.filter(({ label }) => label === null).length, named = found.photos.length - waiting;
@@ -109,12 +102,6 @@ class Review {
 function bold(text) {
   const made = document.createElement("b");
   made.appendChild(document.createElement("bdi")).textContent = text;
-  return made;
-}
-
-function option(text, value) {
-  const made = document.createElement("option");
-  [made.textContent, made.value] = [text, value];
   return made;
 }
 
