@@ -79,9 +79,7 @@ def _plugged() -> dict[str, ModelCost]:
 
     networks = {name: variant(name) for name in list_models() if name not in COSTS}
     return {
-        name: ModelCost(
-            family(config), config.image_size, parameters_of(config), count_macs(config)
-        )
+        name: ModelCost(family(config), config.image_size, parameters_of(config), count_macs(config))
         for name, config in networks.items()
     }
 

@@ -92,6 +92,22 @@ class ModelsAnswer(BaseModel):
     models: list[ServedModel]
 
 
+class CollectedPhoto(BaseModel):
+    """A photo of which the answer was not sure, and its class as a person sees it; null where nobody has named it."""
+
+    photo: str
+    top: list[RankedClass]
+    label: str | None
+
+
+class CollectedAnswer(BaseModel):
+    """The collected photos, the classes to choose from, and the command that trains on those that have a name."""
+
+    photos: list[CollectedPhoto]
+    classes: list[str]
+    command: str
+
+
 class TaskScore(BaseModel):
     """A class and its probability, as Hugging Face's task has them."""
 

@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict
 
 from vitral.images.decode import read_image
 from vitral.images.drawing import encode, thumbnail
+from vitral.serving.answers import CollectedAnswer, answered
 from vitral.serving.collected import Collection
 from vitral.serving.limits import is_loopback
-from vitral.serving.ours import body, example
+from vitral.serving.ours import BINARY, body
 from vitral.serving.probes import service_of
 from vitral.serving.reading import kind_of, parsed, reference
 from vitral.serving.refusals import RequestRefused
@@ -78,7 +79,7 @@ async def _aside(request: Request, work: Callable[[], Any]) -> Any:  # noqa: ANN
     return done
 
 
-@router.get("", responses=example(LISTED))
+@router.get("", responses=answered(CollectedAnswer, LISTED))
 async def collected_photos(request: Request) -> JSONResponse:
     """List the collected photos, the least sure first, and then those that have a name."""
     collection = _collection_of(request)
@@ -95,13 +96,15 @@ async def collected_photos(request: Request) -> JSONResponse:
     return JSONResponse({"photos": photos, "classes": classes, "command": command})
 
 
-@router.get("/labels.csv")
+@router.get(
+    "/labels.csv", response_class=Response, responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
+)
 async def collected_table(request: Request) -> Response:
     """Return the table of the photos that have a name, in the form of `vitral fix`, which data commands read."""
     return Response(await _aside(request, _collection_of(request).table), media_type="text/csv")
 
 
-@router.get("/{photo}")
+@router.get("/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {"schema": BINARY}}}})
 async def collected_photo(request: Request, photo: str) -> Response:
     """Return a photo, small and upright, as a JPEG."""
     collection = _collection_of(request)

@@ -219,7 +219,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
     def note(number: int, frame: FrameType | None) -> None:
         request.signal = request.signal or number
-        for handled in {HANGUP, WARNING} & before.keys():
+        for handled in before.keys() & {HANGUP, WARNING}:
             signal.signal(handled, signal.SIG_IGN)
         for handled in (signal.SIGINT, signal.SIGTERM) if number in (signal.SIGINT, signal.SIGTERM) else ():
             signal.signal(handled, signal.SIG_DFL)
