@@ -148,11 +148,13 @@ class DistillOptions(TrainingOptions):
 
     Attributes:
         data: the images: what 'finetune' takes, or a folder of images in whatever sub-folders.
-        source: the student: a model's name ('vitral models' lists them), or trained weights; vit-ti16 if left out.
+        source: a model's name ('vitral models' lists them), or trained weights; vit-ti16 if left out.
         recipe: a recipe's name or a TOML file; distill if left out.
         overrides: KEY=VALUE changes to the recipe, such as method.answers=0; may be repeated.
         image_size: the size of the student's images in pixels; the teacher's if left out and the student can take it.
         time: a budget such as 10m, 90s or 8h for training, scores and report; scoring the teacher, too, comes on top.
+        resume: continue with the run in --out, to the same bits; but for the teacher, what it was given first need not be
+            repeated.
     """
 
     source: Annotated[str | None, Parameter("--student", group=USUAL)] = None
