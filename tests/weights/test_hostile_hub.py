@@ -44,8 +44,8 @@ def serving(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Bounds of a test's length, and caches of its own."""
-    monkeypatch.setattr(transfers, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(transfers, "WINDOW_SECONDS", 1.0)
+    monkeypatch.setattr(transfers, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(transfers, "WINDOW_SECONDS", 0.3)
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0.01)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -117,18 +117,19 @@ def test_a_file_is_never_longer_than_its_row_says_and_never_endless(
 
 
 def test_a_slow_file_of_unknown_length_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "WINDOW_SECONDS", 1.0)
     monkeypatch.setattr(transfers, "WINDOW_BYTES", 300)
 
     def slowly(handler: socketserver.StreamRequestHandler, method: str) -> None:
         head(handler)
-        for _ in range(12):
+        for _ in range(6):
             handler.wfile.write(bytes(1000))
-            time.sleep(0.25)  # longer in all than an answer that is no file may take
+            time.sleep(0.15)  # longer in all than an answer that is no file may take
 
     with serving(slowly, monkeypatch):
         transfers.bound_requests()
         with get_session().stream("GET", f"{constants.ENDPOINT}/me/x/resolve/main/a.zip") as response:
-            assert sum(map(len, response.iter_bytes())) == 12_000
+            assert sum(map(len, response.iter_bytes())) == 6_000
 
 
 @every_case("name", ("me/..", "..", "hf:me/..", "me/.", "a/b/c", "me/x y"))

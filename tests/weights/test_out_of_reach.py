@@ -1,15 +1,12 @@
 """A Hub that does not answer, and names that never go there."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import vitral
 from tests.cases import every_case
-from tests.weights.client import environment, type_command
+from tests.weights.client import type_command
 from tests.weights.hub_server import hub
 from vitral.errors import WeightsError
 
@@ -18,9 +15,7 @@ from vitral.errors import WeightsError
     "arguments", [("predict", "x.jpg", "--classifier", "hf:me/flowers"), ("check", "hf:me/photos")]
 )
 def test_a_hub_out_of_reach_is_one_line_without_retries(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    line = [sys.executable, "-m", "vitral", *arguments]
-    given = {**os.environ, **environment("http://127.0.0.1:9", tmp_path)}
-    done = subprocess.run(line, env=given, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = type_command("http://127.0.0.1:9", tmp_path, *arguments)
     assert done.returncode == 1
     assert "Retrying" not in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -53,6 +53,10 @@ class TrainingOptions(Request, First):
 
     data: Annotated[str | None, Usual] = field(default=None, kw_only=False)
     kind: Annotated[str, Hidden] = "fine-tune"
+    source: Annotated[str | None, Hidden] = None
+    model: Annotated[str | None, Hidden] = None
+    sweep: Annotated[bool, Hidden] = False
+    quick: Annotated[bool, Hidden] = False
     recipe: Annotated[str | None, More] = None
     overrides: Annotated[tuple[str, ...], Parameter("--set", group=MORE)] = ()
     image_size: Annotated[Positive | None, More] = None
@@ -106,10 +110,7 @@ class PretrainOptions(TrainingOptions):
     """
 
     kind: Annotated[str, Hidden] = "pre-train"
-    source: Annotated[str | None, Hidden] = None
     model: Annotated[str | None, Usual] = None
-    sweep: Annotated[bool, Hidden] = False
-    quick: Annotated[bool, Hidden] = False
     offline: Annotated[bool, Hidden] = False
 
     def request(self) -> Request:
@@ -131,8 +132,6 @@ class FinetuneOptions(TrainingOptions):
     """
 
     source: Annotated[Start, Usual] = None
-    model: Annotated[str | None, Hidden] = None
-    sweep: Annotated[bool, Hidden] = False
     no_baselines: Annotated[bool, More] = False
     quick: Annotated[bool, Usual] = False
 
@@ -158,9 +157,6 @@ class DistillOptions(TrainingOptions):
     """
 
     source: Annotated[str | None, Parameter("--student", group=USUAL)] = None
-    model: Annotated[str | None, Hidden] = None
-    sweep: Annotated[bool, Hidden] = False
-    quick: Annotated[bool, Hidden] = False
     offline: Annotated[bool, Hidden] = False
 
 
