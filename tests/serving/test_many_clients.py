@@ -1,13 +1,16 @@
 """Many clients at once: everybody gets their own answer, who leaves costs nothing, and what is too much is refused at once."""
 
 import asyncio
+import contextlib
 import itertools
 import os
 import random
 import statistics
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -145,6 +148,7 @@ OVERLOAD = 5.0  # times the capacity
 DEADLINE = 40.0  # times the usual time, the client's own
 GOODPUT = 0.9  # of the capacity
 RECOVERY = 5.0  # seconds
+LOOK = 0.2  # seconds between two looks at the queue
 USUAL = 2.0  # times the usual time, as which an answer counts as in time again
 LATE = 0.02  # of the answers that may be too late, for the slack of a busy machine
 ANSWERING = 16  # clients that keep the engine busy
@@ -183,12 +187,35 @@ def alone(server: Running) -> float:
     return time.monotonic() - started
 
 
+@contextlib.contextmanager
+def depths(server: Running) -> Iterator[list[float]]:
+    """Note how many images wait, again and again, and that they are never more than may."""
+    noted: list[float] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK):
+            figures = server.figures()
+            noted.append(figures["vitral_queue_depth"])
+            assert noted[-1] <= figures["vitral_queue_limit"]
+
+    with ThreadPoolExecutor(1) as watcher:
+        watching = watcher.submit(watch)
+        try:
+            yield noted
+        finally:
+            ended.set()
+        watching.result()
+
+
 def check_overload(server: Running, seconds: float, slack: float) -> dict[str, int]:
     """Send too much and return the counts; slack is 1, or more on a machine that does other things, too."""
     usual = statistics.median(alone(server) for _ in range(9))
     peak = capacity(server, seconds / 4)
     deadline = DEADLINE * usual
-    arrivals = arrive(server.port, OVERLOAD * peak, seconds, photos(X_Request_Timeout_Ms=str(round(1000 * deadline))))
+    own = photos(X_Request_Timeout_Ms=str(round(1000 * deadline)))
+    with depths(server) as waiting:
+        arrivals = arrive(server.port, OVERLOAD * peak, seconds, own)
     ended = time.monotonic()
     while alone(server) > USUAL * slack * usual:
         assert time.monotonic() - ended < RECOVERY
@@ -208,6 +235,7 @@ def check_overload(server: Running, seconds: float, slack: float) -> dict[str, i
         "good": round(good),
         "p99_ms": round(1000 * percentile(answered, 0.99)),
         "usual_ms": round(1000 * usual),
+        "most_waiting": round(max(waiting)),
         **{str(status): count for status, count in statuses.items()},
     }
 
