@@ -1,10 +1,10 @@
 """A classifier behind HTTP in a container, and as a Space of the Hugging Face Hub, which builds that container."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitral import __version__
 from vitral.files import write_file
 from vitral.paths import CARD
 
@@ -65,5 +65,6 @@ def write_space(place: Path, name: str) -> None:
     card = FRONT_MATTER.sub("", (place / name / CARD).read_text(), count=1)
     heading = f"---\ntitle: {name}\nsdk: docker\napp_port: {SPACE_PORT}\npinned: false\n---\n"
     write_file(place / CARD, heading + card)
-    made = containerfile("--open", version=f"=={__version__}", copied=name, port=SPACE_PORT)
+    version = str(sys.modules["vitral"].__version__)  # the package itself names this room's `convert`
+    made = containerfile("--open", version=f"=={version}", copied=name, port=SPACE_PORT)
     write_file(place / "Dockerfile", made)

@@ -92,7 +92,7 @@ class ModelsAnswer(BaseModel):
     models: list[ServedModel]
 
 
-class CollectedPhoto(BaseModel):
+class ListedPhoto(BaseModel):
     """A photo of which the answer was not sure, and its class as a person sees it; null where nobody has named it."""
 
     photo: str
@@ -103,12 +103,12 @@ class CollectedPhoto(BaseModel):
 class CollectedAnswer(BaseModel):
     """The collected photos, the classes to choose from, and the command that trains on those that have a name."""
 
-    photos: list[CollectedPhoto]
+    photos: list[ListedPhoto]
     classes: list[str]
     command: str
 
 
-class TaskScore(BaseModel):
+class ScoredClass(BaseModel):
     """A class and its probability, as Hugging Face's task has them."""
 
     label: str

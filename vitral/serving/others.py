@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from vitral.serving.answers import Probability, TaskScore, answered
+from vitral.serving.answers import Probability, ScoredClass, answered
 from vitral.serving.limits import MOST_CLASSES
 from vitral.serving.ours import ONE_IMAGE, body
 from vitral.serving.probes import service_of
@@ -34,7 +34,7 @@ class TaskInput(BaseModel):
     parameters: Parameters | None = None
 
 
-SCORES = answered(list[TaskScore], [{"label": "cat", "score": 0.93}, {"label": "dog", "score": 0.05}])
+SCORES = answered(list[ScoredClass], [{"label": "cat", "score": 0.93}, {"label": "dog", "score": 0.05}])
 TASK = body(
     {
         **ONE_IMAGE,
