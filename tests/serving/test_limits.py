@@ -61,6 +61,7 @@ def refusals() -> list[tuple[bytes, int]]:
         (request("/v1/predict?model=none", image), 404),
         (request("/v1/predict?top=-1", image), 422),
         (request("/nowhere", image), 404),
+        (request("/v1/predict/", image), 404),  # no redirection to an address that the client's headers name
         (request("/v1/predict", method="DELETE"), 405),
         (request("/models/%2e%2e%2fetc", image), 404),
     ]
@@ -69,6 +70,7 @@ def refusals() -> list[tuple[bytes, int]]:
 def check_refusal(reply: Reply, status: int) -> None:
     assert reply.status == status, reply.body
     assert {"error", "code"} <= reply.json.keys()
+    assert (status == 405) is ("allow" in reply.headers)
     assert "\n" not in reply.json["error"]
 
 
