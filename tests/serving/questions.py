@@ -66,12 +66,13 @@ def questions_of(home: Path) -> list[Question]:
     for number, (content, answer) in enumerate(zip(contents, offline, strict=True)):
         several, kind = form(("other.jpg", contents[0]), ("mine", content))
         text = base64.b64encode(content).decode()
-        ask, read = (
+        forms: list[tuple[Callable[[str], bytes], Callable[[Any], dict[str, float]]]] = [
             (asked("/v1/predict?top=3", content), of_top),
             (asked("/v1/predict?top=3", several, kind), of_top),
             (asked("/predictions/noise", content), dict),
             (asked("/v2/models/noise/infer", infer(text), JSON), of_tensor),
             (asked("/", json.dumps({"inputs": text}).encode(), JSON), of_scores),
-        )[number % 5 if number % 2 else 0]
+        ]
+        ask, read = forms[number % 5 if number % 2 else 0]
         made.append(Question(ask, read, dict(answer.top)))
     return made
