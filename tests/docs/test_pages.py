@@ -18,6 +18,7 @@ GENERATED = "docs/reference/"  # by docs/reference.py, while the site is built
 # What a block may need that tests do not have. A new reason is a decision.
 REASONS = {
     "a cluster",
+    "a container engine",
     "a package registry",
     "a running server",
     "an account on the Hugging Face Hub",

@@ -16,11 +16,14 @@ from typing import Any
 
 import pytest
 import yaml
+from google.protobuf import text_format
 
 from tests.cases import every_case
 from tests.forks import Fork, command
 from tests.serving.conftest import Running, encoded
 from vitral.classifier.space import EXTRAS, MODELS, PORT, containerfile
+from vitral.inference.exported.format import IMAGES, PROBABILITIES
+from vitral.inference.exported.open import FORMATS
 from vitral.serving import gate, limits, server, tracing
 
 PROJECT = Path(__file__).parents[2]
@@ -138,6 +141,21 @@ def test_kubernetes_knows_every_field() -> None:
     validate = pytest.importorskip("kubernetes_validate").validate
     for resource in resources("kubernetes.yaml").values():
         validate(resource, "1.30", strict=True)
+
+
+def test_triton_reads_the_description_of_the_page() -> None:
+    schema = pytest.importorskip("tritonclient.grpc.model_config_pb2")
+    text = (PROJECT / "docs" / "how-to" / "deploy.md").read_text()
+    (block,) = re.findall(r"```protobuf\n(.*?)```", text, re.DOTALL)
+    config = text_format.Parse(block, schema.ModelConfig())
+    (given,), (answered,) = config.input, config.output
+    assert (given.name, given.data_type, len(given.dims)) == (
+        IMAGES,
+        schema.TYPE_UINT8,
+        len(("height", "width", "colours")),
+    )
+    assert (answered.name, answered.data_type) == (PROBABILITIES, schema.TYPE_FP32)
+    assert "model.onnx" in {name for row in FORMATS.values() for name in row.files}
 
 
 @pytest.mark.long
