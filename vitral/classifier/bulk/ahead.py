@@ -47,7 +47,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class PredictedRow:
+class BatchAnswer:
     """What a classifier says of an image, and what its network's last layer reads, where that is wanted."""
 
     prediction: Prediction
@@ -63,7 +63,7 @@ def batches(ready: Iterable[Ready], size: int) -> Iterator[list[Ready]]:
 
 def answer(
     classifier: Classifier, batch: Sequence[Ready], *, top: int, features: bool = False
-) -> dict[int, PredictedRow]:
+) -> dict[int, BatchAnswer]:
     """Return what a classifier says of those images of a batch that can be read, by their positions.
 
     Raises:
@@ -80,7 +80,7 @@ def answer(
     found = classifier.predictions([image.name for image, _ in readable], probabilities, novelties, top=top)
     rows = [None] * len(found) if kept is None else list(kept)
     return {
-        image.index: PredictedRow(prediction, row)
+        image.index: BatchAnswer(prediction, row)
         for (image, _), prediction, row in zip(readable, found, rows, strict=True)
     }
 

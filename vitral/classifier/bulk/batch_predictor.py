@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitral.classifier.bulk.ahead import BATCH_SIZE, PredictedRow, answer, batches, prepare_ahead
+from vitral.classifier.bulk.ahead import BATCH_SIZE, BatchAnswer, answer, batches, prepare_ahead
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import state_of_files
 from vitral.classifier.inputs import InMemory
@@ -118,7 +118,7 @@ class BatchPredictor:
         if self.threads is not None and torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
         images = [image_of(index, cell) for index, cell in enumerate(cells)]
-        found: dict[int, PredictedRow] = {}
+        found: dict[int, BatchAnswer] = {}
         errors = [""] * len(images)
         ready = prepare_ahead(
             enumerate(images),
@@ -144,7 +144,7 @@ def _loaded(source: str, version: str) -> Classifier:  # another version is load
 
 
 def answer_columns(
-    classifier: Classifier, rows: Sequence[PredictedRow | None], *, top: int, features: bool
+    classifier: Classifier, rows: Sequence[BatchAnswer | None], *, top: int, features: bool
 ) -> dict[str, Column]:
     """Return the columns of answers, without errors.
 
@@ -178,7 +178,7 @@ def _numbers(values: Sequence[float]) -> Any:  # noqa: ANN401  # an array
     return np.array(values, dtype=np.float32)
 
 
-def _features(classifier: Classifier, rows: Sequence[PredictedRow | None]) -> Column:
+def _features(classifier: Classifier, rows: Sequence[BatchAnswer | None]) -> Column:
     known = [row.features.numpy() for row in rows if row is not None and row.features is not None]
     if rows and not known:  # what their number is, an image must tell
         known = [classifier.predictor.features(torch.zeros(1, 3, *classifier.preprocessing.image_size))[0].numpy()]
