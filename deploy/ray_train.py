@@ -6,6 +6,7 @@ The folders lie on storage that all machines share. What follows "--set" changes
 """
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import ray.train
@@ -20,12 +21,17 @@ def train(options: dict[str, Any]) -> None:
     vitral.finetune(photos, source=start, out=out, overrides=overrides, resume=True)
 
 
+def found(name: str) -> str:
+    """Return a file or folder by its whole path, since workers have other current folders; other names as they are."""
+    return str(Path(name).absolute()) if Path(name).exists() else name
+
+
 def main() -> None:
     """Read the command line and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("photos")
-    parser.add_argument("out")
-    parser.add_argument("--from", dest="start")
+    parser.add_argument("photos", type=found)
+    parser.add_argument("out", type=lambda name: str(Path(name).absolute()))
+    parser.add_argument("--from", dest="start", type=found)
     parser.add_argument("--set", dest="overrides", nargs="*", default=[])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--gpu", action="store_true")
@@ -36,7 +42,7 @@ def main() -> None:
         # Vitral passes numbers between the processes' memories, and gradients between their GPUs.
         torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if options["gpu"] else "gloo"),
         scaling_config=ray.train.ScalingConfig(num_workers=options["workers"], use_gpu=options["gpu"]),
-        run_config=ray.train.RunConfig(failure_config=ray.train.FailureConfig(max_failures=10)),
+        run_config=ray.train.RunConfig(failure_config=ray.train.FailureConfig(max_failures=3)),
     ).fit()
 
 
