@@ -134,39 +134,45 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def processor_seconds(group: int) -> float:
-    """Return what the processes of a group have used."""
-    ticks = 0
+def processor_seconds(root: int) -> float:
+    """Return what a process and those that it has started have used."""
+    parents, used = {}, {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = file.read_text().rpartition(")")[2].split()
-            ticks += (int(fields[11]) + int(fields[12])) * (int(fields[2]) == group)
-    return ticks / TICKS
+            parents[int(file.parent.name)], used[int(file.parent.name)] = (
+                int(fields[1]),
+                int(fields[11]) + int(fields[12]),
+            )
+    family = {root}
+    while further := {each for each, parent in parents.items() if parent in family} - family:
+        family |= further
+    return sum(used.get(each, 0) for each in family) / TICKS
 
 
-def point(address: str, group: int, contender: Contender, photos: Path, *load: str) -> Figures:
+def point(address: str, process: int, contender: Contender, photos: Path, *load: str) -> Figures:
     """Let clients ask; return what they found."""
-    before = processor_seconds(group)
+    before = processor_seconds(process)
     command = [sys.executable, str(HERE / "serve_clients.py"), address, str(photos), "--form", contender.form, *load]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode:
         return dict.fromkeys(FIGURES) | {"statuses": {}}
     found: Figures = json.loads(ended.stdout)
     answered = max(1, found["answered"])
-    return found | {"server_ms_per_image": round(1000 * (processor_seconds(group) - before) / answered, 2)}
+    return found | {"server_ms_per_image": round(1000 * (processor_seconds(process) - before) / answered, 2)}
 
 
 def measure(contender: Contender, classifier: str, photos: Path, seconds: float, pace: float) -> dict[str, Figures]:
     """Return the figures of a server at each number of clients and each rate."""
     found: dict[str, Figures] = {}
-    with running(contender, classifier, photos) as (address, group, started):
+    with running(contender, classifier, photos) as (address, process, started):
         ask = ("--seconds", str(seconds))
         for clients in CLIENTS:
             point_name = f"{clients} client{'s' if clients > 1 else ''}"
-            found[point_name] = point(address, group, contender, photos, "--clients", str(clients), *ask)
+            found[point_name] = point(address, process, contender, photos, "--clients", str(clients), *ask)
         for share in RATES:
             rate = f"{share * pace:.1f}"
-            found[f"open loop, {share:.0%}"] = point(address, group, contender, photos, "--rate", rate, *ask)
+            found[f"open loop, {share:.0%}"] = point(address, process, contender, photos, "--rate", rate, *ask)
     return found | {"start": {"seconds": round(started, 1)}}
 
 

@@ -43,11 +43,13 @@ def from_bytes(classifier: Classifier, contents: list[bytes], size: int, seconds
     def images() -> Iterator[tuple[int, LazyImage]]:
         index = 0
         while time.perf_counter() < start + seconds:
-            yield index, *list_images(contents[index % len(contents)], ignore)
+            yield index, list_images(contents[index % len(contents)], ignore)[0]
             index += 1
 
     workers = torch.get_num_threads()
     for one in prepare_ahead(images(), classifier.preprocessing, workers=workers, ahead=4 * size):
+        if one.pixels is None:
+            raise SystemExit(one.error)
         ready.append(one.pixels)
         if len(ready) == size:
             classifier.answers(torch.stack(ready))
