@@ -8,10 +8,12 @@ import pytest
 from tests.serving.conftest import encoded
 from vitral.checks.corrections import table_rows
 from vitral.classifier.prediction import Prediction
-from vitral.errors import StorageError, TrainingError
+from vitral.errors import StorageError, TrainingError, VitralError
+from vitral.events import ignore
 from vitral.serving import collected
 from vitral.serving.collected import Collection
 from vitral.serving.refusals import RequestRefused
+from vitral.serving.server import NamedClassifier, serve
 
 
 def guess(probability: float) -> Prediction:
@@ -106,6 +108,12 @@ def test_what_a_kill_left_is_deleted_and_only_that(tmp_path: Path) -> None:
     collection.end()
     assert len(collection.listed()) == 1
     assert {path.name for path in (folder / "photos").iterdir()} == {collection.listed()[0][0], "mine.jpg"}
+
+
+def test_photos_are_not_for_everybody(tmp_path: Path) -> None:
+    with pytest.raises(VitralError, match="token"):
+        serve([NamedClassifier("noise")], collect=tmp_path / "collected", open=True, listener=ignore)
+    assert not (tmp_path / "collected").exists()
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:

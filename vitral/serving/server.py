@@ -182,6 +182,10 @@ def serve(
         WeightsError: A classifier cannot be read.
     """
     check_reach(host, token, open=open)
+    if collect is not None and token is None and open:
+        raise VitralError(
+            f"Everybody could see the photos that {argument('collect')} stores: set {argument('token')}, too."
+        )
     named = names_of(sources, listener)
     listening = bound(host, port)
     measures = Measures()
