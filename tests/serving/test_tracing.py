@@ -1,6 +1,7 @@
 """Spans that a collector gets: a small one of OTLP over HTTP, on this machine."""
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.serving.conftest import encoded, form, serving
+from vitral.events import Event, Message
+from vitral.serving.tracing import tracing
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -111,3 +114,15 @@ def test_requests_are_answered_without_a_collector(served_home: Path) -> None:
         assert running.post("/v1/predict", encoded(1)).status == 200
         running.process.send_signal(15)
         assert running.process.ended(15).returncode == 0
+
+
+def test_without_its_packages_requests_are_not_traced_which_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Event] = []
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    assert tracing(heard.append) is None
+    assert not heard  # no collector is named
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    assert tracing(heard.append) is None
+    (said,) = heard
+    assert isinstance(said, Message)
+    assert (said.warning, "vitral[otel]" in said.text) == (True, True)

@@ -65,6 +65,6 @@ def write_space(place: Path, name: str) -> None:
     card = FRONT_MATTER.sub("", (place / name / CARD).read_text(), count=1)
     heading = f"---\ntitle: {name}\nsdk: docker\napp_port: {SPACE_PORT}\npinned: false\n---\n"
     write_file(place / CARD, heading + card)
-    version = str(sys.modules["vitral"].__version__)  # the package itself names this room's `convert`
+    version = sys.modules["vitral"].__version__  # the package itself names `push`, which comes here
     made = containerfile("--open", version=f"=={version}", copied=name, port=SPACE_PORT)
     write_file(place / "Dockerfile", made)
