@@ -20,6 +20,7 @@ import torch
 
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import main
+from vitral.cli.process import end_at_once
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
@@ -119,6 +120,14 @@ def command(arguments: tuple[str, ...], threads: int | None = None) -> int:
     if threads is not None:
         torch.set_num_threads(threads)
     return main(arguments)
+
+
+def program(arguments: tuple[str, ...]) -> int:
+    """Be the program as a shell starts it: what stops it before it has begun ends it at once."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    end_at_once()
+    sys.argv = ["vitral", *arguments]
+    return main()
 
 
 def script(text: str) -> int:

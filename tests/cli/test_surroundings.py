@@ -4,7 +4,6 @@ import os
 import pty
 import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import torch
 from onnx import TensorProto, helper
 
 from tests.cases import every_case
-from tests.forks import Fork, command, type_command
+from tests.forks import Fork, command, program, type_command
 from vitral import torchrun
 from vitral.cli.main import main
 from vitral.errors import OutOfMemory, PluginError, TrainingError, WeightsError, is_out_of_memory
@@ -193,24 +192,17 @@ def endless(path: Path) -> None:
     onnx.save(model, path)
 
 
-def _predict(arguments: tuple[str, ...]) -> int:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    print("begins", file=sys.stderr, flush=True)
-    return main(arguments)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT])
-def test_an_endless_network_ends_at_a_stop(number: int, there: Path, tmp_path: Path) -> None:
+def test_an_endless_network_ends_at_a_stop(there: Path, tmp_path: Path) -> None:
     endless(tmp_path / "endless.onnx")
     photo = next((there / "photos").rglob("*.jpg"))
-    process = Fork(_predict, ("predict", str(photo), "--classifier", str(tmp_path / "endless.onnx")), folder=tmp_path)
+    process = Fork(program, ("predict", str(photo), "--classifier", str(tmp_path / "endless.onnx")), folder=tmp_path)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and _cpu_seconds(process.pid) < 3 and process.poll() is None:
         time.sleep(0.1)
     assert process.poll() is None, process.ended().stderr
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     ended = process.ended(30)
-    assert ended.returncode == 128 + number
+    assert ended.returncode == 128 + signal.SIGINT
     assert "Interrupted" in ended.stderr
     assert "\x1b" not in ended.stderr + ended.stdout
 
@@ -278,22 +270,15 @@ def test_a_stop_outside_of_training_leaves_no_lock_and_no_half_file(
     number: signal.Signals, there: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "rows.csv"
-    line = ["predict", *["photos"] * 200, "--precision", "fp32", "--out", str(out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vitral", *line],
-        cwd=there,
-        env=OURS,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    line = ("predict", *["photos"] * 200, "--precision", "fp32", "--out", str(out))
+    process = Fork(program, line, folder=there)
     parts = tmp_path / "rows.csv.parts"
     while process.poll() is None and not parts.exists():
         time.sleep(0.05)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, errors
-    assert len([text for text in errors.splitlines() if text.startswith("vitral: ")]) == 1
+    ended = process.ended(60)
+    assert ended.returncode == 128 + number, ended.stderr
+    assert len([text for text in ended.stderr.splitlines() if text.startswith("vitral: ")]) == 1
     assert not list(tmp_path.rglob(".vitral-*"))
     again = type_command(there, "predict", "photos", "--precision", "fp32", "--out", str(tmp_path / "x.csv"))
     assert again.returncode == 0, again.stderr
