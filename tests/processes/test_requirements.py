@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from PIL import Image
 
 from tests.conftest import Record
-from tests.forks import Fork
+from tests.forks import Fork, script
 from tests.processes import slow_save
 from tests.processes.test_kill import digest, finish, start
 from vitral.cli.main import main
@@ -99,15 +98,14 @@ with stop_on_signals():
 @pytest.mark.requirement(id="R5")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> None:
-    process = subprocess.Popen([sys.executable, "-c", UNHURRIED], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    process = Fork(script, UNHURRIED)
+    while process.poll() is None and not (process.out.exists() and process.out.read_text()):
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     assert process.poll() is None
     process.send_signal(number)
-    process.communicate(timeout=10)
-    assert process.returncode == -number
+    assert process.ended(10).returncode == -number
 
 
 @pytest.mark.slow
