@@ -8,7 +8,7 @@ from types import TracebackType
 
 from tests.serving.conftest import Reply
 
-PATIENCE = 60.0  # seconds that an answer may take before it counts as lost
+PATIENCE = 150.0  # seconds that an answer may take before it counts as lost
 GONE = (ConnectionError, asyncio.IncompleteReadError)  # what a client sees of a server that ended
 
 

@@ -27,6 +27,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
 
 pytest.importorskip("fastapi")
+UNHURRIED = ("--deadline", "2m")  # where a machine that does other things, too, must refuse nobody
 ADDRESS = re.compile(r"http://[\w.:\[\]]+:(\d+)")
 LIMIT = Novelty("mahalanobis", 5.0, 0.05, 0.1, 0.2, "b", 0.9, 40, learned=False)
 
@@ -165,5 +166,5 @@ def served_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(served_home: Path) -> Iterator[Running]:
     """A server of both."""
-    with serving(served_home, "noise", "plain") as running:
+    with serving(served_home, "noise", "plain", *UNHURRIED) as running:
         yield running

@@ -18,6 +18,7 @@ from tests.conftest import Record
 from tests.forks import Fork
 from tests.serving.audited import audited
 from tests.serving.clients import GONE, Connection
+from tests.serving.conftest import UNHURRIED
 from tests.serving.questions import Question, questions_of
 
 pytestmark = pytest.mark.requirement(id="R22")
@@ -118,7 +119,7 @@ def check_kills(home: Path, start: Callable[[Path, int], Process], kills: int) -
 
 
 def words(port: int) -> tuple[str, ...]:
-    return ("serve", "noise", "--port", str(port), "--engine", "torch")
+    return ("serve", "noise", "--port", str(port), "--engine", "torch", *UNHURRIED)
 
 
 def forked(home: Path, port: int) -> Process:

@@ -18,7 +18,7 @@ import pytest
 import vitral
 from tests.conftest import Record
 from tests.serving.clients import Arrival, Connection, arrive, keep_asking, percentile, request
-from tests.serving.conftest import Running, encoded, serving
+from tests.serving.conftest import UNHURRIED, Running, encoded, serving
 from tests.serving.questions import Question, questions_of
 from tests.serving.test_limits import settle
 from vitral.classifier.folder import save
@@ -84,7 +84,7 @@ def test_64_clients_get_their_own_answers(server: Running, questions: list[Quest
 def test_64_clients_get_the_bits_of_predict(
     served_home: Path, questions: list[Question], record_counts: Record
 ) -> None:
-    with serving(served_home, "noise", "--deterministic") as running:
+    with serving(served_home, "noise", "--deterministic", *UNHURRIED) as running:
         record_counts("R18-bits", check_answers(running, questions, SECONDS / 10, exactly=True))
 
 
@@ -159,7 +159,7 @@ def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A server of a network that takes its time."""
     home = tmp_path_factory.mktemp("slow")
     save(vitral.Classifier(build(SLOW, seed=0), PHOTOS.with_size(96), ("a", "b", "c")), home / "slow")
-    with serving(home, "slow") as running:
+    with serving(home, "slow", *UNHURRIED) as running:
         yield running
 
 
