@@ -101,9 +101,10 @@ def serving(
     *arguments: str,
     target: Callable[[tuple[str, ...]], int] = audited,
     environment: Mapping[str, str] = {},
+    engine: str = "torch",
 ) -> Iterator[Running]:
     """Start `vitral serve` on a free port; it is killed at the end if it still runs, and has never called anybody."""
-    words = ("serve", *arguments, "--port", "0", "--engine", "torch")
+    words = ("serve", *arguments, "--port", "0", "--engine", engine)
     process = Fork(target, words, folder=folder, environment=environment)
     try:
         running = Running(process, _port(process))

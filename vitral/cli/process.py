@@ -25,6 +25,7 @@ _IMPORTED = time.monotonic()
 _OLDEST = 600.0  # seconds; a process that is older did other things first
 # What stops a command, and what it says then.
 STOPS = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Terminated."}
+SHOW_CURSOR = "\x1b[?25h"
 HANGUP = getattr(signal, "SIGHUP", None)  # Windows does not have it, nor SIGUSR1
 WARNING = getattr(signal, "SIGUSR1", None)
 if HANGUP is not None:
@@ -135,5 +136,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _end(number: int, frame: FrameType | None) -> None:
     with contextlib.suppress(OSError):  # of a terminal that is gone
-        os.write(2, f"vitral: {STOPS[signal.Signals(number)]}\n".encode())
+        shown = SHOW_CURSOR if os.isatty(2) else ""  # which a progress bar hides
+        os.write(2, f"{shown}vitral: {STOPS[signal.Signals(number)]}\n".encode())
     os._exit(128 + number)

@@ -19,8 +19,8 @@ from vitral.serving.batcher import Lane
 from vitral.serving.refusals import RequestRefused, damaged
 
 TRIED = (1, 2, 4, 8, 16, 32)  # images at once, of which the knee is one
-TRIAL_SECONDS = 0.15  # for each, unless a pass takes longer
-PASSES = 4  # for each at least, likewise
+TRIAL_SECONDS = 0.15  # for each
+PASSES = 4  # for each, unless they take TRIALS_SECONDS
 TRIALS_SECONDS = 1.0  # for all together; after that only while larger ones are faster
 KNEE = 0.95  # of the best pace: what larger batches add beyond it costs more waiting than it gains
 WARMING_SECONDS = 600.0  # that a pass may wait for its turn
@@ -126,16 +126,14 @@ class Served:
 
     def _pace(self, count: int, run: Callable[[Callable[[], Any], float], Future[Any]]) -> float:
         """Return the images/s of batches of so many."""
-        images = [torch.zeros(3, *self.classifier.preprocessing.image_size)] * count
         taken: list[float] = []
-        while len(taken) < PASSES or sum(taken) < TRIAL_SECONDS:  # what the first pass makes is not timed
-            seconds = run(lambda: self._timed(images), time.monotonic() + WARMING_SECONDS).result()
-            if seconds > TRIAL_SECONDS and taken:
-                return count / seconds
-            taken.append(seconds)
-        return count / min(taken[1:])  # which other work on the machine disturbs least
+        while len(taken) < 2 or sum(taken) < (TRIAL_SECONDS if len(taken) >= PASSES else TRIALS_SECONDS):
+            taken.append(run(lambda: self._timed(count), time.monotonic() + WARMING_SECONDS).result())
+        # What the first pass makes is not timed; other work on the machine disturbs the fastest least.
+        return count / min(taken[1:])
 
-    def _timed(self, images: list[Image]) -> float:
+    def _timed(self, count: int) -> float:
+        images = [torch.zeros(3, *self.classifier.preprocessing.image_size)] * count
         started = time.monotonic()
         self._answers(images)
         return time.monotonic() - started

@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,13 @@ from vitral.advice import argument
 from vitral.errors import VitralError
 from vitral.events import Listener, Message, ignore, show
 from vitral.serving.app import application
+from vitral.serving.batcher import keep_threads
 from vitral.serving.collected import Collection
 from vitral.serving.gate import LOG, now
 from vitral.serving.limits import DRAIN_SECONDS, HEADER_SECONDS, Limits, check_reach
 from vitral.serving.measures import Measures
 from vitral.serving.refusals import RequestRefused, malformed
+from vitral.serving.served import Served
 from vitral.serving.service import Service
 from vitral.serving.sources import NamedClassifier, names_of
 from vitral.serving.tracing import tracing
@@ -173,7 +176,7 @@ def serve(
         open: Whether other machines are let in without a token.
         limits: What a request may cost.
         collect: The folder for photos of which the answers are least sure, to be named at /review; None for none.
-        warming: What each classifier's engine is made within: seconds in which nothing would be lost by an end at once.
+        warming: What each classifier is loaded within: seconds in which nothing would be lost by an end at once.
         listener: Receives where it listens, and what serves there.
 
     Raises:
@@ -193,18 +196,17 @@ def serve(
     service.local = token is None and not open
     try:
         for name, source in named.items():
-            classifier = source.load(listener)
             with warming():
-                served = service.load(name, classifier)
+                served = _load(service, name, source, listener)
             listener(Message(f"{name}: {served.described()}"))
             if doubt := served.classifier.doubt():
                 listener(Message(doubt, warning=True))
         if collect is not None:
             service.collection = _collection(collect, service)
             listener(Message(f"Photos with the least sure answers are collected in {collect}: name them at /review."))
-        settle()
         loads = {name: (source.name, partial(_load, service, name, source)) for name, source in named.items()}
         watcher = Watcher(service, loads, _tell)
+        keep_threads(1)  # of this thread, which only passes on: see _load
         listening.listen(BACKLOG)
         listener(Message(f"Answers at {address_of(listening)}; Ctrl-C ends it."))
         spans = tracing(listener)
@@ -215,6 +217,7 @@ def serve(
     finally:
         service.end()
         listening.close()
+        keep_threads(service.threads)
 
 
 def _collection(folder: str | Path, service: Service) -> Collection:
@@ -232,9 +235,17 @@ def _collection(folder: str | Path, service: Service) -> Collection:
     return Collection(folder, lambda text: LOG.error("%s", json.dumps({"time": now(), "collect": text})))
 
 
-def _load(service: Service, name: str, source: NamedClassifier) -> None:
-    service.load(name, source.load(ignore))
+def _load(service: Service, name: str, source: NamedClassifier, listener: Listener = ignore) -> Served:
+    """Take a classifier into service; it is read and tried in a thread that ends.
+
+    What computes with several threads once has these for itself as long as it lives. GNU's OpenMP lets threads wait asleep, not
+    spinning, once there are more of them than cores, and the engine takes up to half again as long.
+    """
+    with ThreadPoolExecutor(1, "loader", partial(keep_threads, service.threads)) as loader:
+        classifier = loader.submit(source.load, listener).result()
+    served = service.load(name, classifier)
     settle()
+    return served
 
 
 def settle() -> None:

@@ -39,6 +39,7 @@ class Service:
         draining: Whether the server is about to end, and only answers what it has accepted.
         collection: Where photos of which the answers are least sure are collected; None for nowhere.
         local: Whether this machine alone is let in, without a token.
+        threads: Threads of torch's that compute.
     """
 
     def __init__(self, limits: Limits, measures: Measures, *, deterministic: bool = False) -> None:
@@ -47,7 +48,8 @@ class Service:
         self.draining = False
         self.collection: Collection | None = None
         self.local = False
-        self.batcher = Batcher(torch.get_num_threads(), measures.computed)
+        self.threads = torch.get_num_threads()
+        self.batcher = Batcher(self.threads, measures.computed)
         self.decoders = os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self.decoders, "decoder", partial(keep_threads, 1))
         self._lock = threading.Lock()

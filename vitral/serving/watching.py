@@ -20,7 +20,7 @@ class Watcher:
     """
 
     def __init__(
-        self, service: Service, loads: Mapping[str, tuple[str, Callable[[], None]]], tell: Callable[[str, str], None]
+        self, service: Service, loads: Mapping[str, tuple[str, Callable[[], object]]], tell: Callable[[str, str], None]
     ) -> None:
         self.service, self.loads, self.tell = service, loads, tell
         self.taken = {name: state_of_files(source) for name, (source, _) in loads.items()}
@@ -39,7 +39,7 @@ class Watcher:
             for name, (source, load) in self.loads.items():
                 self._look(name, source, load)
 
-    def _look(self, name: str, source: str, load: Callable[[], None]) -> None:
+    def _look(self, name: str, source: str, load: Callable[[], object]) -> None:
         """Load what has changed, once it looks the same twice: nothing is then writing it."""
         now, before = state_of_files(source), self.seen[name]
         self.seen[name] = now
