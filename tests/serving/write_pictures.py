@@ -15,7 +15,7 @@ from tests.serving.conftest import serving
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "page.jpg"
 WIDTHS = (960, 390)  # of a desk's and a phone's window, pixels
-HEIGHT = 900
+HEIGHT = 848
 SCALE = 1.25  # pixels of the picture to one of a window
 GAP = 30
 BETWEEN = (222, 219, 210)
@@ -46,7 +46,7 @@ def main(run: str, photo: str) -> None:
     picture = Image.new("RGB", (sum(part.width for part in parts) + gap, parts[0].height), BETWEEN)
     picture.paste(parts[0], (0, 0))
     picture.paste(parts[1], (parts[0].width + gap, 0))
-    picture.save(PICTURE, quality=78, optimize=True)
+    picture.save(PICTURE, quality=80, optimize=True)
 
 
 if __name__ == "__main__":
