@@ -1,4 +1,4 @@
-"""A real Chromium, told by its DevTools protocol over two pipes: pages opened, scripts run, files chosen, pictures taken."""
+"""A real Chromium, told by its DevTools protocol over two pipes: pages opened, scripts run, files chosen, screenshots taken."""
 
 import base64
 import importlib.util
@@ -140,8 +140,8 @@ class Chromium:
         preference = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[preference])
 
-    def picture(self, *, whole: bool = True) -> bytes:
-        """Return a picture of the page as a PNG: the whole of it, or what a window shows."""
+    def screenshot(self, *, whole: bool = True) -> bytes:
+        """Return a screenshot of the page as a PNG: the whole of it, or what a window shows."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"])
 
     def violations(self) -> list[str]:

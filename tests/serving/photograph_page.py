@@ -1,4 +1,4 @@
-"""Photograph the page of `vitral serve`, desk and phone side by side: python -m tests.serving.write_pictures RUN PHOTO.
+"""Photograph the page of `vitral serve`, desk and phone side by side: python -m tests.serving.photograph_page RUN PHOTO.
 
 RUN is a run or a classifier on real weights, PHOTO a photo that may be shown to everybody. Writes docs/images/page.jpg.
 """
@@ -13,10 +13,10 @@ from PIL import Image
 from tests.chromium import Chromium
 from tests.serving.conftest import serving
 
-PICTURE = Path(__file__).parents[2] / "docs" / "images" / "page.jpg"
+PHOTOGRAPH = Path(__file__).parents[2] / "docs" / "images" / "page.jpg"
 WIDTHS = (960, 390)  # of a desk's and a phone's window, pixels
 HEIGHT = 848
-SCALE = 1.25  # pixels of the picture to one of a window
+SCALE = 1.25  # pixels of the photograph to one of a window
 GAP = 30
 BETWEEN = (222, 219, 210)
 MAP = "document.querySelector('.what').textContent"
@@ -31,11 +31,11 @@ def photographed(browser: Chromium, address: str, photo: str, width: int) -> Ima
     browser.run("document.querySelector('.look button').click()")
     browser.wait(f"{MAP} && !{MAP}.endsWith('…')")
     browser.run("scrollTo(0, 0)")
-    return Image.open(io.BytesIO(browser.picture(whole=False))).convert("RGB")
+    return Image.open(io.BytesIO(browser.screenshot(whole=False))).convert("RGB")
 
 
 def main(run: str, photo: str) -> None:
-    """Start a server, ask its page, and write the picture."""
+    """Start a server, ask its page, and write the photograph."""
     with (
         tempfile.TemporaryDirectory() as profile,
         serving(Path.cwd(), run) as running,
@@ -43,10 +43,10 @@ def main(run: str, photo: str) -> None:
     ):
         parts = [photographed(browser, f"http://127.0.0.1:{running.port}/", photo, width) for width in WIDTHS]
     gap = round(GAP * SCALE)
-    picture = Image.new("RGB", (sum(part.width for part in parts) + gap, parts[0].height), BETWEEN)
-    picture.paste(parts[0], (0, 0))
-    picture.paste(parts[1], (parts[0].width + gap, 0))
-    picture.save(PICTURE, quality=80, optimize=True)
+    sheet = Image.new("RGB", (sum(part.width for part in parts) + gap, parts[0].height), BETWEEN)
+    sheet.paste(parts[0], (0, 0))
+    sheet.paste(parts[1], (parts[0].width + gap, 0))
+    sheet.save(PHOTOGRAPH, quality=80, optimize=True)
 
 
 if __name__ == "__main__":
