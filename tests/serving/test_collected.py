@@ -13,7 +13,8 @@ from vitral.events import ignore
 from vitral.serving import collected
 from vitral.serving.collected import Collection
 from vitral.serving.refusals import RequestRefused
-from vitral.serving.server import NamedClassifier, serve
+from vitral.serving.server import serve
+from vitral.serving.sources import NamedClassifier
 
 
 def guess(probability: float) -> Prediction:
