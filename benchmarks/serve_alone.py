@@ -47,7 +47,7 @@ def from_bytes(classifier: Classifier, contents: list[bytes], size: int, seconds
             index += 1
 
     workers = torch.get_num_threads()
-    for one in prepare_ahead(images(), classifier.preprocessing, workers=workers, ahead=4 * size):
+    for one in prepare_ahead(images(), classifier.preprocessing, workers=workers, batch_size=size):
         if one.pixels is None:
             raise SystemExit(one.error)
         ready.append(one.pixels)
