@@ -36,6 +36,7 @@ from vitral.serving.watching import Watcher
 
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers' 60, which else send into a connection that is just closing
 LARGEST_HEADER = 32 << 10  # bytes of all headers of a request
+EVERYWHERE = ("0.0.0.0", "::")  # stand for all addresses of the machine, and are none that a browser finds
 BACKLOG = 2048  # connections that wait to be accepted
 LEAVING_SECONDS = 1.0  # in which requests that are on their way are still taken, after a termination
 LAST_SECONDS = 0.2  # in which a connection that was taken last may still send its request
@@ -149,8 +150,10 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Return the address of a socket as a browser takes it."""
+    """Return the address of a socket as a browser takes it; of one for every address of the machine, what others take."""
     host, port = listener.getsockname()[:2]
+    if host in EVERYWHERE:
+        return f"http://127.0.0.1:{port}, and to other machines at this one's name or address with :{port}"
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
