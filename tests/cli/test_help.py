@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 from cyclopts import App
+from rich.console import Console
 
 from tests.cases import every_case
 from vitral.cli.commands import COMMANDS
@@ -132,7 +133,9 @@ def test_the_commands_and_their_flags_are_the_agreed_ones() -> None:
 def test_help_fits_a_terminal_of_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(
+        app, "_console", Console(width=80)
+    )  # one is made once in a process, as wide as the terminal then
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -143,7 +146,7 @@ def test_help_fits_a_terminal_of_80_columns(
 def test_a_text_of_several_lines_in_its_source_breaks_where_the_terminal_does(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr(app, "_console", Console(width=1000))
     for name in ("finetune", "evaluate", "predict"):
         parsed = app[name]
         assert isinstance(parsed, App)

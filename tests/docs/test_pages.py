@@ -35,6 +35,9 @@ REASONS = {
 }
 
 
+OTHERS = ("pip", "docker", "kubectl")  # commands in which the package is named
+
+
 def typed() -> list[tuple[str, list[str]]]:
     """Return every command line of Vitral in the pages, with its place."""
     found: list[tuple[str, list[str]]] = []
@@ -44,7 +47,9 @@ def typed() -> list[tuple[str, list[str]]]:
             if block.language == "sh" and block.exits != REFUSED:
                 found += [(block.place, words) for words in commands(block.text)]
     return [
-        (place, words[words.index("vitral") + 1 :]) for place, words in found if "vitral" in words and words[0] != "pip"
+        (place, words[words.index("vitral") + 1 :])
+        for place, words in found
+        if "vitral" in words and words[0] not in OTHERS
     ]
 
 

@@ -96,7 +96,7 @@ def test_the_server_takes_the_arguments(name: str, arguments: list[str], tmp_pat
 def test_a_pod_is_looked_after_as_the_server_wants_it(name: str) -> None:
     one = container(name)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert one[probe]["httpGet"]["path"] in gate.OPEN_ROUTES  # a probe has no token
+        assert ("GET", one[probe]["httpGet"]["path"]) in gate.OPEN_ROUTES  # a probe has no token
     assert one["livenessProbe"]["httpGet"]["path"] != one["readinessProbe"]["httpGet"]["path"]
     assert {each["containerPort"] for each in one["ports"]} == {PORT}
     secured = pod(name).get("securityContext", {}) | one["securityContext"]

@@ -1,6 +1,6 @@
 """A folder with a classifier and a page that computes it in a browser, with onnxruntime-web and no server behind it.
 
-The page is the one that `vitral serve` answers with: of its scripts one differs, that which gives the answers.
+The page is the one that a server of classifiers answers with: of its scripts one differs, that which gives the answers.
 
 FOLDER/
   index.html    the page, in the look of the reports

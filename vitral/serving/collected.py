@@ -1,7 +1,7 @@
 """Photos of requests that the classifier was least sure of, for a person to name: the way from service back to training.
 
 FOLDER/
-  labels.csv              the photos that have a name, in the form of `vitral fix`; data commands read the folder by it
+  labels.csv              the photos that have a name, as corrections of labels are written; data are read by it
   photos/HASH.jpeg        these, and those that wait for a name
   .vitral-collected.json  what the classifier said of each
 

@@ -4,7 +4,6 @@ Another site's page cannot write here: methods and types of these requests are s
 no site gets, and a request that says where it comes from must come from this server's own pages.
 """
 
-import shlex
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 
+from vitral.advice import argument, call
 from vitral.images.decode import read_image
 from vitral.images.drawing import encode, thumbnail
 from vitral.serving.answers import CollectedAnswer, answered
@@ -30,7 +30,7 @@ SIDE = 640  # pixels of the longer side of a photo as it is shown
 LISTED = {
     "photos": [{"photo": "0f3a.jpeg", "top": [{"label": "cat", "probability": 0.41}], "label": None}],
     "classes": ["cat", "dog"],
-    "command": "vitral finetune collected",
+    "command": "vitral.finetune('collected')",
 }
 
 
@@ -51,7 +51,7 @@ def _collection_of(request: Request) -> Collection:
     service = service_of(request)
     if service.collection is None:
         raise RequestRefused(
-            404, "not_collecting", "This server collects no photos; its owner starts it with --collect."
+            404, "not_collecting", f"This server collects no photos; its owner starts it with {argument('collect')}."
         )
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if origin is not None and _place(origin).netloc != host:
@@ -92,7 +92,7 @@ async def collected_photos(request: Request) -> JSONResponse:
         for name, photo, label in await _aside(request, collection.listed)
     ]
     classes = list(service_of(request).model(None).classifier.class_names)
-    command = f"vitral finetune {shlex.quote(str(collection.folder))}"
+    command = call(f"vitral.finetune({str(collection.folder)!r})")
     return JSONResponse({"photos": photos, "classes": classes, "command": command})
 
 
@@ -100,7 +100,7 @@ async def collected_photos(request: Request) -> JSONResponse:
     "/labels.csv", response_class=Response, responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 )
 async def collected_table(request: Request) -> Response:
-    """Return the table of the photos that have a name, in the form of `vitral fix`, which data commands read."""
+    """Return the table of the photos that have a name, in the form of corrections of labels, by which data are read."""
     return Response(await _aside(request, _collection_of(request).table), media_type="text/csv")
 
 
