@@ -91,11 +91,12 @@ def test_what_is_no_file_is_no_plugin(tmp_path: Path) -> None:
             load_plugin(path)
 
 
-def test_a_plugin_that_ends_the_command_later_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_that_ends_the_command_later_is_said(tmp_path: Path) -> None:
     file = tmp_path / "late.py"
     file.write_text("import sys, vitral\nvitral.register('data', 'leaving', lambda text: sys.exit(0))\n")
-    assert main(["check", "leaving:x", "--plugin", str(file)]) == 1
-    assert "SystemExit" in capsys.readouterr().err
+    done = type_command(tmp_path, "check", "leaving:x", "--plugin", str(file))
+    assert done.returncode == 1
+    assert "SystemExit" in done.stderr
 
 
 def test_a_lack_of_memory_is_known_by_its_words() -> None:
