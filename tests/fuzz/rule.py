@@ -19,6 +19,7 @@ from typing import Any
 from tests.fuzz.scene import Scene, Step, set_up, spell
 from tests.weights.hostile_server import HUBS, Server
 from tests.weights.hub_server import hub
+from vitral.errors import TRY_AGAIN
 
 SECONDS, CPU_SECONDS = 90, 30  # that a command may take: on the clock of a busy machine, and of a processor
 SLOW, SLOWER = ("tune", "export", "study", "distill"), 6  # commands that may take so many times as long
@@ -178,7 +179,8 @@ def judge(step: Step, ended: Ended, idle: int) -> Iterator[str]:
     if step.memory and ended.status in ABORTED:
         return  # a library in C++ ended the process: nothing of ours was asked
     stop = 128 + getattr(signal, step.accident["kind"]) if step.accident.get("kind", "ENOSPC") != "ENOSPC" else None
-    if ended.status not in (*STATUSES, stop):
+    short = TRY_AGAIN if step.memory else None
+    if ended.status not in (*STATUSES, stop, short):
         yield f"ended with status {ended.status}: {ended.err[-300:]}"
     if step.memory and re.search("damaged|fetch it again|not a weights file", ended.err):
         yield f"blamed a sound file: {ended.err[-300:]}"

@@ -2,7 +2,6 @@
 
 import gc
 import signal
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -83,28 +82,12 @@ def test_an_exported_file_answers_as_by_predict_and_says_what_it_cannot(served_h
         assert running.post("/v1/predict", photos[0]).status == 200
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
-def is_taken(port: int) -> bool:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
-
-
 @pytest.mark.long
-@pytest.mark.skipif(not hasattr(signal, "SIGTERM"), reason="signals of POSIX")
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads as Linux lists them")
 def test_ctrl_c_while_an_engine_is_made_ends_in_one_line(served_home: Path) -> None:
     pytest.importorskip("onnxruntime")
-    port = free_port()
-    process = Fork(command, ("serve", "plain", "--port", str(port), "--engine", "onnxruntime"), folder=served_home)
-    while not is_taken(port):
+    process = Fork(command, ("serve", "plain", "--port", "0", "--engine", "onnxruntime"), folder=served_home)
+    while len(list(Path(f"/proc/{process.pid}/task").iterdir())) < 3:  # the main one, the engine's, and the loader
         time.sleep(0.05)
     time.sleep(0.5)  # the engine takes seconds
     process.send_signal(signal.SIGINT)
