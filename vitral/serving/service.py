@@ -23,7 +23,7 @@ from vitral.serving.served import Given, Served
 
 COLLECTED_CLASSES = 5  # the most probable ones, of which a person sees the names
 MEMORY = 0.1  # weight of an image in the mean of the seconds that decoding takes
-CAUTION = 1.25  # times what waits is taken to take: who is let in and then too late has cost others their time
+CAUTION = 1.5  # times what waits is taken to take: who is let in and then too late has cost others their time
 
 
 class Service:
