@@ -35,6 +35,10 @@ class Connection:
         self.leave()
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if (
+            self.streams is not None and self.streams[0].at_eof()
+        ):  # the server keeps a connection so long that is not used
+            self.leave()
         if self.streams is None:
             self.streams = await asyncio.open_connection("127.0.0.1", self.port)
         return self.streams
