@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.cases import every_case
+from tests.http_servers import in_thread
 from vitral.data.image_stream import list_unlabelled
 from vitral.data.web_image import fetch, is_web_image
 from vitral.errors import ImageError
@@ -44,10 +45,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     def handle(*given: object) -> Handler:
         return Handler(*given, directory=str(folder))  # type: ignore[arg-type]
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handle) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with in_thread(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handle)) as server:
         yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 def test_a_photo_is_read_from_its_address(site: str) -> None:

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.scene import Scene, Step, set_up, spell
+from tests.http_servers import in_thread
 from tests.weights.hostile_server import HUBS, Server
 from tests.weights.hub_server import hub
 from vitral.errors import TRY_AGAIN
@@ -129,10 +129,8 @@ def _endpoint(answers: str) -> Iterator[dict[str, str]]:
         with hub() as server:
             yield {**ONLINE, "HF_ENDPOINT": server.address}
     else:
-        with Server(HUBS[answers]) as hostile:
-            threading.Thread(target=hostile.serve_forever, daemon=True).start()
+        with in_thread(Server(HUBS[answers])) as hostile:
             yield {**ONLINE, "HF_ENDPOINT": f"http://127.0.0.1:{hostile.server_address[1]}"}
-            hostile.shutdown()
 
 
 @contextmanager

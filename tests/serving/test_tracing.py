@@ -2,14 +2,13 @@
 
 import contextlib
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.http_servers import in_thread
 from tests.serving.conftest import encoded, form, serving
 from vitral.events import Event, Message
 from vitral.serving.tracing import tracing
@@ -51,19 +50,6 @@ class Handler(BaseHTTPRequestHandler):
         """Keep the test's output clean."""
 
 
-@contextlib.contextmanager
-def collector() -> Iterator[Collector]:
-    server = Collector()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 def value(span: Span, name: str) -> str | int:
     (found,) = [each.value for each in span.attributes if each.key == name]
     return found.string_value or found.int_value
@@ -71,7 +57,7 @@ def value(span: Span, name: str) -> str | int:
 
 def test_a_request_s_stages_are_spans_of_its_client_s_trace(served_home: Path) -> None:
     with contextlib.ExitStack() as open_now:
-        found = open_now.enter_context(collector())
+        found = open_now.enter_context(in_thread(Collector()))
         environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": found.address}
         with serving(served_home, "plain", environment=environment) as running:
             assert running.post("/v1/predict", encoded(1), traceparent=f"00-{TRACE}-{PARENT}-01").status == 200
@@ -108,7 +94,7 @@ def test_a_request_s_stages_are_spans_of_its_client_s_trace(served_home: Path) -
 
 @pytest.mark.long
 def test_requests_are_answered_without_a_collector(served_home: Path) -> None:
-    with collector() as gone:
+    with in_thread(Collector()) as gone:
         address = gone.address
     with serving(served_home, "plain", environment={"OTEL_EXPORTER_OTLP_ENDPOINT": address}) as running:
         assert running.post("/v1/predict", encoded(1)).status == 200

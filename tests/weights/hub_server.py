@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+from tests.http_servers import in_thread
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Repositories = dict[str, dict[str, bytes]]
 SLOW_SECONDS = 0.02  # between two pieces of a slow answer
@@ -248,15 +250,8 @@ class HubServer(ThreadingHTTPServer):
 @contextmanager
 def hub() -> Iterator[HubServer]:
     """Run a Hub while the block runs."""
-    server = HubServer()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with in_thread(HubServer()) as server:
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _oid(data: bytes) -> str:

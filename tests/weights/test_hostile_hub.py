@@ -3,7 +3,6 @@
 import json
 import resource
 import socketserver
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from huggingface_hub.utils._http import default_client_factory, get_session, set
 
 import vitral
 from tests.cases import every_case
+from tests.http_servers import in_thread
 from tests.weights.hostile_server import ENDLESS, HUBS, Answer, Server, head, head_drop_by_drop, later, saying
 from vitral import transfers
 from vitral.errors import VitralError, WeightsError
@@ -27,8 +27,7 @@ from vitral.weights.named.table import PublishedWeights
 
 @contextmanager
 def serving(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with Server(answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with in_thread(Server(answer)) as server:
         address = f"http://127.0.0.1:{server.server_address[1]}"
         monkeypatch.setattr(constants, "ENDPOINT", address)
         monkeypatch.setattr("huggingface_hub.hf_api.constants.ENDPOINT", address)
@@ -37,7 +36,6 @@ def serving(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]
         try:
             yield server
         finally:
-            server.shutdown()
             set_client_factory(default_client_factory)
 
 
