@@ -41,6 +41,11 @@ THREAD_BYTES = 16 << 20  # address space that a thread takes to begin: its stack
 WORTHWHILE_SECONDS = 3e-4
 
 
+def vitral_version() -> str:
+    """Return Vitral's version, in rooms that would make a cycle of imports by it: the package itself names what is in them."""
+    return str(sys.modules["vitral"].__version__)
+
+
 def processor_name() -> str:
     """Return the processor's name for people; the kind of machine if the system does not report it."""
     try:

@@ -1,11 +1,11 @@
 """A classifier behind HTTP in a container, and as a Space of the Hugging Face Hub, which builds that container."""
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from vitral.files import write_file
+from vitral.machine import vitral_version
 from vitral.paths import CARD
 
 EXTRAS = "serve,openvino,onnxruntime,otel"
@@ -65,6 +65,5 @@ def write_space(place: Path, name: str) -> None:
     card = FRONT_MATTER.sub("", (place / name / CARD).read_text(), count=1)
     heading = f"---\ntitle: {name}\nsdk: docker\napp_port: {SPACE_PORT}\npinned: false\n---\n"
     write_file(place / CARD, heading + card)
-    version = sys.modules["vitral"].__version__  # the package itself names `push`, which comes here
-    made = containerfile("--open", version=f"=={version}", copied=name, port=SPACE_PORT)
+    made = containerfile("--open", version=f"=={vitral_version()}", copied=name, port=SPACE_PORT)
     write_file(place / "Dockerfile", made)

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 import stat
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from vitral.files import new_file
 from vitral.images.decode import is_deep
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import collect
-from vitral.machine import in_threads
+from vitral.machine import in_threads, vitral_version
 from vitral.models.model import HEADS, Features, Images, Model
 from vitral.paths import cache
 from vitral.tasks.task import Targets
@@ -164,7 +163,7 @@ def _of_bytes(content: bytes) -> Key:
 
 def name_of(preprocessing: Preprocessing, *what: object) -> str:
     """Return a name for rows that are made of images so prepared by `what`; another version of Vitral has other names."""
-    made = repr((str(sys.modules["vitral"].__version__), preprocessing, *what))
+    made = repr((vitral_version(), preprocessing, *what))
     return hashlib.sha256(made.encode()).hexdigest()[: 2 * DIGEST_BYTES]
 
 

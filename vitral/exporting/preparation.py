@@ -5,7 +5,6 @@ ONNX ignores its antialiasing. So no node of the graph is a resize: along each a
 which the graph makes from the image's size by plain arithmetic, the same everywhere.
 """
 
-import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from vitral.inference.exported.format import DECODED_AXES, PREPARED_AXES
 from vitral.inference.int8 import to_integer_layers
 from vitral.inference.merging import merge_tokens
 from vitral.inference.torch_predictor import copy_in
+from vitral.machine import vitral_version
 from vitral.models.model import Images, Model
 
 Scalar = Int64[Tensor, ""]
@@ -282,7 +282,7 @@ class ClassifierPrograms:
 
     def __init__(self, classifier: Classifier) -> None:
         self.classifier = classifier
-        self.version = str(sys.modules["vitral"].__version__)  # the package itself names this room's `export`
+        self.version = vitral_version()
         self.decoded = torch.zeros(*EXAMPLE, 3, dtype=torch.uint8)
 
     def preparing(self) -> torch.export.ExportedProgram:
