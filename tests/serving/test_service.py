@@ -38,8 +38,8 @@ def refused(service: Service, count: int, seconds: float) -> RequestRefused | No
 def test_a_request_that_would_wait_too_long_is_told_when_to_come_again(service: Service) -> None:
     served = service.model(None)
     prepared = torch.zeros(3, 16, 16)
-    held = service.put(served.others, lambda: time.sleep(0.5), time.monotonic() + SOON)
-    several = [service.submit(served, served.answers, prepared, time.monotonic() + SOON) for _ in range(10)]
+    held = service.put(served.others, lambda: time.sleep(0.5), time.monotonic() + SOON, [])
+    several = [service.submit(served, served.answers, prepared, time.monotonic() + SOON, []) for _ in range(10)]
     served.answers.seconds, served.answers.most = 1.0, 1  # as of a large network
     assert service.waiting == 11
     assert service.wait_seconds() == pytest.approx(10, rel=0.2)
@@ -72,7 +72,7 @@ def test_an_image_that_cannot_be_prepared_spoils_no_other(service: Service) -> N
     served = service.model(None)
     until = time.monotonic() + SOON
     given = (b"hello", np.zeros((4, 4, 7), np.uint8), np.full((8, 8, 3), 9, np.uint8))
-    text, odd, sound = (service.submit(served, served.answers, image, until) for image in given)
+    text, odd, sound = (service.submit(served, served.answers, image, until, []) for image in given)
     assert text.exception(SOON)
     assert odd.exception(SOON)
     assert float(sound.result(SOON)[0].sum()) == pytest.approx(1)
@@ -84,7 +84,7 @@ def test_an_image_without_a_number_spoils_no_other(service: Service) -> None:
     nothing = torch.full((3, 16, 16), torch.nan)
     until = time.monotonic() + SOON
     broken, sound = (
-        service.submit(served, served.answers, image, until) for image in (nothing, torch.zeros(3, 16, 16))
+        service.submit(served, served.answers, image, until, []) for image in (nothing, torch.zeros(3, 16, 16))
     )
     assert isinstance(broken.result(SOON), RequestRefused)
     assert float(sound.result(SOON)[0].sum()) == pytest.approx(1)

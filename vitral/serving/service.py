@@ -150,11 +150,9 @@ class Service:
         with self._lock:
             self._held -= count
 
-    def submit(
-        self, served: Served, lane: Lane, image: Given, until: float, stages: list[Stage] | None = None
-    ) -> Future[Any]:
+    def submit(self, served: Served, lane: Lane, image: Given, until: float, stages: list[Stage]) -> Future[Any]:
         """Prepare an image and compute what a lane gives; who cancels the future takes its place away."""
-        waiting = Waiting(None, until, stages=[] if stages is None else stages)
+        waiting = Waiting(None, until, stages=stages)
         self._enter(lane, waiting.answer)
         with self._lock:
             self._decoding += 1
@@ -166,10 +164,10 @@ class Service:
         lane: Lane,
         item: Any,  # noqa: ANN401  # what the lane computes from
         until: float,
-        stages: list[Stage] | None = None,
+        stages: list[Stage],
     ) -> Future[Any]:
         """Compute what a lane gives of something that needs no preparing."""
-        waiting = Waiting(item, until, stages=[] if stages is None else stages)
+        waiting = Waiting(item, until, stages=stages)
         self._enter(lane, waiting.answer)
         self.batcher.put(lane, waiting)
         return waiting.answer
@@ -180,8 +178,10 @@ class Service:
 
     def collect(self, served: Served, images: Sequence[Given], answers: Sequence[Any]) -> None:
         """Offer the photos of a request, as they came, to what collects them."""
+        if self.collection is None:
+            return
         for image, answer in zip(images, answers, strict=True):
-            if self.collection is None or not isinstance(image, bytes) or isinstance(answer, BaseException):
+            if not isinstance(image, bytes) or isinstance(answer, BaseException):
                 continue
             if self.collection.wants(float(answer[0].max())):
                 self.collection.offer(image, served.prediction("", answer, COLLECTED_CLASSES))
