@@ -187,3 +187,30 @@ def test_boxes_hold_what_they_held_and_end_at_the_edges() -> None:
     assert geometry.boxes(boxes).tolist() == [[25, 5, 35, 15], [30, 0, 40, 10], [0, 0, 0, 5]]
     turned = Geometry((10, 10), (Affine((0, 1, 0, -1, 0, 10)),))  # a quarter
     assert turned.boxes(np.array([[1.0, 2.0, 4.0, 3.0]])).tolist() == [[7, 1, 8, 4]]
+
+
+def test_the_way_back_undoes_every_step() -> None:
+    steps = (Crop(3, 5, 30, 40), Resize(45, 60), Pad(4, 6, mirror=True), Flip(), Flip(vertical=True))
+    turned = (Resize(60, 50), Affine((0.9, 0.2, 3.0, -0.1, 1.1, -2.0)), Crop(-5, 10, 70, 45))
+    points = np.random.default_rng(0).uniform(8, 25, (50, 2))
+    for geometry in (Geometry((40, 50), steps), Geometry((40, 50), turned)):
+        back = geometry.back()
+        assert (back.original, back.size) == (geometry.size, geometry.original)
+        np.testing.assert_allclose(back.points(geometry.points(points)), points, atol=1e-9)
+        boxes = np.sort(points[:40].reshape(20, 2, 2), axis=1).reshape(20, 4)
+        if geometry.steps == steps:
+            np.testing.assert_allclose(back.boxes(geometry.boxes(boxes)), boxes, atol=1e-9)
+        _, mask = scene(40, 50)
+        returned, shown = (back.mask(geometry.mask(each, fill=0)) for each in (mask, np.ones_like(mask)))
+        assert 0.2 < shown.mean() < 1
+        assert (returned == mask)[shown > 0].mean() > 0.95
+
+
+def test_a_box_that_reaches_beyond_the_image_is_padding() -> None:
+    geometry = Geometry((2, 2), (Crop(0, 0, 3, 4), Flip(vertical=True)))
+    numbers = np.arange(1, 5, dtype=np.int32).reshape(2, 2)
+    moved = geometry.mask(numbers, fill=-1)
+    assert moved.tolist() == [[-1, -1, -1, -1], [3, 4, -1, -1], [1, 2, -1, -1]]
+    assert geometry.back().mask(moved).tolist() == numbers.tolist()
+    assert geometry.boxes(np.array([[0.0, 0.0, 2.0, 1.0]])).tolist() == [[0, 2, 2, 3]]
+    assert geometry.back().boxes(np.array([[0.0, 0.0, 4.0, 3.0]])).tolist() == [[0, 0, 2, 2]]

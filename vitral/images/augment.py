@@ -26,7 +26,7 @@ ATTEMPTS = 100  # of TensorFlow's sampler
 TORCHVISION_ATTEMPTS = 10
 LESS_THAN_HALF = 0.5 - 1e-7  # of a pixel, TensorFlow's: what a width is rounded down by at most
 LONGEST = 16  # the longer side of a "padded" image, at most, as a multiple of the shorter side
-ANTIALIASED = ("resized", "square", "padded")  # crops whose sources resize by Pillow
+ANTIALIASED = ("resized", "square", "padded", "scale-jitter")  # crops whose sources resize by Pillow
 SELDOM = 0.1  # the share of views with a box that may be smaller than the view
 
 
@@ -59,18 +59,20 @@ def training_view(
         augmentation: The augmentation that varies the view.
         size: The view's height and width, pixels.
         rng: The generator of every random choice.
-        fill: The colour that timm's RandAugment puts beyond the edge: red, green, blue, 0 to 255.
+        fill: The colour beyond the edge, of timm's RandAugment and of "scale-jitter": red, green, blue, 0 to 255.
         mirrored: Whether the view is mirrored, where the augmentation's flips alternate; None to draw it.
     """
     draw = {"inception": inception_box, "resized": resized_box}.get(augmentation.crop)
+    zoom = float(rng.uniform(*augmentation.scales)) if augmentation.crop == "scale-jitter" else None
     drawn: list[tuple[Box, tuple[int, int]]] = []
 
     def shrink(height: int, width: int) -> int:
         box = draw((height, width), augmentation.min_area, rng) if draw else (0, 0, height, width)
         drawn.append((box, (height, width)))
-        return decoding_factor(box[2:], size) if augmentation.decode == "scaled" else 1
+        needed = size if zoom is None else jittered((height, width), size, zoom)
+        return decoding_factor(box[2:], needed) if augmentation.decode == "scaled" else 1
 
-    scaled = augmentation.decode == "kept" or (augmentation.decode == "scaled" and draw is not None)
+    scaled = augmentation.decode == "kept" or (augmentation.decode == "scaled" and (draw or zoom) is not None)
     image = read(shrink if scaled else None)
     if not drawn:  # the image is decoded whole
         shrink(image.shape[0], image.shape[1])
@@ -78,21 +80,26 @@ def training_view(
     decoded = () if image.shape[:2] == original else (Resize(*image.shape[:2]),)
     if draw:
         image, cut = _cut(image, _scaled(box, image.shape[0] / original[0]))
+    elif zoom is not None:
+        image, cut = _jittered(image, jittered(original, size, zoom), size, augmentation, rng)
     else:
         image, cut = _placed(image, augmentation, size, rng)
-    view, resized = _resize(image, size, augmentation, rng)
+    view, resized = (image, ()) if zoom is not None else _resize(image, size, augmentation, rng)
     turned: Steps = ()
     if augmentation.shift or augmentation.rotate or augmentation.scale:
         view, turned = _affine(view, augmentation, rng)
     flipped: Steps = ()
     if augmentation.flip and (rng.random() < 0.5 if mirrored is None else mirrored):
         view, flipped = cv2.flip(view, 1), (Flip(),)
+    if augmentation.vertical_flip and rng.random() < 0.5:
+        view, flipped = cv2.flip(view, 0), (*flipped, Flip(vertical=True))
     view, moved = apply_policy(view, augmentation, rng, fill)
     if augmentation.jitter:
         view = jitter(view, augmentation.jitter, rng)
+    view, filled = _filled(view, size, fill)
     planes = np.empty((3, *size), dtype=np.uint8)
     cv2.split(np.ascontiguousarray(view), list(planes))  # a transposed copy would take ten times as long
-    steps = (*decoded, *cut, *resized, *turned, *flipped, *moved)
+    steps = (*decoded, *cut, *resized, *turned, *flipped, *moved, *filled)
     return TrainingView(torch.from_numpy(planes), Geometry(original, steps))
 
 
@@ -184,6 +191,29 @@ def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rn
     return image, (*shortened, *resized, padded, *cut)
 
 
+def jittered(shape: tuple[int, int], size: tuple[int, int], zoom: float) -> tuple[int, int]:
+    """Return the height and width of an image that fits into a view, times a factor, as torchvision's `ScaleJitter` does."""
+    factor = min(size[0] / shape[0], size[1] / shape[1]) * zoom
+    rows, columns = (max(1, int(side * factor)) for side in shape)
+    return rows, columns
+
+
+def _jittered(
+    image: Pixels, shape: tuple[int, int], size: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator
+) -> Moved:
+    """Return a crop of the resized image, no larger than the view; it is filled up last, so that it is on the same sides."""
+    image, resized = _resize(image, shape, augmentation, rng)
+    image, cut = _random_crop(image, (min(shape[0], size[0]), min(shape[1], size[1])), rng)
+    return image, (*resized, *cut)
+
+
+def _filled(view: Pixels, size: tuple[int, int], fill: Colour) -> Moved:
+    if view.shape[:2] == size:
+        return view, ()
+    below, beside = size[0] - view.shape[0], size[1] - view.shape[1]
+    return cv2.copyMakeBorder(view, 0, below, 0, beside, cv2.BORDER_CONSTANT, value=fill), (Crop(0, 0, *size),)
+
+
 def covering(shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
     """Return the least height and width of the same aspect ratio that cover `size`, the longer side rounded down."""
     (rows, columns), (height, width) = shape, size
@@ -233,7 +263,8 @@ def kept_shape(shape: tuple[int, int], augmentation: Augmentation, size: tuple[i
     "inception" box, as a share of the image's, is evenly spread from r, the root of `min_area`; the area of a "resized" box
     from a, `min_area`. So the image is 1 / (r + 0.1 (1 - r)) or 1 / sqrt(a + 0.1 (1 - a)) times as large as the view: 1.8 times
     for an "inception" box from a quarter of the area, 3.3 times from a twentieth. At worst a view is enlarged by 1.35 there.
-    With "square" it is `margin` times as large as the view, with "padded" and "none" as large. A smaller image stays as it is.
+    With "square" it is `margin` times as large as the view, with "scale-jitter" its largest factor, with "padded" and "none" as
+    large. A smaller image stays as it is.
 
     Args:
         shape: The decoded image's height and width, pixels.
@@ -251,7 +282,7 @@ def _factor(augmentation: Augmentation) -> float:
         return 1 / (math.sqrt(least) + SELDOM * (1 - math.sqrt(least)))
     if augmentation.crop == "resized":
         return 1 / math.sqrt(least + SELDOM * (1 - least))
-    return augmentation.margin if augmentation.crop == "square" else 1.0
+    return {"square": augmentation.margin, "scale-jitter": augmentation.scales[1]}.get(augmentation.crop, 1.0)
 
 
 def decoding_factor(shape: tuple[int, int], target: tuple[int, int]) -> int:

@@ -153,27 +153,34 @@ def _drawn(font: Font, letter: str) -> bytes:
     return cell.tobytes()
 
 
-def contact_sheet(images: Sequence[Pixels], labels: Sequence[str], *, columns: int = 8) -> bytes:
-    """Return a PNG of the images in rows, each over its label; small images are enlarged without smoothing."""
+def contact_sheet(images: Sequence[Pixels], labels: Sequence[str], *, columns: int = 8, cell: int = CELL) -> bytes:
+    """Return a PNG of the images in rows, each over its label; small images are enlarged without smoothing.
+
+    Args:
+        images: The images.
+        labels: The text below each.
+        columns: The images in a row.
+        cell: The longer side of each image on the sheet, pixels.
+    """
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
-    width, height = columns * (CELL + GAP) + GAP, rows * (CELL + LABEL_HEIGHT + GAP) + GAP
+    width, height = columns * (cell + GAP) + GAP, rows * (cell + LABEL_HEIGHT + GAP) + GAP
     sheet = Image.new("RGB", (width, height), BACKGROUND)
     draw = ImageDraw.Draw(sheet)
     for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-        left = GAP + index % columns * (CELL + GAP)
-        top = GAP + index // columns * (CELL + LABEL_HEIGHT + GAP)
-        cell = _fit(Image.fromarray(image))
-        sheet.paste(cell, (left + (CELL - cell.width) // 2, top + (CELL - cell.height) // 2))
+        left = GAP + index % columns * (cell + GAP)
+        top = GAP + index // columns * (cell + LABEL_HEIGHT + GAP)
+        fitted = _fit(Image.fromarray(image), cell)
+        sheet.paste(fitted, (left + (cell - fitted.width) // 2, top + (cell - fitted.height) // 2))
         line, font = lettering(label, LETTERS)
-        text = shorten(line, font, width=CELL)
-        draw.text((left + CELL // 2, top + CELL + 2), text, fill=INK, font=font, anchor="ma")
+        text = shorten(line, font, width=cell)
+        draw.text((left + cell // 2, top + cell + 2), text, fill=INK, font=font, anchor="ma")
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def _fit(image: Image.Image) -> Image.Image:
-    factor = CELL / max(image.size)
+def _fit(image: Image.Image, cell: int) -> Image.Image:
+    factor = cell / max(image.size)
     size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
     return image.resize(size, Image.Resampling.NEAREST if factor >= 2 else Image.Resampling.LANCZOS)

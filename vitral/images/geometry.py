@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float64, Shaped
+from jaxtyping import Float64, Int64, Shaped
 
 Size = tuple[int, int]  # height, width
 Border = Literal["fill", "edge"]
@@ -18,6 +18,7 @@ Mask = Shaped[np.ndarray, "height width"]
 Points = Float64[np.ndarray, "points 2"]  # x, y
 Boxes = Float64[np.ndarray, "boxes 4"]  # left, top, right, bottom
 Matrix = tuple[float, float, float, float, float, float]
+Places = tuple[Int64[np.ndarray, "height #width"], Int64[np.ndarray, "#height width"]]  # rows and columns of an image
 
 # The matrix of an operation that shears by a slope, or moves by pixels.
 MATRICES: Mapping[str, Callable[[float], Matrix]] = {
@@ -43,17 +44,21 @@ class Transform(Protocol):
         """Return which points of the image are seen at points of the image afterwards."""
         ...
 
+    def undone(self, size: Size) -> "Transform":
+        """Return the step that moves the pixels back; what the step lost or mirrored does not come back."""
+        ...
+
 
 Steps = tuple[Transform, ...]
 
 
 @dataclass(frozen=True)
 class Crop:
-    """A box was cut out.
+    """A box was cut out; it may reach beyond the image, where there is nothing.
 
     Attributes:
-        top: The box's first row.
-        left: The box's first column.
+        top: The box's first row; negative above the image.
+        left: The box's first column; negative to the left of it.
         height: The number of rows.
         width: The number of columns.
     """
@@ -75,6 +80,10 @@ class Crop:
         """Return the points as the image counts them."""
         return points + np.array([self.left, self.top])
 
+    def undone(self, size: Size) -> "Crop":
+        """Return the box that the image is in the box."""
+        return Crop(-self.top, -self.left, *size)
+
 
 @dataclass(frozen=True)
 class Resize:
@@ -94,6 +103,10 @@ class Resize:
     def back(self, points: Points, size: Size) -> Points:
         """Return the points, not stretched."""
         return points / self._factors(size)
+
+    def undone(self, size: Size) -> "Resize":
+        """Return the step to the size before."""
+        return Resize(*size)
 
     def _factors(self, size: Size) -> Float64[np.ndarray, "2"]:
         return np.array([self.width / size[1], self.height / size[0]])
@@ -130,10 +143,20 @@ class Pad:
         points = np.where(points < 0, 1 - points, points)
         return np.where(points >= ends, 2 * ends - 1 - points, points)
 
+    def undone(self, size: Size) -> Crop:
+        """Return the box without the border."""
+        return Crop(self.vertical, self.horizontal, *size)
+
 
 @dataclass(frozen=True)
 class Flip:
-    """Left and right changed places."""
+    """Left and right changed places.
+
+    Attributes:
+        vertical: Whether it was top and bottom instead.
+    """
+
+    vertical: bool = False
 
     def after(self, size: Size) -> Size:
         """Return the size, which is the same."""
@@ -141,11 +164,16 @@ class Flip:
 
     def forth(self, points: Points, size: Size) -> Points:
         """Return the points, mirrored."""
-        return np.stack([size[1] - points[:, 0], points[:, 1]], axis=1)
+        x, y = points.T
+        return np.stack([x, size[0] - y] if self.vertical else [size[1] - x, y], axis=1)
 
     def back(self, points: Points, size: Size) -> Points:
         """Return the points, mirrored."""
         return self.forth(points, size)
+
+    def undone(self, size: Size) -> "Flip":
+        """Return the same step."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -159,6 +187,11 @@ class Affine:
 
     matrix: Matrix
     border: Border = "fill"
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a row does not stay a row, or a column a column."""
+        return bool(self.matrix[1] or self.matrix[3])
 
     @classmethod
     def of_indices(cls, matrix: Sequence[float], border: Border = "fill") -> "Affine":
@@ -180,6 +213,12 @@ class Affine:
         a, b, c, d, e, f = self.matrix
         points = points @ np.array([[a, b], [d, e]]).T + np.array([c, f])
         return points.clip(0.5, np.array([size[1], size[0]]) - 0.5) if self.border == "edge" else points
+
+    def undone(self, size: Size) -> "Affine":
+        """Return the step of the inverse matrix; a repeated edge does not come back."""
+        a, b, c, d, e, f = self.matrix
+        a, b, d, e = np.linalg.inv(np.array([[a, b], [d, e]])).flatten().tolist()
+        return Affine((a, b, -a * c - b * f, d, e, -d * c - e * f))
 
 
 @dataclass(frozen=True)
@@ -214,14 +253,45 @@ class Geometry:
             fill: The value where the view shows nothing of the image.
         """
         assert mask.shape == self.original, f"a mask of {mask.shape} for an image of {self.original}"
+        rows, columns = self.places()
+        return np.where((rows >= 0) & (columns >= 0), mask[rows, columns], np.asarray(fill, mask.dtype))
+
+    def places(self) -> Places:
+        """Return which row and column of the image each pixel of the view shows; -1 where it shows nothing of it.
+
+        Where no step mixes rows with columns, the rows are one column of numbers and the columns one row.
+        """
+        height, width = self.size
+        if any(isinstance(step, Affine) and step.mixes for step in self.steps):
+            x, y = self._seen(_middles(self.size)).reshape(height, width, 2).transpose(2, 0, 1)
+            return y, x
+        side = max(height, width)
+        seen = self._seen(np.repeat(np.arange(side) + 0.5, 2).reshape(-1, 2), apart=True)
+        return seen[:height, 1:], seen[None, :width, 0]
+
+    def _seen(self, points: Points, *, apart: bool = False) -> Int64[np.ndarray, "points 2"]:
+        """Return the column and row of the image's pixel at each point of the view, -1 for nothing.
+
+        Args:
+            points: The points.
+            apart: Whether the view's columns and rows are two lists, each for itself.
+        """
         sizes = self._sizes()
-        points, seen = _middles(sizes[-1]), np.ones(sizes[-1][0] * sizes[-1][1], dtype=bool)
+        inside = np.ones(points.shape, dtype=bool)
         for step, size in zip(reversed(self.steps), reversed(sizes[:-1]), strict=True):
             points = step.back(points, size)
-            seen &= _inside(points, size)
-        columns, rows = np.floor(points).astype(np.int64).T
-        values = mask[rows.clip(0, mask.shape[0] - 1), columns.clip(0, mask.shape[1] - 1)]
-        return np.where(seen, values, np.asarray(fill, mask.dtype)).reshape(sizes[-1])
+            inside &= (points >= 0) & (points < np.array([size[1], size[0]]))
+        seen = inside if apart else inside.all(axis=1, keepdims=True)
+        last = np.array([self.original[1], self.original[0]]) - 1
+        return np.where(seen, np.floor(points).clip(0, last), -1).astype(np.int64)
+
+    def back(self) -> "Geometry":
+        """Return the geometry from the view to the image: of what is found in the view, where it is in the image.
+
+        A place of the image that the view does not show is outside of the view; what a view shows twice comes back once.
+        """
+        undone = (step.undone(size) for step, size in zip(self.steps, self._sizes(), strict=False))
+        return Geometry(self.size, tuple(reversed(list(undone))))
 
     def points(self, points: Points) -> Points:
         """Return where points of the image are in the view, or outside of it."""
@@ -244,8 +314,3 @@ class Geometry:
 def _middles(size: Size) -> Points:
     rows, columns = np.indices(size).reshape(2, -1)
     return np.stack([columns, rows], axis=1) + 0.5
-
-
-def _inside(points: Points, size: Size) -> Bool[np.ndarray, " points"]:
-    x, y = points.T
-    return (x >= 0) & (x < size[1]) & (y >= 0) & (y < size[0])

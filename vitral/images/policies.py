@@ -21,6 +21,7 @@ POLICIES = ("none", "timm-randaugment", "big-vision-randaugment", "autoaugment",
 Policy = str  # a name above, or a plugin's
 Interpolation = Literal["bilinear", "bicubic", "random"]
 Share = Annotated[float, Ge(0), Le(1)]
+Zoom = Annotated[float, Ge(0.05), Le(8)]
 Moved = tuple[Image.Image, Steps]  # an image and where its pixels went
 Value = Callable[[float, int], float]  # an operation's value, from the magnitude and a sign
 
@@ -144,10 +145,14 @@ class Augmentation:
         crop: The rule by which the view is cut out. "inception": a random box by TensorFlow's rule (the original's).
             "resized": a random box by torchvision's rule (DeiT's). "square": a random crop after a resize to a square of
             `margin` times the size (BiT's). "padded": a random crop after the shorter side is resized to the size and
-            `padding` is added on all sides (DeiT III's simple random crop, and CIFAR's shift). "none": the whole image.
+            `padding` is added on all sides (DeiT III's simple random crop, and CIFAR's shift). "scale-jitter": a random crop
+            after the image, as it fits into the view, is resized by a random factor of `scales`; where it is smaller than the
+            view then, the view is filled up on the right and at the bottom (large-scale jitter, arXiv 2012.07177; EoMT's).
+            "none": the whole image.
         min_area: The least share of the image that a box keeps, 0 to 1.
         margin: The side of the square that "square" crops from, as a multiple of the size; about 8/7.
         padding: The border that "padded" adds on each side, as a share of the side.
+        scales: The least and the largest factor of "scale-jitter", evenly spread.
         border: The content of that border: "reflect" mirrors the image, "black" leaves it black.
         interpolation: "bilinear", "bicubic", or "random", which draws one of the two. It antialiases as Pillow does, except
             for "bilinear" with the crops "inception" and "none", where only whole factors are averaged.
@@ -156,6 +161,7 @@ class Augmentation:
             need and keeps it in memory (see `kept_shape`); small images give the same views as with "full".
         flip: Whether half of the views are mirrored left to right, at random. "alternating" draws once an image and
             mirrors it in every second pass over the data (arXiv 2404.00498, section 3.6).
+        vertical_flip: Whether half of the views are turned upside down, at random.
         shift: The largest move, as a share of the side.
         rotate: The largest turn, degrees.
         scale: The largest zoom in or out, as a share.
@@ -170,14 +176,16 @@ class Augmentation:
         repeats: The number of views of an image in one batch (repeated augmentation).
     """
 
-    crop: Literal["inception", "resized", "square", "padded", "none"] = "inception"
+    crop: Literal["inception", "resized", "square", "padded", "scale-jitter", "none"] = "inception"
     min_area: Annotated[float, Ge(0.0001), Le(1)] = 0.05
     margin: Annotated[float, Ge(1), Le(4)] = 8 / 7
     padding: Share = 0.125
+    scales: tuple[Zoom, Zoom] = (0.5, 2.0)
     border: Literal["reflect", "black"] = "reflect"
     interpolation: Interpolation = "bilinear"
     decode: Literal["full", "scaled", "kept"] = "full"
     flip: bool | Literal["alternating"] = True
+    vertical_flip: bool = False
     shift: Share = 0.0
     rotate: Annotated[float, Ge(0), Le(180)] = 0.0
     scale: Annotated[float, Ge(0), Le(0.99)] = 0.0
@@ -190,8 +198,12 @@ class Augmentation:
     repeats: Annotated[int, Ge(1), Le(100)] = 1
 
     def __post_init__(self) -> None:
-        """Refuse an unknown policy, or a magnitude that its source does not define, by a `ValueError`."""
+        """Refuse an unknown policy, a magnitude that its source does not define, or no range, by a `ValueError`."""
         check_policy(self.policy, self.magnitude, self.magnitude_std)
+        if self.scales[0] > self.scales[1]:
+            raise ValueError(
+                f"scales go from the least to the largest, not from {self.scales[0]:g} to {self.scales[1]:g}"
+            )
 
 
 def check_policy(policy: Policy, magnitude: float, magnitude_std: float) -> None:

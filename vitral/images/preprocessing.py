@@ -17,8 +17,10 @@ from vitral.described import LATER, read_described
 from vitral.errors import VitralError
 from vitral.images.decode import Pixels
 from vitral.images.depth import DEPTHS, FULL, at_depth
+from vitral.images.geometry import Crop, Geometry
+from vitral.images.geometry import Resize as Resized
 
-Resize = Literal["squash", "crop"]
+Resize = Literal["squash", "crop", "pad"]
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
 Resampler = Literal["float32", "pillow", "torch"]
 
@@ -43,8 +45,9 @@ class Preprocessing:
     Attributes:
         image_size: The result's height and width, pixels.
         resize: "squash" resizes the whole image to that size whatever its aspect ratio, as the original does; "crop" keeps
-            the aspect ratio and takes a centre crop.
-        crop_fraction: The share of the resized image's side that the crop keeps, 0 to 1.
+            the aspect ratio and takes a centre crop; "pad" keeps it and shows the whole image in the upper left corner, the
+            rest in the mean colour (EoMT's for instances, which pads with black).
+        crop_fraction: The share of the resized image's side that the crop keeps, 0 to 1; "pad" does not crop.
         interpolation: "bilinear", "bicubic" or "nearest", with half-pixel centres.
         antialias: Whether shrinking averages over all pixels that it covers.
         mean: The means of the channels red, green, blue, on the scale 0 to 1.
@@ -103,6 +106,8 @@ class Preprocessing:
     def fit(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return an image at the model's input size, values 0 to 255, not yet normalised."""
         height, width = self.image_size
+        if self.resize == "pad":
+            return self._padded(image)
         if self.bits is not None:
             image = at_depth(image, self.bits)
         if self.resampler != "float32":
@@ -112,11 +117,34 @@ class Preprocessing:
             return pixels[0]
         return _interpolate(pixels, (height, width), self.interpolation, antialias=self.antialias)[0].clamp_(0, 255)
 
+    def _padded(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
+        rows, columns = self._resized(image.shape[0], image.shape[1])
+        padded = torch.tensor(self.mean_colour, dtype=torch.float32)[:, None, None].repeat(1, *self.image_size)
+        padded[:, :rows, :columns] = self.with_size((rows, columns)).whole().fit(image)
+        return padded
+
+    def geometry(self, height: int, width: int) -> Geometry:
+        """Return the steps that bring an image of that height and width, pixels, to the model's input."""
+        rows, columns = self._resized(height, width)
+        if self.resize == "pad":
+            return Geometry((height, width), (Resized(rows, columns), Crop(0, 0, *self.image_size)))
+        if self.resampler == "float32" or self._is_thin(rows, columns):
+            return Geometry((height, width), (Crop(*self.box(height, width)), Resized(*self.image_size)))
+        return Geometry((height, width), (Resized(rows, columns), Crop(*self._corner(rows, columns), *self.image_size)))
+
+    def _corner(self, rows: int, columns: int) -> tuple[int, int]:
+        """Return the first row and the first column of the crop from an image that was resized in 8 bits."""
+        rounded = round if self.resampler == "pillow" else int  # each source places an odd pixel differently
+        return rounded((rows - self.image_size[0]) / 2), rounded((columns - self.image_size[1]) / 2)
+
+    def _is_thin(self, rows: int, columns: int) -> bool:
+        """Tell whether resizing the shorter side of an image would make it so enormous that it is cropped first."""
+        return max(rows, columns) > LONGEST * max(self.image_size)
+
     def _fit_in_8_bits(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         height, width = self.image_size
         rows, columns = self._resized(image.shape[0], image.shape[1])
-        if max(rows, columns) > LONGEST * max(height, width):
-            # Resizing the shorter side of a very thin image would make it enormous; crop first, where the sources would fail.
+        if self._is_thin(rows, columns):  # where the sources would fail
             return dataclasses.replace(self, resampler="float32", antialias=True).fit(image)
         if self.resampler == "pillow":
             resized = np.asarray(Image.fromarray(image).resize((columns, rows), PILLOW[self.interpolation]))
@@ -124,12 +152,14 @@ class Preprocessing:
         else:
             whole_image = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
             pixels = _interpolate(whole_image, (rows, columns), self.interpolation, antialias=True)[0]
-        rounded = round if self.resampler == "pillow" else int  # each source places an odd pixel differently
-        top, left = rounded((rows - height) / 2), rounded((columns - width) / 2)
+        top, left = self._corner(rows, columns)
         return pixels[:, top : top + height, left : left + width].float()
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width that an image is resized to before the crop."""
+        """Return the height and width that an image is resized to before it is cropped or padded."""
+        if self.resize == "pad":
+            scale = min(self.image_size[0] / height, self.image_size[1] / width)
+            return max(1, round(height * scale)), max(1, round(width * scale))
         rows, columns = self.before_crop
         if self.resize == "squash":
             return rows, columns
@@ -150,7 +180,8 @@ class Preprocessing:
             ratio = self.image_size[0] / self.image_size[1]
             crop_height = min(height, width * ratio)
             crop_width = crop_height / ratio
-        rows, columns = (max(1, round(side * self.crop_fraction)) for side in (crop_height, crop_width))
+        fraction = 1.0 if self.resize == "pad" else self.crop_fraction
+        rows, columns = (max(1, round(side * fraction)) for side in (crop_height, crop_width))
         return (height - rows) // 2, (width - columns) // 2, rows, columns
 
     def normalize(self, images: Num[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 3 height width"]:

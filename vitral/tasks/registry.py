@@ -6,12 +6,19 @@ from typing import Any
 from vitral import plugins
 from vitral.errors import PluginError, VitralError, did_you_mean
 from vitral.tasks.any_right_label import ANY_RIGHT_LABEL
+from vitral.tasks.boxes import BOXES
+from vitral.tasks.instances import INSTANCES
 from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.tasks.panoptic import PANOPTIC
+from vitral.tasks.semantic import SEMANTIC
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 from vitral.tasks.unlabelled import UNLABELLED
 
-_TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL, ANY_RIGHT_LABEL, UNLABELLED)}
+_TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (SINGLE_LABEL, MULTI_LABEL, ANY_RIGHT_LABEL, UNLABELLED, SEMANTIC, INSTANCES, BOXES, PANOPTIC)
+}
 
 
 def _add(name: str, thing: object) -> None:
@@ -56,7 +63,7 @@ def described_task(description: Mapping[str, Any]) -> Task:
         name = description["task"]
         if not isinstance(name, str):
             raise VitralError("its task is no name.")
-        return task_named(name)
+        return task_named(name).as_described(description)
     several = description.get("multi_label", False)  # the first versions did not write it
     if not isinstance(several, bool):
         raise VitralError("its multi_label is neither true nor false.")

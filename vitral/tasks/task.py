@@ -5,7 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -15,11 +16,16 @@ from torch import Tensor
 from vitral.errors import DataError, ModelError
 from vitral.images.geometry import Geometry
 from vitral.tasks.chance import Standing
+from vitral.tasks.regions import Regions, RegionTargets
 from vitral.tasks.shown import AnswerCounts, Drawing, Table, Tile, photos_of, right_of
 
 Array = Shaped[np.ndarray, "*axes"]
-Label = int | tuple[int, ...] | Array | None  # a class; several classes or none; a mask or boxes; or unknown
-Targets = Shaped[Tensor, "batch *label"]
+Label = int | tuple[int, ...] | Regions | Array | None  # a class; several or none; regions; a mask; or unknown
+# A tensor, or what stands for one where images differ in how much is marked in them.
+if TYPE_CHECKING:
+    Targets = Tensor
+else:
+    Targets = Shaped[Tensor, "batch *label"] | RegionTargets
 Logits = Float[Tensor, "batch outputs"]
 Probabilities = Float[Tensor, "batch classes"]
 Describe = Callable[[int], str]  # a name for people of an image, from its position
@@ -164,6 +170,8 @@ class Result(ABC):
 
 def _typed(kind: Any, value: Any) -> Any:  # noqa: ANN401  # whatever a field is
     """Return a JSON value as a field's type has it: lists as tuples, objects as dataclasses."""
+    if value is not None and get_origin(kind) is UnionType:  # a tuple or a dataclass, or None
+        kind = next(each for each in get_args(kind) if each is not NoneType)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         kinds = get_type_hints(kind)
         # A field that an earlier version did not write has a default.
@@ -198,6 +206,7 @@ class Task(ABC):
         folder_version: The first version of the classifier folder that holds such a classifier.
         fewest_classes: The fewest classes that a network can learn to tell apart.
         scored: Whether there are labels, by which a network can be scored.
+        dense: Whether a label says where in the image something is; see `DenseTask`.
     """
 
     name: ClassVar[str]
@@ -215,6 +224,7 @@ class Task(ABC):
     folder_version: ClassVar[int] = 2
     fewest_classes: ClassVar[int] = 2
     scored: ClassVar[bool] = True
+    dense: ClassVar[bool] = False
 
     @abstractmethod
     def label(self, classes: Sequence[int]) -> Label:
@@ -250,6 +260,10 @@ class Task(ABC):
     def right(self, logits: Logits, targets: Targets) -> Bool[Tensor, " batch"]:
         """Tell which images of a training batch the network gets right; what it does not is a mistake."""
 
+    def figures(self, answers: Any, targets: Targets) -> dict[str, Tensor]:  # noqa: ANN401  # of whatever head
+        """Return what a training batch tells, scalars by name: the share of the images that are right."""
+        return {"accuracy": self.right(answers, targets).float().mean()}
+
     @abstractmethod
     def validate(self, probabilities: Probabilities, targets: Targets) -> dict[str, float]:
         """Return the figures of a validation, by name: the headline figure's first."""
@@ -270,6 +284,14 @@ class Task(ABC):
             DataError: there are no images.
             ModelError: a probability is not finite, as damaged weights give it.
         """
+
+    def described(self) -> dict[str, Any]:
+        """Return what a classifier's description says of the task beside its name, as JSON values."""
+        return {}
+
+    def as_described(self, description: Mapping[str, Any]) -> Self:
+        """Return the task with what a description says of it beside its name."""
+        return self
 
     def read(self, values: Mapping[str, Any]) -> Result:
         """Return the result that its `to_json` gave, also after a way through a file."""
@@ -296,6 +318,8 @@ def classes_of(label: Label) -> tuple[int, ...]:
     """Return the classes that a label names: one, several or none."""
     if isinstance(label, int):
         return (label,)
+    if isinstance(label, Regions):
+        return several_classes(label.classes.tolist())
     return label if isinstance(label, tuple) else ()
 
 

@@ -100,3 +100,21 @@ def check_knows_classes(task: Task) -> None:
     if not task.scored:
         how = f"by {function('finetune')} with {argument('source')}"
         raise ModelError(f"The network was trained without labels and knows no classes; fine-tune it first, {how}.")
+
+
+def check_classifies(task: Task, what: str) -> None:
+    """Refuse a classifier that does not name the class of a photo as a whole.
+
+    Args:
+        task: The classifier's.
+        what: What needs such a classifier: a function by its name, or "a page".
+
+    Raises:
+        ModelError: It learned without labels, or finds regions.
+    """
+    check_knows_classes(task)
+    if task.dense:
+        raise ModelError(
+            f"{what} is about the class of a photo as a whole, and photos of this classifier {task.labelled}; "
+            f"{function('predict')}, {function('evaluate')} and {function('export')} take it."
+        )

@@ -1,0 +1,100 @@
+import cv2
+import numpy as np
+import torch
+from scipy import ndimage
+
+from vitral.images.geometry import Geometry
+from vitral.images.run_lengths import decode_mask, encode_mask, tight_box
+from vitral.tasks.components import find_objects, found_objects, grow, split_at_waists
+
+
+def _view(height: int, width: int) -> Geometry:
+    return Geometry((height, width))
+
+
+def test_numbered_objects_become_the_run_lengths_and_boxes_of_their_masks() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        objects = rng.integers(0, 4, (7, 9)).astype(np.int64)
+        objects[0, :3] = (1, 2, 3)
+        scores = rng.random(3)
+        found = found_objects(objects, np.array([0, 1, 0]), scores)
+        order = np.argsort(-scores)
+        assert found.scores.tolist() == scores[order].tolist()
+        assert found.regions.classes.tolist() == np.array([0, 1, 0])[order].tolist()
+        for row, number in enumerate(order + 1):
+            mask = objects == number
+            assert found.regions.masks is not None
+            assert found.regions.masks[row].tolist() == encode_mask(mask).tolist()
+            assert found.regions.boxes[row].tolist() == list(tight_box(mask))
+            assert found.regions.areas[row] == mask.sum()
+
+
+def test_nothing_is_found_in_an_image_of_ground() -> None:
+    logits = torch.zeros(1, 4, 6, 8)
+    logits[:, 3] = 5
+    (found,) = find_objects(logits, [_view(12, 16)])
+    assert len(found.regions) == 0
+    assert found.regions.masks == ()
+    assert found.regions.boxes.shape == (0, 4)
+
+
+def test_objects_that_touch_at_their_rims_are_two_of_their_own_classes() -> None:
+    logits = torch.full((1, 4, 20, 40), -3.0)  # inside of two classes, rim, none
+    logits[0, 3] = 0
+    logits[0, 2, 4:16, 4:36] = 4
+    logits[0, 0, 6:14, 6:18], logits[0, 1, 6:14, 22:34] = 8, 8
+    (found,) = find_objects(logits, [_view(40, 80)])
+    assert sorted(found.regions.classes.tolist()) == [0, 1]
+    lefts = {
+        number: box.tolist() for number, box in zip(found.regions.classes.tolist(), found.regions.boxes, strict=True)
+    }
+    assert np.abs(np.array(lefts[0]) - [8, 8, 40, 32]).max() <= 2
+    assert np.abs(np.array(lefts[1]) - [40, 8, 72, 32]).max() <= 2
+    assert (found.scores > 0.8).all()
+
+
+def test_a_part_without_an_inside_is_an_object_of_its_own() -> None:
+    whole = np.zeros((10, 20), dtype=bool)
+    whole[2:8, 2:8] = whole[4:6, 12:14] = True
+    seeds = np.zeros_like(whole)
+    seeds[4:6, 4:6] = True
+    objects = grow(seeds, whole)
+    assert set(np.unique(objects)) == {0, 1, 2}
+    assert ((objects > 0) == whole).all()
+    assert len(np.unique(objects[2:8, 2:8])) == 1
+
+
+def test_every_pixel_is_its_nearest_seeds() -> None:
+    seeds = np.zeros((30, 40), dtype=bool)
+    seeds[5:8, 5:8] = seeds[20:23, 30:33] = True
+    objects = grow(seeds, np.ones_like(seeds))
+    numbers = ndimage.label(seeds)[0]
+    distances, nearest = ndimage.distance_transform_edt(~seeds, return_indices=True)
+    expected = numbers[tuple(nearest)]
+    far = [ndimage.distance_transform_edt(numbers != number) for number in (1, 2)]
+    clear = np.abs(far[0] - far[1]) > 1  # cv2's distances are rounded
+    assert (objects == expected)[clear].all() or (3 - objects == expected)[clear].all()
+    assert distances.max() > 0
+
+
+def test_discs_that_overlap_a_little_are_told_apart() -> None:
+    canvas = np.zeros((40, 80), np.uint8)
+    for middle in (20, 42, 64):
+        cv2.circle(canvas, (middle, 20), 12, 1, cv2.FILLED)
+    objects = split_at_waists(canvas > 0, 0.7)
+    assert objects.max() == 3
+    assert ((objects > 0) == (canvas > 0)).all()
+
+
+def test_no_pixels_are_no_objects() -> None:
+    nothing = np.zeros((5, 6), dtype=bool)
+    assert not grow(nothing, nothing).any()
+    assert not split_at_waists(nothing, 0.7).any()
+
+
+def test_a_mask_comes_back_from_what_was_found() -> None:
+    objects = np.ones((3, 4), dtype=np.int64)
+    found = found_objects(objects, np.array([0]), np.array([1.0]))
+    assert found.regions.masks is not None
+    assert decode_mask(found.regions.masks[0], (3, 4)).all()

@@ -1,0 +1,168 @@
+"""Objects as connected pixels: from a map of what is inside an object, on its rim and in none to one region an object."""
+
+from collections.abc import Iterator, Sequence
+
+import cv2
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+from torch.nn import functional
+
+from vitral.images.geometry import Geometry
+from vitral.images.run_lengths import RunLengths
+from vitral.images.to_photo import to_photo
+from vitral.tasks.regions import VOID, FoundRegions, Regions, RegionTargets
+
+Flags = Bool[np.ndarray, "height width"]
+CROSS = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
+Numbers = Int64[np.ndarray, "height width"]
+
+
+def find_objects(logits: Float[Tensor, "batch outputs rows columns"], views: Sequence[Geometry]) -> list[FoundRegions]:
+    """Return the objects of photos, the surest first.
+
+    An object is the pixels that are connected inside it, and what is nearest to it of the rims. It has the class that its
+    pixels have most; it is as sure as they are, in the mean, to be of that class or of a rim.
+
+    Args:
+        logits: At each place of a view of the whole photo: of the inside of objects of each class, then of a rim, then of none.
+        views: The steps from each photo to its view.
+    """
+    return [_found(row, view) for row, view in zip(logits.float().cpu(), views, strict=True)]
+
+
+def _found(logits: Float[Tensor, "outputs rows columns"], view: Geometry) -> FoundRegions:
+    shares = to_photo(logits, view).softmax(dim=0)
+    surest, classes = shares.argmax(dim=0).numpy(), len(shares) - 2
+    objects = grow(surest < classes, surest <= classes)
+    count = int(objects.max(initial=0))
+    by_object = torch.zeros(classes + 1, count + 1, dtype=torch.float64)
+    by_object.index_add_(1, torch.from_numpy(objects).reshape(-1), shares[:-1].flatten(1).double())
+    inside, rims = by_object[:-1, 1:].numpy(), by_object[-1, 1:].numpy()
+    areas = np.bincount(objects.reshape(-1), minlength=count + 1)[1:]
+    scores = (inside.max(axis=0) + rims) / areas
+    return found_objects(objects, inside.argmax(axis=0), scores)
+
+
+def loss_of_rims(logits: Float[Tensor, "batch outputs rows columns"], targets: RegionTargets) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy at the places that count, of insides, rims and what is in no object; see `find_objects`."""
+    grid, classes = (logits.shape[3], logits.shape[2]), logits.shape[1] - 2
+    maps = [
+        insides_and_rims(
+            cv2.resize(object_map(regions).astype(np.int32), grid, interpolation=cv2.INTER_NEAREST).astype(np.int64),
+            regions.classes,
+            classes,
+        )
+        for regions in targets
+    ]
+    wanted = torch.from_numpy(np.stack(maps)).to(logits.device)
+    losses = functional.cross_entropy(logits.float(), wanted, ignore_index=VOID, reduction="sum")
+    return losses / (wanted != VOID).sum().clamp_min(1)
+
+
+def object_map(regions: Regions) -> Numbers:
+    """Return for each pixel the number of the object there, from 1; 0 for none, -1 where it counts for nothing."""
+    numbers = np.zeros(regions.size, dtype=np.int64)
+    for index, mask in enumerate(object_masks(regions), start=1):
+        numbers[mask] = -1 if regions.crowd[index - 1] else index
+    numbers[regions.ignored_bitmap()] = -1
+    return numbers
+
+
+def insides_and_rims(objects: Numbers, labels: Int64[np.ndarray, " objects"], classes: int) -> Numbers:
+    """Return the class of each place: that of the object that it is inside of, then `classes` for rims and one more for none.
+
+    Args:
+        objects: The number of the object at each place, as `object_map` gives it.
+        labels: The class of each object.
+        classes: The number of classes.
+    """
+    numbers, places = np.concatenate([[classes + 1], labels]), objects.astype(np.float32)
+    rim = (objects > 0) & (cv2.erode(places, CROSS) != cv2.dilate(places, CROSS))
+    return np.where(objects < 0, VOID, np.where(rim, classes, numbers[objects.clip(0)]))
+
+
+def object_masks(regions: Regions) -> Iterator[np.ndarray]:
+    """Give the mask of each region; where only boxes are known, the ellipse in each."""
+    if regions.masks is not None:
+        yield from regions.bitmaps()
+        return
+    for left, top, right, bottom in regions.boxes.tolist():
+        canvas = np.zeros(regions.size, dtype=np.uint8)
+        middle = round((left + right - 1) / 2), round((top + bottom - 1) / 2)
+        axes = max(0, round((right - left - 1) / 2)), max(0, round((bottom - top - 1) / 2))
+        yield cv2.ellipse(canvas, middle, axes, 0, 0, 360, 1, cv2.FILLED) > 0
+
+
+def grow(seeds: Flags, whole: Flags) -> Numbers:
+    """Return the number of the object that each pixel is of, from 1; 0 outside of `whole`.
+
+    Args:
+        seeds: Pixels of which those that are connected are one object.
+        whole: All pixels of objects, each of which is the nearest seed's; what is connected and has no seed is one object.
+    """
+    count, parts = cv2.connectedComponents(whole.astype(np.uint8))
+    seeded = np.zeros(count, dtype=bool)
+    seeded[parts[seeds & whole]] = True
+    seeds = whole & (seeds | ~seeded[parts])
+    if not seeds.any():
+        return np.zeros(whole.shape, dtype=np.int64)
+    outside = (~seeds).astype(np.uint8)
+    nearest = cv2.distanceTransformWithLabels(outside, cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_CCOMP)[1]
+    return np.where(whole, nearest, 0).astype(np.int64)
+
+
+def split_at_waists(mask: Flags, depth: float) -> Numbers:
+    """Return the number of the object that each pixel of a mask is of, objects that touch told apart; 0 outside.
+
+    Args:
+        mask: The pixels of all objects.
+        depth: The share of the largest distance from the edge, of those in a connected part, that is an object's inside.
+    """
+    count, parts = cv2.connectedComponents(mask.astype(np.uint8))
+    distances = cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5)
+    largest = np.zeros(count, dtype=np.float32)
+    np.maximum.at(largest, parts.astype(np.int64).reshape(-1), distances.reshape(-1))
+    return grow(mask & (distances >= depth * largest[parts]), mask)
+
+
+def found_objects(
+    objects: Numbers, classes: Int64[np.ndarray, " objects"], scores: Float64[np.ndarray, " objects"]
+) -> FoundRegions:
+    """Return numbered objects as regions, the surest first.
+
+    Args:
+        objects: The number of the object that each pixel is of, from 1; 0 for none.
+        classes: The class of each object.
+        scores: How sure each is, 0 to 1.
+    """
+    height, width = objects.shape
+    pixels = objects.T.reshape(-1)
+    order = np.argsort(pixels, kind="stable")
+    ends = np.cumsum(np.bincount(pixels, minlength=len(classes) + 1))
+    places = np.split(order, ends[:-1])[1:]
+    surest = np.argsort(-scores, kind="stable")
+    regions = Regions(
+        (height, width),
+        classes[surest],
+        np.array([_box(places[index], height) for index in surest], dtype=np.float64).reshape(-1, 4),
+        tuple(_runs(places[index], height * width) for index in surest),
+        np.zeros(len(classes), dtype=bool),
+        np.array([len(places[index]) for index in surest], dtype=np.float64),
+    )
+    return FoundRegions(regions, scores[surest])
+
+
+def _box(places: Int64[np.ndarray, " pixels"], height: int) -> tuple[int, int, int, int]:
+    columns, rows = places // height, places % height
+    return columns[0], rows.min(), columns[-1] + 1, rows.max() + 1
+
+
+def _runs(places: Int64[np.ndarray, " pixels"], total: int) -> RunLengths:
+    """Return the run lengths of pixels, numbered by columns, ascending."""
+    breaks = np.flatnonzero(np.diff(places) > 1)
+    starts, stops = places[np.append(0, breaks + 1)], places[np.append(breaks, len(places) - 1)] + 1
+    bounds = np.stack([starts, stops], axis=1).reshape(-1)
+    runs = np.diff(bounds, prepend=0, append=total)
+    return (runs if runs[-1] else runs[:-1]).astype(np.uint32)

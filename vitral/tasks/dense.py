@@ -1,0 +1,117 @@
+"""What all tasks about regions of an image share: labels that are `Regions`, and a tally of what networks find."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from vitral.errors import DataError, ModelError
+from vitral.images.geometry import Geometry
+from vitral.tasks.regions import FoundRegions, Regions, RegionTargets
+from vitral.tasks.task import Label, Probabilities, Result, Task
+
+THRESHOLD = 0.5  # how sure an answer must be to count as one, where nothing else is known
+
+
+class RegionTally(ABC):
+    """Adds up what was found in each image beside what is there, so that no image need be kept."""
+
+    @abstractmethod
+    def add(self, found: Sequence[FoundRegions], truths: Sequence[Regions], names: Sequence[str]) -> None:
+        """Add some images: what was found in each, what is there, both in the image's own pixels, and what it is called."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, float]:
+        """Return the figures of a validation, by name: the headline figure's first."""
+
+    @abstractmethod
+    def result(self) -> Result:
+        """Return the scores."""
+
+
+class DenseTask(Task):
+    """What is marked in an image is learned: where it is, and of which class.
+
+    Attributes:
+        counted: Whether regions are things that can be counted; otherwise an image has one for each class.
+        head: The kind of head that learns it best where nothing else is requested; see `vitral.models.dense.dense_model.HEADS`.
+    """
+
+    counted: ClassVar[bool] = True
+    head: ClassVar[str]
+
+    noun: ClassVar[str] = "classes"
+    folder_version: ClassVar[int] = 3
+    fewest_classes: ClassVar[int] = 1
+    dense: ClassVar[bool] = True
+    closed_form: ClassVar[bool] = True
+
+    def label(self, classes: Sequence[int]) -> Label:
+        """Refuse a label that says only which classes an image has.
+
+        Raises:
+            DataError: always.
+        """
+        raise DataError(f"Images that {self.labelled} need annotations, not names of classes.")
+
+    def takes(self, label: Label) -> bool:
+        """Tell whether a label says where in the image something is."""
+        return isinstance(label, Regions)
+
+    def follow(self, label: Label, geometry: Geometry) -> Label:
+        """Return the regions as a view of their image shows them."""
+        assert isinstance(label, Regions), "the label of another task"
+        return label.follow(geometry)
+
+    def encode(self, labels: Sequence[Label], num_classes: int) -> Any:  # noqa: ANN401  # RegionTargets stand for a tensor
+        """Return labels as the targets of the loss.
+
+        Raises:
+            DataError: a label is not of the task's form.
+        """
+        known = tuple(label for label in labels if isinstance(label, Regions))
+        if len(known) < len(labels):
+            raise DataError(f"An image has no annotation, where all {self.labelled}; leave it out.")
+        return RegionTargets(known)
+
+    @abstractmethod
+    def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
+        """Return what adds up the scores of a split; surer answers than `threshold` count as found."""
+
+    @abstractmethod
+    def find(self, answers: Any, views: Sequence[Geometry]) -> list[FoundRegions]:  # noqa: ANN401  # of whatever head
+        """Return what a network's answers to views of images mean, in each image's own pixels.
+
+        Args:
+            answers: What the network gives for a batch.
+            views: The steps from each image to its view.
+        """
+
+    def figures(self, answers: Any, targets: Any) -> dict[str, Tensor]:  # noqa: ANN401  # of whatever head
+        """Return nothing: no image is right or wrong as a whole."""
+        return {}
+
+    def right(self, logits: Any, targets: Any) -> Bool[Tensor, " batch"]:  # noqa: ANN401  # of whatever head
+        """Refuse to call an image right or wrong as a whole."""
+        raise NotImplementedError(f"{self.name} has no right answer for an image as a whole")
+
+    def validate(self, probabilities: Probabilities, targets: Any) -> dict[str, float]:  # noqa: ANN401  # RegionTargets
+        """Refuse rows of probabilities: `tally_regions` validates."""
+        raise NotImplementedError(f"{self.name} is validated by its tally")
+
+    def score(self, probabilities: Float[Tensor, "examples classes"], targets: Any, **_: Any) -> Result:  # noqa: ANN401
+        """Refuse rows of probabilities: `tally_regions` scores."""
+        raise NotImplementedError(f"{self.name} is scored by its tally")
+
+
+def dense_task(task: Task) -> DenseTask:
+    """Return a task that is about regions.
+
+    Raises:
+        ModelError: it is not.
+    """
+    if not isinstance(task, DenseTask):
+        raise ModelError(f"Images of this classifier {task.labelled}, so it finds no regions in them.")
+    return task

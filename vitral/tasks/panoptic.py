@@ -1,0 +1,69 @@
+"""Every pixel has a class, and objects are told apart: panoptic segmentation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from jaxtyping import Float
+from torch import Tensor
+
+from vitral.errors import ModelError
+from vitral.images.geometry import Geometry
+from vitral.models.dense.queries import QueryHeadConfig
+from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
+from vitral.tasks.panoptic_quality import PanopticEvaluation, PanopticTally
+from vitral.tasks.query_answers import find_segments_of_queries
+from vitral.tasks.regions import FoundRegions, RegionTargets
+from vitral.tasks.task import Figure, Result
+
+
+@dataclass(frozen=True)
+class Panoptic(DenseTask):
+    """Every pixel has a class, and the objects of some classes are told apart.
+
+    Attributes:
+        things: The numbers of the classes whose objects are told apart; the others are matter, such as sky.
+    """
+
+    name: ClassVar[str] = "panoptic"
+    labelled: ClassVar[str] = "have a class for every pixel and their objects outlined"
+    headline: ClassVar[Figure] = PanopticEvaluation.figure
+    result: ClassVar[type[Result]] = PanopticEvaluation
+    head: ClassVar[str] = QueryHeadConfig.kind
+    closed_form: ClassVar[bool] = False
+    things: tuple[int, ...] = ()
+
+    def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
+        """Return what matches segments."""
+        return PanopticTally(class_names, self.things)
+
+    def find(self, answers: Any, views: Sequence[Geometry]) -> list[FoundRegions]:  # noqa: ANN401  # of whatever head
+        """Return the segments; see `DenseTask.find`."""
+        stuff = set(range(answers.classes.shape[-1] - 1)) - set(self.things)
+        return find_segments_of_queries(answers, views, stuff=stuff)
+
+    def loss(self, logits: Any, targets: RegionTargets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:  # type: ignore[override]  # noqa: ANN401
+        """Refuse: queries have a method of their own.
+
+        Raises:
+            ModelError: always.
+        """
+        raise ModelError("Panoptic segmentation is learned by the method 'mask-queries'; set method.name to it.")
+
+    def described(self) -> dict[str, Any]:
+        """Return the things, for a classifier's description."""
+        return {"things": list(self.things)}
+
+    def as_described(self, description: Mapping[str, Any]) -> Self:
+        """Return the task with the things that a description lists.
+
+        Raises:
+            ModelError: they are no list of numbers.
+        """
+        things = description.get("things", [])
+        if not isinstance(things, list) or not all(type(number) is int for number in things):
+            raise ModelError("its things are no list of numbers.")
+        return replace(self, things=tuple(things))
+
+
+PANOPTIC = Panoptic()

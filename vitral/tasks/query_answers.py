@@ -1,0 +1,154 @@
+"""What the answers of queries mean: classes of pixels, objects, or both, in the photo's own pixels.
+
+Held against the image processor of EoMT in transformers (models/eomt/image_processing_eomt.py) and, where that takes one class
+a query, against its authors' code (tue-mps/eomt, training/mask_classification_instance.py).
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from vitral.images.geometry import Geometry
+from vitral.images.run_lengths import encode_mask
+from vitral.images.to_photo import at_size, bands_in_photo, parts_in_photo
+from vitral.models.dense.answers import QueryAnswers
+from vitral.tasks.regions import VOID, FoundRegions, Regions
+
+MOST_OBJECTS = 100  # of a photo: as many as COCO counts
+SURE = 0.8  # the probability from which on a query counts in a panoptic map
+OWN_SHARE = 0.8  # of its own mask that a query must keep there
+UNSEEN = -1e4  # the logit of a mask where the view shows nothing of the photo
+
+ClassLogits = Float[Tensor, "queries classes"]
+MaskLogits = Float[Tensor, "queries rows columns"]
+
+
+def find_classes_of_queries(answers: QueryAnswers, views: Sequence[Geometry]) -> list[FoundRegions]:
+    """Return the class of each pixel of some photos.
+
+    Args:
+        answers: The answers to views of the photos; the last class is "no object".
+        views: The steps from each photo to its view.
+    """
+    return [_classes(*row) for row in _rows(answers, views)]
+
+
+def class_scores(
+    classes: ClassLogits, masks: MaskLogits, size: tuple[int, int]
+) -> Float[Tensor, "classes height width"]:
+    """Return the score of each class at each pixel of a view of that size: over the queries, class times mask."""
+    shares = at_size(masks, size).sigmoid()
+    return torch.einsum("qc,qhw->chw", classes.softmax(dim=-1)[:, :-1], shares)
+
+
+def _classes(classes: ClassLogits, masks: MaskLogits, view: Geometry) -> FoundRegions:
+    labels, sure = [], []
+    for band in bands_in_photo(class_scores(classes, masks, view.size), view):
+        best, label = band.max(dim=0)
+        labels.append(label.cpu().numpy())
+        sure.append((best / band.sum(dim=0).clamp(min=1e-6)).cpu().numpy())
+    class_map = np.concatenate(labels)
+    regions = Regions.of_map(class_map)
+    totals = np.bincount(class_map.reshape(-1), weights=np.concatenate(sure).reshape(-1).astype(np.float64))
+    return FoundRegions(regions, totals[regions.classes] / regions.areas, class_map)
+
+
+def find_objects_of_queries(
+    answers: QueryAnswers, views: Sequence[Geometry], *, most: int = MOST_OBJECTS
+) -> list[FoundRegions]:
+    """Return the objects in some photos, the likeliest first; those without a pixel are left out.
+
+    Each of the likeliest pairs of query and class is one, so that a query may stand for several classes. Its score is the
+    probability of the class times the mean probability inside the mask.
+
+    Args:
+        answers: The answers to views of the photos; the last class is "no object".
+        views: The steps from each photo to its view.
+        most: How many pairs of a photo are looked at.
+    """
+    return [_objects(*row, most) for row in _rows(answers, views)]
+
+
+def _objects(classes: ClassLogits, masks: MaskLogits, view: Geometry, most: int) -> FoundRegions:
+    shares = classes.softmax(dim=-1)[:, :-1]
+    scores, pairs = shares.flatten().topk(min(most, shares.numel()))
+    queries, numbers = torch.unique(pairs // shares.shape[1], return_inverse=True)
+    runs, sure = [], []
+    for part, encoded in parts_in_photo(masks[queries], view):
+        inside = part > 0
+        runs.append(encoded)
+        sure.append((part.sigmoid() * inside).sum() / (inside.sum() + 1e-6))
+    final = (scores * torch.stack(sure)[numbers]).double().cpu().numpy()
+    order = np.argsort(-final, kind="stable")
+    labels, rows = (pairs % shares.shape[1]).tolist(), numbers.tolist()
+    regions = Regions.of_runs(view.original, [labels[place] for place in order], [runs[rows[place]] for place in order])
+    seen = regions.areas > 0
+    return FoundRegions(regions.chosen(seen), final[order][seen])
+
+
+def find_segments_of_queries(
+    answers: QueryAnswers, views: Sequence[Geometry], *, stuff: Collection[int] = ()
+) -> list[FoundRegions]:
+    """Return the panoptic map of some photos: regions that do not overlap, of which those of one class of stuff are one.
+
+    Queries that are sure of a class share out the pixels by probability times mask; one that keeps too little of its own mask
+    is left out, and so is what it kept.
+
+    Args:
+        answers: The answers to views of the photos; the last class is "no object".
+        views: The steps from each photo to its view.
+        stuff: The classes that are not counted, such as sky.
+    """
+    return [_segments(*row, stuff) for row in _rows(answers, views)]
+
+
+def _segments(classes: ClassLogits, masks: MaskLogits, view: Geometry, stuff: Collection[int]) -> FoundRegions:
+    scores, labels = classes.softmax(dim=-1).max(dim=-1)
+    kept = (labels != classes.shape[1] - 1) & (scores > SURE)
+    scores, labels = scores[kept], labels[kept]
+    class_map = np.full(view.original, VOID, dtype=np.int64)
+    if not len(scores):
+        return FoundRegions(Regions.of_masks(view.original, [], []), np.zeros(0), class_map)
+    owners, valid = _owners(scores, masks[kept], view)
+    segments: dict[int, int] = {}  # by query, or by class of stuff
+    numbers = np.full(len(scores) + 1, -1)
+    first = []
+    for query in np.flatnonzero(valid).tolist():
+        label = int(labels[query])
+        key = -1 - label if label in stuff else query
+        if key not in segments:
+            segments[key] = len(segments)
+            first.append(query)
+        numbers[query] = segments[key]
+    owners = numbers[owners]
+    regions = Regions.of_runs(
+        view.original, labels[first].tolist(), [encode_mask(owners == number) for number in range(len(first))]
+    )
+    class_map[owners >= 0] = regions.classes[owners[owners >= 0]]
+    return FoundRegions(regions, scores[first].double().cpu().numpy(), class_map)
+
+
+def _owners(
+    scores: Float[Tensor, " queries"], masks: MaskLogits, view: Geometry
+) -> tuple[Int64[np.ndarray, "height width"], np.ndarray]:
+    """Return which query owns each pixel, -1 for none, and which queries keep enough of their own masks."""
+    owners, counts = [], torch.zeros(3, len(scores), dtype=torch.int64, device=masks.device)
+    for band in bands_in_photo(masks, view, fill=UNSEEN):
+        shares = band.sigmoid()
+        owner = (scores[:, None, None] * shares).argmax(dim=0)
+        inside = shares.gather(0, owner[None])[0] >= 0.5
+        counts[0] += (shares >= 0.5).flatten(1).sum(dim=1)
+        counts[1] += owner.flatten().bincount(minlength=len(scores))
+        counts[2] += owner[inside].bincount(minlength=len(scores))
+        owners.append(owner.where(inside, -1).cpu().numpy())
+    whole, own, final = counts
+    valid = (whole > 0) & (own > 0) & (final > 0) & (own / whole > OWN_SHARE)
+    return np.concatenate(owners), valid.cpu().numpy()
+
+
+def _rows(answers: QueryAnswers, views: Sequence[Geometry]) -> Iterable[tuple[ClassLogits, MaskLogits, Geometry]]:
+    assert answers.masks is not None, "a detector's answers have no masks"
+    return zip(answers.classes.float(), answers.masks.float(), views, strict=True)
