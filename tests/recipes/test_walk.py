@@ -48,6 +48,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "EfficientNetConfig": {"width": 0.25, "depth": 0.25},
     "TinyViTConfig": {"dims": (8, 8, 8, 8), "depths": (1, 1, 1, 1), "num_heads": (1, 1, 1)},
     "PixelsConfig": {},
+    "RFDetrConfig": {"dim": 32, "depth": 2, "mlp_dim": 48, "num_heads": 2, "taps": (1, 2)},
 }
 # Which network a fine-tuning starts from, by how its recipe's name begins; a ViT-B/16 for all others.
 STARTS = {
@@ -57,6 +58,7 @@ STARTS = {
     "deit3": "deit3-s16",
     "deit": "deit-b16",
     "digits": "vit-nano4",
+    "eomt": "dinov2-l14-registers",
     "finetune-imagenet-518": "vit-h14",
     "sam-finetune-efficientnet": "efficientnet-b0",
     "scaling-vit-finetune-518": "vit-g14-map",
@@ -149,12 +151,14 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def typed(name: str, photos: Path, folder: Path) -> list[str]:
     """Return a recipe's command with real data, a start and a folder in the places that its header leaves open."""
-    tokens = [str(photos) if token in ("FOLDER", "photos/") else token for token in command(name)]
+    data = f"digit-scenes-{name.rpartition('-')[2]}" if name.startswith("eomt") else str(photos)
+    tokens = [data if token in ("FOLDER", "photos/") else token for token in command(name)]
     if "--from" in tokens:
         tokens[tokens.index("--from") + 1] = str(folder / "start")
     if "--from" in tokens:
         start = next((model for prefix, model in STARTS.items() if name.startswith(prefix)), "vit-b16")
-        config = dataclasses.replace(VARIANTS[start], num_classes=7)
+        joined = {"depth": 4} if name.startswith("eomt") else {}  # so many blocks queries go through
+        config: Any = dataclasses.replace(VARIANTS[start], num_classes=7, **joined)
         save(Classifier(build(config), PHOTOS.with_size(config.image_size), tuple("abcdefg")), folder / "start")
     taught = next((place for place, token in enumerate(tokens) if token.endswith("TEACHER")), None)
     if taught is not None:

@@ -17,6 +17,7 @@ from vitral.models.model import ModelConfig
 from vitral.models.pixels import PixelsConfig
 from vitral.models.position import PositionKind
 from vitral.models.resnet import ResNetConfig, StemConfig
+from vitral.models.rf_detr import RFDetrConfig
 from vitral.models.t2t import T2TConfig
 from vitral.models.tinyvit import TinyViTConfig
 from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
@@ -139,6 +140,8 @@ TINYVITS: dict[str, tuple[tuple[int, int, int, int], tuple[int, int, int], int, 
     "21m-384": ((96, 192, 384, 576), (6, 12, 18), 12, 0.1),
     "21m-512": ((96, 192, 384, 576), (6, 12, 18), 16, 0.1),
 }
+# Pixels and layers of the decoder (roboflow/rf-detr, config.py).
+RF_DETRS: dict[str, tuple[int, int]] = {"nano": (384, 2), "small": (512, 3), "medium": (576, 4), "large": (704, 4)}
 
 
 def _vits() -> dict[str, ViTConfig]:
@@ -267,6 +270,13 @@ def _tinyvits() -> dict[str, TinyViTConfig]:
     }
 
 
+def _rf_detrs() -> dict[str, RFDetrConfig]:
+    return {
+        f"rf-detr-{name}": RFDetrConfig(image_size=(size, size), num_classes=91, decoder_layers=layers)
+        for name, (size, layers) in RF_DETRS.items()
+    }
+
+
 def _others() -> dict[str, ModelConfig]:
     rows: dict[str, ModelConfig] = {
         f"bit-r{depth}x{width}": BiTConfig(stages=RESNET_STAGES[depth], width_factor=width) for depth, width in BITS
@@ -296,6 +306,7 @@ VARIANTS: dict[str, ModelConfig] = {
     **_coatnets(),
     **_tinyvits(),
     **_vmoes(),
+    **_rf_detrs(),
     **_others(),
 }
 

@@ -20,11 +20,13 @@ from vitral.models.bit import BiT, BiTConfig
 from vitral.models.catalog import VARIANTS, variant
 from vitral.models.coatnet import CoAtNet, CoAtNetConfig
 from vitral.models.cvt import CvT, CvTConfig
+from vitral.models.dense.dense_model import DenseConfig, DenseModel, head_from_json, head_to_json
 from vitral.models.efficientnet import EfficientNet, EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
 from vitral.models.model import Model, ModelConfig
 from vitral.models.pixels import Pixels, PixelsConfig
 from vitral.models.resnet import ResNet, ResNetConfig, StemConfig
+from vitral.models.rf_detr import RFDetr, RFDetrConfig
 from vitral.models.t2t import T2TConfig, T2TViT
 from vitral.models.tinyvit import TinyViT, TinyViTConfig
 from vitral.models.vit import ViT, build_stem
@@ -78,6 +80,17 @@ FAMILIES: dict[str, Family] = {
     "coatnet": Family("CoAtNet", CoAtNetConfig, CoAtNet, ("stem_dim", "kinds", "depths", "dims", "strides")),
     "efficientnet": Family("EfficientNet", EfficientNetConfig, EfficientNet, ("width", "depth", "lite")),
     "tinyvit": Family("TinyViT", TinyViTConfig, TinyViT, ("dims", "depths", "num_heads", "windows")),
+    "dense": Family("network of regions", DenseConfig, DenseModel, ("backbone", "head")),
+    "rf_detr": Family(
+        "RF-DETR",
+        RFDetrConfig,
+        RFDetr,
+        (
+            *("patch_size", "dim", "depth", "mlp_dim", "num_heads", "windows", "taps", "width", "projector_blocks"),
+            *("decoder_layers", "queries", "groups", "query_heads", "sampling_heads", "points", "decoder_mlp_dim"),
+        ),
+        ("image_size",),
+    ),
     "pixels": Family("linear model on pixels", PixelsConfig, Pixels, ("side",)),
 }
 
@@ -126,13 +139,19 @@ def build(config: ModelConfig, *, seed: int | None = 0, device: str | torch.devi
 
     With `seed` None the parameters stay on the `meta` device, without memory, for a checkpoint to fill or for counting.
     """
-    make: Any = FAMILIES[family(config)].model
     with torch.device("meta"):
-        model: Model = make(config)
+        model = _made(config)
     if seed is not None:
         model.to_empty(device=device)
         model.init_weights(seed)
     return model.eval()
+
+
+def _made(config: ModelConfig) -> Model:
+    """Return the network of a config on the device of the context; of a network of regions over its backbone."""
+    make: Any = FAMILIES[family(config)].model
+    made: Model = make(config, _made(config.backbone)) if isinstance(config, DenseConfig) else make(config)
+    return made
 
 
 def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the family's own ModelConfig
@@ -171,7 +190,10 @@ def _tuple(value: Any) -> Any:  # noqa: ANN401  # JSON values of any type
 
 def config_to_json(config: ModelConfig) -> dict[str, Any]:
     """Return a config as JSON values, the family's name included."""
-    return {"family": family(config), **dataclasses.asdict(config)}
+    values = {"family": family(config), **dataclasses.asdict(config)}
+    if isinstance(config, DenseConfig):
+        values |= {"backbone": config_to_json(config.backbone), "head": head_to_json(config.head)}
+    return values
 
 
 def config_from_json(values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the family's own ModelConfig
@@ -186,9 +208,21 @@ def config_from_json(values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the f
         raise ModelError(f"The architecture family {name!r} is not known to this version.")
     _check_counts(named)
     try:
+        if FAMILIES[name].config is DenseConfig:
+            return _dense_config(named)
         return read_described(FAMILIES[name].config, named, "The architecture", ModelError)
     except (TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"The architecture cannot be built: {error}.") from error
+
+
+def _dense_config(named: Mapping[str, Any]) -> DenseConfig:
+    common = {field.name for field in dataclasses.fields(ModelConfig)}
+    known = {field.name for field in dataclasses.fields(DenseConfig)}
+    if named.keys() != known:
+        raise ModelError(f"The architecture must say {', '.join(sorted(known))}, and says {', '.join(sorted(named))}.")
+    parts = {"backbone": config_from_json(named["backbone"]), "head": head_from_json(named["head"])}
+    own = read_described(ModelConfig, {name: named[name] for name in common}, "The architecture", ModelError)
+    return DenseConfig(**{name: getattr(own, name) for name in common}, **parts)
 
 
 def _check_counts(values: Mapping[str, Any]) -> None:
@@ -327,6 +361,8 @@ def _counted(model: nn.Module, image_size: tuple[int, int]) -> int:
 
 def describe(config: ModelConfig) -> str:
     """Return the variant's name, that of a near one with what differs, or the family's; of a Vision Transformer its shape."""
+    if isinstance(config, DenseConfig):
+        return f"{describe(config.backbone)} with {config.head.title}"
     name = variant_name(config)
     if name is not None:
         return name

@@ -5,6 +5,7 @@ examples while training (arXiv 1603.09382). Each fast layer stands next to the p
 """
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -168,7 +169,9 @@ def init_linear_deit(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -
 
 
 @torch.no_grad()
-def init_torch_default(layer: nn.Linear | nn.Conv2d, generator: torch.Generator, *, bias: float = 0.0) -> None:
+def init_torch_default(
+    layer: nn.Linear | nn.Conv2d | nn.ConvTranspose2d, generator: torch.Generator, *, bias: float = 0.0
+) -> None:
     """Weights, and biases around `bias`, uniform within 1/sqrt(fan_in): what torch does unless a network says otherwise."""
     limit = layer.weight[0].numel() ** -0.5
     layer.weight.uniform_(-limit, limit, generator=generator)
@@ -188,7 +191,8 @@ def init_norms(network: nn.Module) -> None:
 
 def seeded(model: nn.Module, seed: int) -> torch.Generator:
     """Return the generator of a network's weights, on the network's device."""
-    return torch.Generator(device=next(model.parameters()).device).manual_seed(seed)
+    tensors = itertools.chain(model.parameters(), model.buffers())  # a backbone may have nothing to learn
+    return torch.Generator(device=next(tensors).device).manual_seed(seed)
 
 
 def trains_in_bf16_on_cpu(values: Tensor) -> bool:

@@ -28,9 +28,9 @@ DEEPEST = 1_000  # blocks
 
 # What else than classifying a network may serve for: its attention is followed from the answer to the image ("rollout"); other
 # tokens stand in the place of its patches ("replacing"); some patches are hidden and rebuilt, in the blocks ("masking") or by
-# leaving them out ("dropping"); tokens become one between blocks ("merging"); images of several sizes share one sequence
-# ("packing"); it becomes one graph for all images ("export").
-Use = Literal["rollout", "replacing", "masking", "dropping", "merging", "packing", "export"]
+# leaving them out ("dropping"); others join them between blocks ("appending"); tokens become one there ("merging"); images of
+# several sizes share one sequence ("packing"); it becomes one graph for all images ("export").
+Use = Literal["rollout", "replacing", "masking", "dropping", "appending", "merging", "packing", "export"]
 # What explains an answer best: the attention; the last maps and their gradients; or the weights, where the logits are a linear
 # layer on the last maps.
 ExplainedBy = Literal["attention", "gradients", "weights"]
@@ -173,6 +173,15 @@ class Model(nn.Module, ABC):
         return self.head.in_features
 
     @property
+    def channels(self) -> int:
+        """The width of the maps that `encode` gives; where they are pooled by their mean, that of `features`."""
+        return self.num_features
+
+    def drop_head(self) -> None:
+        """Drop what stands behind `encode`, because another head takes its place; logits are no more."""
+        self.head = NoHead(self.head.in_features)
+
+    @property
     def weights_bytes(self) -> int:
         """The size of all tensors that a checkpoint holds."""
         return sum(tensor.nbytes for tensor in self.state_dict().values())
@@ -311,6 +320,17 @@ class Model(nn.Module, ABC):
                 f"The network takes images of {self.image_size[0]}x{self.image_size[1]} pixels, "
                 f"not {images.shape[-2]}x{images.shape[-1]}; resize them, or call resize() on the network."
             )
+
+
+class NoHead(nn.Linear):
+    """Stands where a backbone had its head: it can be drawn, but has no parameters, and no checkpoint holds it."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__(in_features, 1)
+        for name, shape in (("weight", (1, in_features)), ("bias", (1,))):
+            delattr(self, name)
+            # Never on the meta device, from which only a checkpoint would bring it.
+            self.register_buffer(name, torch.zeros(shape, device="cpu"), persistent=False)
 
 
 class StagedModel(Model):

@@ -41,6 +41,11 @@ class Pixels(Model):
         self.shrink = nn.AdaptiveAvgPool2d(config.side)
         self.head = nn.Linear(3 * config.side**2, config.num_classes)
 
+    @property
+    def channels(self) -> int:
+        """The number of colours of the shrunk images."""
+        return 3
+
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the shrunk images, (batch, 3, side, side)."""
         return FeatureMaps(self.shrink(images))

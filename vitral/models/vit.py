@@ -263,6 +263,18 @@ class ViT(TokenModel):
             self.distillation_head = new_head(self.config.dim, num_classes, like)
         self.init_head(seeded(self, seed))
 
+    @property
+    def channels(self) -> int:
+        """The width of a token."""
+        return self.config.dim
+
+    def drop_head(self) -> None:
+        """Drop both heads, their tanh layer and the pooling attention, because another head takes their place."""
+        super().drop_head()
+        self.pre_logits = self.distillation_head = None
+        if "map_head" in self._modules:
+            del self.map_head
+
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Take images of another size: the position embedding is interpolated (paper section 3.2).
 

@@ -199,6 +199,7 @@ def _obstacles(config: ViTConfig, use: Use) -> list[tuple[bool, str]]:
     return {
         "masking": [patches],
         "dropping": [patches, slots, places],
+        "appending": [slots, (config.position in RELATIVE or config.position_at != "input", places[1])],
         "merging": [
             (config.pooling != "token", "it reads other tokens than its class token"),
             (config.registers > 0, "its registers would be merged, too"),

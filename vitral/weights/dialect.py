@@ -173,6 +173,7 @@ class Dialect:
         numpy: whether a written file is .npz; else it is torch's or safetensors.
         wrapper: the entry under which a torch file keeps the tensors; empty for none.
         describe: the config.json of a model, for "transformers".
+        prepare: the preprocessor_config.json of a model of regions there; None for that of a classifier.
     """
 
     name: str
@@ -185,6 +186,7 @@ class Dialect:
     numpy: bool = False
     wrapper: str = ""
     describe: Callable[[Any], dict[str, Any]] | None = None
+    prepare: Callable[[Preprocessing], dict[str, Any]] | None = None
 
 
 def having(*names: str) -> Callable[[Stored], bool]:

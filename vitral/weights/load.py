@@ -93,7 +93,7 @@ def read_weights(
     tensors |= {name: value for name, value in model.fixed_tensors().items() if name not in tensors}
     assign(model, tensors, source)
     notes = list(reading.notes)
-    if "head.weight" not in reading.absent and not bool(tensors["head.weight"].any()):
+    if "head.weight" in tensors.keys() - set(reading.absent) and not bool(tensors["head.weight"].any()):
         notes.append(f"The file's head is all zeros: {UNTRAINED}")
     if image_size is None and reading.image_size not in (None, model.image_size):
         notes.append(_resized(model, reading))

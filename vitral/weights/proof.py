@@ -10,6 +10,7 @@ from typing import Any
 
 from vitral.advice import function
 from vitral.errors import VitralError, WeightsError
+from vitral.models.dense.dense_model import DenseConfig
 from vitral.models.families import FAMILIES, family
 from vitral.models.model import ModelConfig
 from vitral.weights.dialect import BROKEN, Dialect, NotHeld, Reading, Stored, cannot_hold, meta_state, our_names
@@ -138,7 +139,7 @@ def _proof(dialect: Dialect, config: ModelConfig) -> Proof | Refusal:
         return Refusal(len(lost), lambda: _sentence(config, lost))
     if dialect.name == "timm" and timm.model_of(config)[0] is None:
         return Refusal(1, lambda: f"this {FAMILIES[family(config)].title}, because timm has no such model")
-    folded = {name: getattr(read.config, name) for name in dialect.folded if name != "num_classes"}
+    folded = {name: getattr(read.config, name) for name in dialect.folded if name != "num_classes" and "." not in name}
     ours, theirs = _fields(config), _fields(read.config)
     epsilons = {
         name: (theirs[name], ours[name])
@@ -176,19 +177,19 @@ def _lost(dialect: Dialect, config: ModelConfig, read: ModelConfig) -> list[str]
 
 
 def _same(name: str, ours: Any, theirs: Any, dialect: Dialect) -> bool:  # noqa: ANN401  # a field's values
-    if ours == theirs or name in (*TRAINING, *dialect.folded):
+    if ours == theirs or name.removeprefix("backbone.") in TRAINING or name in dialect.folded:
         return True
     return name in dialect.external and ("." in name or (ours is None) == (theirs is None))
 
 
-def _fields(config: ModelConfig) -> dict[str, Any]:
+def _fields(config: Any) -> dict[str, Any]:  # noqa: ANN401  # a ModelConfig, or a part of one
     """Return a config's fields that its network computes with, those of its parts after the part's name and a dot."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         values[field.name] = type(value).__name__ if dataclasses.is_dataclass(value) else value
         if dataclasses.is_dataclass(value):
-            values |= {f"{field.name}.{part.name}": getattr(value, part.name) for part in dataclasses.fields(value)}
+            values |= {f"{field.name}.{part}": inner for part, inner in _fields(value).items()}
     if values.get("mlp", "plain") != "plain" and values["pooling"] != "map":
         del values["gelu"]  # a gated MLP has none
     return values
@@ -204,6 +205,8 @@ def _sentence(config: ModelConfig, lost: Sequence[str]) -> str:
 
 def _unreadable(dialect: Dialect, config: ModelConfig) -> str:
     """Return which field makes files of a config unreadable: the first without which they are read."""
+    if isinstance(config, DenseConfig):
+        return f"{config.head.title} on this backbone"
     default = type(config)()
     names = [field.name for field in dataclasses.fields(config)]
     changed = [name for name in names if getattr(config, name) != getattr(default, name) and name not in TRAINING]

@@ -50,6 +50,7 @@ PUBLISHED: dict[str, tuple[str, ...]] = {
     "transformers": (
         *_COMMON,
         *("vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14", "bit-r50x1", "cvt-13", "cvt-21", "cvt-w24"),
+        *("rf-detr-nano", "rf-detr-small", "rf-detr-medium", "rf-detr-large"),
     ),
 }
 

@@ -17,6 +17,7 @@ from typing import Any
 from vitral.advice import function
 from vitral.errors import WeightsError
 from vitral.files import sha256, text_of, write_file
+from vitral.models.dense.dense_model import DenseConfig
 from vitral.weights.containers import (
     ARCHITECTURE,
     Container,
@@ -37,8 +38,10 @@ from vitral.weights.names import (
     dinov2,
     dinov3,
     efficientnet,
+    eomt,
     eva02,
     resnet,
+    rf_detr,
     t2t,
     tinyvit,
     transformers,
@@ -60,6 +63,7 @@ DIALECTS: tuple[Dialect, ...] = (
     *cvt.DIALECTS,
     *clip.DIALECTS,
     *eva02.DIALECTS,
+    *eomt.DIALECTS,
     *dinov3.DIALECTS,
     *dinov2.DIALECTS,  # whose names contain those of the two that follow
     *vit_transformers.DIALECTS,
@@ -68,6 +72,7 @@ DIALECTS: tuple[Dialect, ...] = (
     *coatnet.DIALECTS,
     *tinyvit.DIALECTS,
     *resnet.DIALECTS,
+    *rf_detr.DIALECTS,
 )
 
 # The names of weights files in other libraries' folders, in the order in which they are tried.
@@ -255,7 +260,11 @@ def _content(
         # Which says all that a config.json would, but what transformers' tensors are of.
         config = stored.config if dialect.describe else {}
         stored = replace(stored, config=config, given={**description[ARCHITECTURE], **stored.given})
-    content = replace(dialect.read(stored), task=transformers.task_of_problem(stored.config))
+    content = dialect.read(stored)
+    if isinstance(content.config, DenseConfig):
+        content = content if text is None else described(content, text)
+        return replace(content, notes=(*content.notes, note)) if note else content, stored.shapes
+    content = replace(content, task=transformers.task_of_problem(stored.config))
     read = {name for rule in content.rules for name in rule.theirs}
     extra = {name: shape for name, shape in stored.shapes.items() if content.absent and name not in read}
     outside = {**outside, **{f"{place}{name}": shape for name, shape in extra.items()}}

@@ -150,10 +150,10 @@ def _write_transformers(
         **({DESCRIPTION: {ARCHITECTURE: config_to_json(proof.config)}} if proof.epsilons else {}),
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
-        "problem_type": transformers.problem_type(task),
+        **({"problem_type": transformers.problem_type(task)} if proof.dialect.prepare is None else {}),
         "dtype": "float32",
     }
-    processor = transformers.whole_preprocessing(preprocessing)
+    processor = (proof.dialect.prepare or transformers.whole_preprocessing)(preprocessing)
     with new_folder(path) as partial:
         write_safetensors(_theirs(model, proof.rules, counters=True), partial / WEIGHT_FILES[0])
         sync_file(partial / WEIGHT_FILES[0])

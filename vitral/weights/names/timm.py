@@ -328,6 +328,8 @@ MODELS: dict[str, Callable[[Any, str], tuple[str | None, dict[str, Any]]]] = {
 
 def describe_preprocessing(preprocessing: Preprocessing) -> str:
     """Return the call of timm's that prepares an image as `preprocessing` does, as near as timm comes."""
+    if preprocessing.resize == "pad":
+        return "No transform of timm's pads images on the right and at the bottom; prepare them so yourself."
     mode = "center" if preprocessing.resize == "crop" else "squash"
     height, width = preprocessing.image_size
     size = height if height == width else (height, width)

@@ -109,12 +109,14 @@ def check_answers_with_classes(config: Mapping[str, Any], source: str) -> None:
         )
 
 
-def problem_type(task: Task) -> str:
-    """Return what transformers calls a task.
+def problem_type(task: Task) -> str | None:
+    """Return what transformers calls a task; None of one about regions, which its network's class says.
 
     Raises:
         WeightsError: it has no name for it.
     """
+    if task.dense:
+        return None
     if task not in PROBLEM_TYPES:
         raise WeightsError(f"The format 'transformers' cannot hold the task '{task.name}'.")
     return PROBLEM_TYPES[task]

@@ -1,0 +1,26 @@
+"""The JSON of what is found is read by pycocotools, and is its own perfect answer there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.classifier.test_write_regions import NAMES, boxes, found_in
+from vitral.classifier.bulk.write_regions import write_regions
+
+pytestmark = pytest.mark.peers
+
+
+@pytest.mark.parametrize("kind", ["segm", "bbox"])
+def test_pycocotools_reads_it_as_truth_and_as_results(tmp_path: Path, kind: str) -> None:
+    coco: Any = pytest.importorskip("pycocotools.coco")
+    scorer: Any = pytest.importorskip("pycocotools.cocoeval")
+    make = found_in if kind == "segm" else boxes
+    write_regions([make("1.jpg"), make("2.jpg")], tmp_path / "out", NAMES)
+    truth = coco.COCO(str(tmp_path / "out" / "predictions.json"))
+    results = truth.loadRes(truth.dataset["annotations"])
+    scores = scorer.COCOeval(truth, results, kind)
+    scores.evaluate()
+    scores.accumulate()
+    scores.summarize()
+    assert scores.stats[0] == pytest.approx(1)

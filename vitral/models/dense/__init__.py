@@ -1,0 +1,1 @@
+"""Networks whose answer is about regions of an image: heads over any backbone, and detectors."""

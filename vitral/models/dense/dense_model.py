@@ -1,0 +1,205 @@
+"""A backbone of any family with a head whose answer is about regions of the image."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitral.described import read_described
+from vitral.errors import ModelError
+from vitral.models.dense.detail import DetailHead, DetailHeadConfig
+from vitral.models.dense.head import DenseHead, HeadConfig
+from vitral.models.dense.linear import LinearHead, LinearHeadConfig
+from vitral.models.dense.points import PointsHead, PointsHeadConfig
+from vitral.models.dense.queries import QueryHead, QueryHeadConfig
+from vitral.models.dense.ridge import RidgeHead, RidgeHeadConfig
+from vitral.models.dense.rims import RimHead, RimHeadConfig
+from vitral.models.layers import BatchPart, FeatureMaps, TokenGrid, seeded
+from vitral.models.model import Features, Images, Model, ModelConfig, Outputs, PatchGrid, Use
+
+# The heads by kind: the class of the config, and that of the head.
+HEADS: dict[str, tuple[type[HeadConfig], type[DenseHead]]] = {
+    LinearHeadConfig.kind: (LinearHeadConfig, LinearHead),
+    DetailHeadConfig.kind: (DetailHeadConfig, DetailHead),
+    RimHeadConfig.kind: (RimHeadConfig, RimHead),
+    QueryHeadConfig.kind: (QueryHeadConfig, QueryHead),
+    RidgeHeadConfig.kind: (RidgeHeadConfig, RidgeHead),
+    PointsHeadConfig.kind: (PointsHeadConfig, PointsHead),
+}
+NO_CLASS_OF_AN_IMAGE = "its answer is about regions, not about the image as a whole"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DenseConfig(ModelConfig):
+    """What a backbone with a head is; size and rates are handed to the backbone.
+
+    Attributes:
+        backbone: The backbone's config, of any family.
+        head: The head's config.
+    """
+
+    backbone: ModelConfig
+    head: HeadConfig
+
+    def __post_init__(self) -> None:
+        """Hand size and rates to the backbone, and refuse what cannot be built."""
+        ModelConfig.__post_init__(self)
+        handed = ("image_size", "dropout", "attention_dropout", "stochastic_depth")
+        changes = {name: getattr(self, name) for name in handed}
+        object.__setattr__(self, "backbone", dataclasses.replace(self.backbone, num_classes=1, **changes))
+        self.head.check(self.backbone)
+
+    @property
+    def patch_grid(self) -> PatchGrid | None:
+        """Where the backbone's tokens lie."""
+        return self.backbone.patch_grid
+
+    @property
+    def size_step(self) -> int:
+        """A number of pixels of which the sides of an image may be any multiple."""
+        return self.backbone.size_step
+
+    def obstacle_to(self, use: Use) -> str:
+        """Return what keeps the network from a use of networks that classify; export alone is the same."""
+        return "" if use == "export" else NO_CLASS_OF_AN_IMAGE
+
+
+class DenseModel(Model):
+    """A backbone and a head; weights are undefined until `init_weights` or a checkpoint.
+
+    Args:
+        config: What it is.
+        backbone: The network of `config.backbone`, whose own head goes.
+    """
+
+    config: DenseConfig
+    head: DenseHead  # type: ignore[assignment]  # it is no linear layer
+
+    def __init__(self, config: DenseConfig, backbone: Model) -> None:
+        super().__init__()
+        self.config = config
+        channels = backbone.channels
+        backbone.drop_head()
+        self.backbone = backbone
+        self.head = HEADS[config.head.kind][1](config.head, config.backbone, channels, config.num_classes)
+
+    def forward(self, images: Images) -> Any:  # noqa: ANN401  # as the head answers
+        """Return the head's answer; see `DenseHead.answer`."""
+        return self.head.answer(self.backbone, images)
+
+    def outputs(self, images: Images, part: BatchPart | None = None) -> Outputs:
+        """Return the head's answer in training."""
+        return Outputs(logits=self.head.answer(self.backbone, images, part))
+
+    def encode(self, images: Images, part: BatchPart | None = None) -> TokenGrid | FeatureMaps:
+        """Return what the backbone makes of the images."""
+        return self.backbone.encode(images, part)
+
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the mean of the last maps: what the network knows of an image as a whole."""
+        return encoded.maps.mean(dim=(2, 3))
+
+    @property
+    def num_features(self) -> int:
+        """The width of what `features` returns."""
+        return self.backbone.channels
+
+    def replace_head(self, num_classes: int, *, seed: int = 0) -> None:
+        """Replace the head by a new one of the same kind for other classes, drawn from `seed`."""
+        self.config = dataclasses.replace(self.config, num_classes=num_classes)
+        config = self.config
+        like = next(self.head.parameters())
+        with torch.device("meta"):
+            head = HEADS[config.head.kind][1](config.head, config.backbone, self.backbone.channels, num_classes)
+        self.head = head.to(like.dtype).to_empty(device=like.device)
+        self.head.init_weights(seeded(self, seed))
+
+    def resize(self, image_size: int | tuple[int, int]) -> None:
+        """Make the network take images of another size; see `Model.resize`."""
+        self.backbone.resize(image_size)
+        self.config = dataclasses.replace(self.config, image_size=self.backbone.image_size)
+
+    def apply_rates(self) -> None:
+        """Hand the config's rates to the backbone."""
+        self.backbone.config = self.config.backbone
+        self.backbone.apply_rates()
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the backbone's blocks."""
+        return self.backbone.blocks()
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the backbone's parameters that weight decay leaves alone, and the head's biases and norms."""
+        backbone = {f"backbone.{name}" for name in self.backbone.no_weight_decay()}
+        return backbone | {f"head.{name}" for name, value in self.head.named_parameters() if value.ndim <= 1}
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """Draw backbone and head from `seed`."""
+        self.backbone.init_weights(seed)
+        self.head.init_weights(seeded(self, seed))
+
+    def fixed_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the backbone's tensors that are computed, not learned."""
+        return {f"backbone.{name}": value for name, value in self.backbone.fixed_tensors().items()}
+
+    @property
+    def maps_at(self) -> str:
+        """The name by which `record` finds the backbone's last maps."""
+        return f"backbone.{self.backbone.maps_at}"
+
+
+def with_region_head(model: Model, head: HeadConfig, num_classes: int, *, seed: int) -> DenseModel:
+    """Return a network with a new head, drawn from `seed`; a network that has a head of that kind keeps its settings.
+
+    Args:
+        model: The network, with a head of whatever kind.
+        head: The head's config.
+        num_classes: The number of classes.
+        seed: The seed of the head's weights.
+
+    Raises:
+        ModelError: The head cannot stand on the network.
+    """
+    if isinstance(model, DenseModel) and model.config.head.kind == head.kind:
+        model.replace_head(num_classes, seed=seed)
+        return model
+    backbone = model.backbone if isinstance(model, DenseModel) else model
+    own = backbone.config
+    config = DenseConfig(
+        backbone=own,
+        head=head,
+        num_classes=num_classes,
+        image_size=own.image_size,
+        dropout=own.dropout,
+        attention_dropout=own.attention_dropout,
+        stochastic_depth=own.stochastic_depth,
+    )
+    like = next(backbone.parameters())
+    with torch.device("meta"):
+        dense = DenseModel(config, backbone)
+    dense.head.to(like.dtype).to_empty(device=like.device)
+    dense.head.init_weights(seeded(dense, seed))
+    backbone.config = config.backbone
+    return dense.train(model.training)
+
+
+def head_to_json(head: HeadConfig) -> dict[str, Any]:
+    """Return a head's config as JSON values, its kind included."""
+    return {"kind": head.kind, **dataclasses.asdict(head)}
+
+
+def head_from_json(values: object) -> HeadConfig:
+    """Return the config that `head_to_json` wrote.
+
+    Raises:
+        ModelError: An unknown kind, an unknown or missing field, or an impossible value.
+    """
+    named = dict(values) if isinstance(values, Mapping) else {}
+    kind = named.pop("kind", None)
+    if not isinstance(kind, str) or kind not in HEADS:
+        raise ModelError(f"The head {kind!r} is not known to this version; it knows {', '.join(HEADS)}.")
+    return read_described(HEADS[kind][0], named, "The head", ModelError)

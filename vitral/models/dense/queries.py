@@ -1,0 +1,157 @@
+"""EoMT: queries that go through a Vision Transformer's last blocks beside its patches (arXiv 2503.19108).
+
+Each query answers with a class, or none, and with a mask: its product with the refined map of the patches. While training,
+each joint block lets a query look at the patches of its own mask only, with a probability that falls to 0, so that inference
+is plain attention (eomt, models/eomt.py). Their queries stand before all other tokens, ours after them: the same in effect.
+"""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitral.errors import ModelError
+from vitral.models.attention import Mask
+from vitral.models.dense.answers import QueryAnswers
+from vitral.models.dense.head import DenseHead, HeadConfig
+from vitral.models.dense.upscale import ScaleBlock, doublings
+from vitral.models.layers import BatchPart, TokenGrid, init_torch_default
+from vitral.models.model import Images, Model, ModelConfig, TokenModel
+
+MOST_QUERIES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueryHeadConfig(HeadConfig):
+    """What a head of queries is.
+
+    Attributes:
+        queries: How many there are: at most so many regions are found. 200 for objects and 100 for classes in EoMT.
+        joint_blocks: How many of the last blocks they go through: 3 of S and B, 4 of L, 5 of g.
+        doublings: How often the patches' map is doubled; None for to a stride of 4.
+    """
+
+    kind: ClassVar[str] = "queries"
+    title: ClassVar[str] = "a head of queries"
+
+    queries: int = 100
+    joint_blocks: int = 3
+    doublings: int | None = None
+
+    def check(self, backbone: ModelConfig) -> None:
+        """Refuse a backbone that takes no further tokens, or has fewer blocks.
+
+        Raises:
+            ModelError: It says why.
+        """
+        if reason := backbone.obstacle_to("appending"):
+            raise ModelError(f"Queries cannot stand beside the network's patches: {reason}.")
+        depth = getattr(backbone, "depth", self.joint_blocks)
+        if not 1 <= self.joint_blocks <= depth:
+            raise ModelError(f"joint_blocks must be 1 to {depth}, the network's blocks, not {self.joint_blocks}.")
+        if not 1 <= self.queries <= MOST_QUERIES:
+            raise ModelError(f"queries must be 1 to {MOST_QUERIES}, not {self.queries}.")
+        if self.doublings is not None and not 0 <= self.doublings <= 4:
+            raise ModelError(f"doublings must be 0 to 4, not {self.doublings}.")
+
+
+class MaskMLP(nn.Module):
+    """Three linear layers with GELU between them, as wide as a token."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.fc1, self.fc2, self.fc3 = (nn.Linear(dim, dim) for _ in range(3))
+        self.activation = nn.GELU()
+
+    def forward(self, queries: Float[Tensor, "batch queries dim"]) -> Float[Tensor, "batch queries dim"]:
+        """Return what is multiplied with the map."""
+        return self.fc3(self.activation(self.fc2(self.activation(self.fc1(queries)))))
+
+
+class QueryHead(DenseHead):
+    """The class and the mask of each query.
+
+    Attributes:
+        masking: The probability with which a query sees its own mask's patches alone, in each joint block: 1 in a new head,
+            0 in a trained one. Whoever trains sets it.
+    """
+
+    masking: Tensor
+
+    def __init__(self, config: QueryHeadConfig, backbone: ModelConfig, channels: int, num_classes: int) -> None:
+        super().__init__(config, backbone, channels, num_classes)
+        self.config = config
+        self.queries = nn.Parameter(torch.empty(config.queries, channels))
+        self.classifier = nn.Linear(channels, num_classes + 1)  # the last is "no object"
+        self.mask_mlp = MaskMLP(channels)
+        grid = backbone.patch_grid
+        assert grid is not None, "a backbone that `check` refuses"
+        steps = doublings(max(grid.stride)) if config.doublings is None else config.doublings
+        self.upscale = nn.Sequential(*(ScaleBlock(channels) for _ in range(steps)))
+        self.register_buffer("masking", torch.ones(config.joint_blocks))
+
+    def answer(self, backbone: Model, images: Images, part: BatchPart | None = None) -> QueryAnswers:
+        """Return the queries' answers after the last block; in training with those before each joint block."""
+        assert isinstance(backbone, TokenModel), "a backbone that `check` refuses"
+        last = len(backbone.blocks())
+        first = last - self.config.joint_blocks
+        z = backbone.transform(backbone.embed(backbone.patches(images)), stop=first, part=part)
+        z = z.append(self.queries.expand(images.shape[0], -1, -1))
+        masked = self.training or self._masks_in_use()
+        earlier: list[QueryAnswers] = []
+        for number, block in enumerate(range(first, last)):
+            mask = None
+            if masked:
+                earlier.append(self.predict(backbone.normalize(z)))
+                mask = self.visible(z, earlier[-1], number)
+            z = backbone.transform(z, start=block, stop=block + 1, mask=mask, part=part)
+        answers = self.predict(backbone.normalize(z))
+        return replace(answers, earlier=tuple(earlier)) if self.training else answers
+
+    def predict(self, z: TokenGrid) -> QueryAnswers:
+        """Return the answers that normalised tokens give."""
+        queries = z.appended
+        masks = torch.einsum("bqc,bchw->bqhw", self.mask_mlp(queries), self.upscale(z.maps))
+        return QueryAnswers(self.classifier(queries), masks)
+
+    @torch.no_grad()
+    def visible(self, z: TokenGrid, answers: QueryAnswers, number: int) -> Mask:
+        """Return which tokens each token may attend to in a joint block: queries the patches in their own mask alone, or all.
+
+        In training the draw is each image's and query's own. In use nothing is left to chance: the likelier of the two holds.
+
+        Args:
+            z: The tokens before the block, queries last.
+            answers: What they answer by now.
+            number: The number of the joint block, from 0.
+        """
+        assert z.grid is not None, "every patch is needed"
+        assert answers.masks is not None
+        seen = functional.interpolate(answers.masks, z.grid, mode="bilinear").flatten(2) > 0
+        probability = self.masking[number]
+        shape, device = seen.shape[:2], seen.device
+        drawn = torch.rand(shape, device=device) if self.training else torch.full(shape, 0.5, device=device)
+        seen = seen | (drawn > probability)[:, :, None]
+        batch, tokens, _ = z.tokens.shape
+        mask = torch.ones(batch, 1, tokens, tokens, dtype=torch.bool, device=seen.device)
+        mask[:, 0, tokens - z.suffix :, z.prefix : tokens - z.suffix] = seen
+        return mask
+
+    def _masks_in_use(self) -> bool:
+        """Tell whether masks hold outside of training: of a network whose training did not come to its end."""
+        if torch.compiler.is_compiling() or self.masking.is_meta:
+            return False
+        return bool((self.masking >= 0.5).any())
+
+    @torch.no_grad()
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Draw queries from the standard normal distribution, layers as torch does; every mask is in use."""
+        self.queries.normal_(generator=generator)
+        for layer in (self.classifier, self.mask_mlp.fc1, self.mask_mlp.fc2, self.mask_mlp.fc3):
+            init_torch_default(layer, generator)
+        for block in self.upscale:
+            cast(ScaleBlock, block).init_weights(generator)
+        self.masking.fill_(1.0)
