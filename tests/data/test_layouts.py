@@ -27,7 +27,7 @@ def classes_of(data: DataSet) -> dict[str, tuple[str, ...]]:
         for index in range(len(source)):
             label = source.label(index)
             numbers = label if isinstance(label, tuple) else (label,)
-            found[Path(source.describe(index)).name] = tuple(data.class_names[int(number or 0)] for number in numbers)
+            found[Path(source.describe(index)).name] = tuple(data.class_names[int(number or 0)] for number in numbers)  # type: ignore[arg-type]
     return found
 
 

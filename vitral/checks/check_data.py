@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from vitral.checks.findings import DataCheck, Duplicates, InspectedImage, Suspect, inspect, label_names, oddities
+from vitral.checks.marked import RegionCheck, check_regions
 from vitral.checks.suspects import FEWEST, find_suspects
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
+from vitral.data.batch import evenly
 from vitral.data.classes import Reading
 from vitral.data.names import unread_classes
 from vitral.data.open import open_data
@@ -23,8 +25,13 @@ from vitral.images.decode import Pixels
 from vitral.images.drawing import contact_sheet, thumbnail
 from vitral.images.look_alikes import look_alikes
 from vitral.seeds import generator
+from vitral.tasks.drawn_regions import drawn_regions
+from vitral.tasks.regions import Regions
+from vitral.tasks.semantic import SEMANTIC
 
 SHEET = 48  # images on the contact sheet
+DRAWN = 12  # images with regions on a contact sheet
+DRAWN_SIDE = 400  # pixels of the longer side of each of them
 SHOWN = 40  # groups of duplicates and doubtful labels with thumbnails
 SHOWN_OF_GROUP = 6  # images of a group
 UNDOUBTED = f"No label was doubted: images need one class each, and at least two classes {FEWEST} images."
@@ -110,6 +117,7 @@ def check_data(
         notes=(*dataset.notes, *_unread(dataset, inspected), *([UNDOUBTED] if judge and doubts is None else [])),
         sheet=_sheet(dataset, inspected),
         shared_out=dataset.shared_out,
+        regions=_regions(dataset, inspected) if dataset.task.dense else None,
         thumbnails=_thumbnails(dataset, inspected, groups, () if doubts is None else doubts.suspects),
     )
 
@@ -134,7 +142,14 @@ def _inspect_all(data: DataSet, listener: Listener) -> tuple[list[InspectedImage
     return inspected, bad
 
 
+def _regions(data: DataSet, inspected: Sequence[InspectedImage]) -> RegionCheck:
+    looks = [(image.split, image.name, image.regions) for image in inspected if image.regions is not None]
+    return check_regions(looks, data.class_names, [*data.splits], data.notes)
+
+
 def _unread(data: DataSet, inspected: Sequence[InspectedImage]) -> list[str]:
+    if data.task.dense:  # the classes without a region are said
+        return []
     every = (label_names(data, split, index) for split, size in _finite(data).items() for index in range(size))
     return unread_classes(
         set(itertools.chain.from_iterable(every)), {name for image in inspected for name in image.classes}
@@ -190,5 +205,21 @@ def _sheet(data: DataSet, inspected: Sequence[InspectedImage]) -> bytes:
         itertools.islice((image for image in rounds if image is not None), SHEET),
         key=lambda image: [data.class_names.index(name) for name in image.classes],
     )
+    if data.task.dense:
+        return _sheet_of_regions(data, evenly(chosen, DRAWN))
     images = [thumbnail(data.splits[image.split].image(image.index)) for image in chosen]
     return contact_sheet(images, [", ".join(image.classes) or "none" for image in chosen])
+
+
+def _sheet_of_regions(data: DataSet, chosen: Sequence[InspectedImage]) -> bytes:
+    """Draw images with their regions, each over its name."""
+    images = []
+    for image in chosen:
+        source = data.splits[image.split]
+        regions = source.label(image.index)
+        assert isinstance(regions, Regions), "the label of another task"
+        drawn = drawn_regions(
+            source.image(image.index), regions, data.class_names, counted=data.task != SEMANTIC, legend=False
+        )
+        images.append(thumbnail(drawn, DRAWN_SIDE))
+    return contact_sheet(images, [image.name.rpartition("/")[2] for image in chosen], columns=3, cell=DRAWN_SIDE)

@@ -18,14 +18,16 @@ import numpy as np
 from PIL import Image
 
 from vitral.advice import counted
+from vitral.checks.marked import RegionCheck, RegionLook, look_at_regions
 from vitral.data.bad_images import unusable
 from vitral.data.names import ALL
 from vitral.data.source import BadImage, DataSet
-from vitral.errors import ImageError
+from vitral.errors import DataError, ImageError
 from vitral.images.decode import FORMATS, HEIC_INSTALL, Pixels, formats, lacks_reader
 from vitral.images.look_alikes import Look, look_at_image, small
 from vitral.machine import in_threads
 from vitral.tasks.class_sizes import ClassSizes
+from vitral.tasks.regions import Regions
 from vitral.tasks.task import classes_of
 
 SPLITS = "in several splits: scores would be too good"
@@ -149,6 +151,7 @@ class DataCheck:
         sheet: Some images of every class, as a PNG.
         shared_out: The splits that Vitral made, and that are not the data's own.
         thumbnails: Small images of the first duplicates and doubtful labels, by split and name.
+        regions: What the annotations tell; None of data without regions.
     """
 
     name: str
@@ -171,6 +174,7 @@ class DataCheck:
     sheet: bytes
     thumbnails: Mapping[tuple[str, str], Pixels]
     shared_out: tuple[str, ...] = ()
+    regions: RegionCheck | None = None
 
     def __repr__(self) -> str:
         """Return what there is and what should be fixed in two lines."""
@@ -238,9 +242,10 @@ class DataCheck:
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )
-        return [
+        lines = [
             f"{count} {singular if count == 1 else plural} {what}" for count, singular, plural, what in found if count
         ]
+        return lines if self.regions is None else [*lines, *self.regions.problems()]
 
     def _ours(self, group: Duplicates) -> bool:
         """Tell whether only the split that Vitral made parts a group."""
@@ -286,6 +291,7 @@ class InspectedImage:
     mean: tuple[float, float, float]
     square: tuple[float, float, float]
     deviation: float
+    regions: RegionLook | None = None
 
 
 def inspect(data: DataSet, split: str) -> Iterator[InspectedImage | BadImage]:
@@ -310,8 +316,14 @@ def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage
     try:
         encoded = source.encoded(index)
         pixels = source.image(index, whole)
+        label = source.label(index)
+        marked = (
+            look_at_regions(source, index, label, data.class_names, encoded) if isinstance(label, Regions) else None
+        )
     except ImageError as error:
         return BadImage(name, str(error).rstrip("."))
+    except DataError as error:  # of the annotation
+        return BadImage(name, str(error).rstrip("."), listed=True)
     content = encoded.read_bytes() if isinstance(encoded, Path) else encoded
     height, width = sides[0] if sides else pixels.shape[:2]
     mean, square = _moments(pixels)
@@ -321,7 +333,7 @@ def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage
         split=split,
         index=index,
         name=name,
-        classes=label_names(data, split, index),
+        classes=tuple(data.class_names[number] for number in classes_of(label)),
         height=height,
         width=width,
         size=pixels.nbytes if content is None else len(content),
@@ -331,6 +343,7 @@ def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage
         mean=mean,
         square=square,
         deviation=float(pixels.std()),
+        regions=marked,
     )
 
 

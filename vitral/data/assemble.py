@@ -16,7 +16,7 @@ from vitral.data.bad_images import check_few, left_out
 from vitral.data.batch import evenly
 from vitral.data.groups import Kin, shared_groups
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, doubtful_names, natural_key, series_in, side_by_side, some, unread_classes
+from vitral.data.names import ALL, doubtful_names, natural_key, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name
 from vitral.data.published.imagenet_classes import translated
 from vitral.data.source import (
@@ -31,7 +31,9 @@ from vitral.data.source import (
     of_part,
     take_inventory,
     whole,
+    with_annotations,
 )
+from vitral.data.split_notes import series_note, unequal_note
 from vitral.data.stored import Entry, Store, StoredImages
 from vitral.data.subset import make_splits
 from vitral.described import is_text
@@ -41,12 +43,14 @@ from vitral.images.augment import Augmentation
 from vitral.images.depth import FULL
 from vitral.images.look_alikes import Look, look_alikes, look_at_image, small
 from vitral.machine import in_threads
-from vitral.tasks.class_sizes import ClassSizes
+from vitral.tasks.panoptic import Panoptic
+from vitral.tasks.task import Task
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
+# Of data whose regions are marked: things of all sizes, and padding as where photos are shown whole (EoMT's for semantic data).
+DENSE_AUGMENTATION = Augmentation(crop="scale-jitter", scales=(0.5, 2.0), flip=True, decode="scaled")
 SURVEYED = 200  # 16-bit images that are looked at for the bits that they use at most, evenly spaced
 CHECKED = 50_000  # images that are decoded before training at most, evenly spaced
-SERIAL_SHARE = 0.2  # of the images that are numbered like series, from which it is said
 CHECKED_AFAR = 64  # the same for images that are read over a network
 
 
@@ -79,7 +83,8 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     deep: list[int] = []
     contents = hash_contents(listing.store, entries, deep, remote=listing.remote)
     bits = _bits(listing.store, deep, notes)
-    prints = (fingerprint(entries, contents), former_fingerprint(entries))
+    marked = with_annotations(contents, listing.annotations)
+    prints = (fingerprint(entries, marked), former_fingerprint(entries))
     before = _drawn_before(how, prints, notes)
     others = how.trained_on is not None and not set(map(whole, how.trained_on)) & set(prints)
     kin = _kin(listing, entries, contents, how, before, looks, groups)
@@ -90,14 +95,13 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     if kin is not None:
         notes += shared_groups(kin, splits)
     if listing.task.scored and (kin is None or kin.column is None):
-        notes += _series(splits, made)
+        notes += series_note(splits, made)
     own = f"{prints[0]}{kin.marks(_every(entries)) if kin is not None and made else ''}"
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     if how.class_names is None:
         notes += doubtful_names(names)
-        if listing.task.exclusive:
-            notes += _unequal(splits.get("train", []))
+        notes += unequal_note(splits.get("train", [])) if listing.task.exclusive else []
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name if how.part is None else part_name(listing.name, how.part),
@@ -106,18 +110,20 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
             split: StoredImages(
                 listing.store,
                 [entry.store_index for entry in images],
-                [listing.task.label([numbers[name] for name in entry.classes]) for entry in images],
+                [listing.label([numbers[name] for name in entry.classes]) for entry in images],
                 _shards(listing, split, entries, images),
                 bits,
+                [listing.annotations[entry.store_index] for entry in images] if listing.annotations else (),
+                numbers,
             )
             for split, images in splits.items()
         },
-        augmentation=AUGMENTATION,
+        augmentation=DENSE_AUGMENTATION if listing.task.dense else AUGMENTATION,
         bad_images=bad,
         notes=tuple(notes),
         fingerprint=own if how.part is None else of_part(own, how.part),
-        inventory=take_inventory(splits, contents),
-        task=listing.task,
+        inventory=take_inventory(splits, marked),
+        task=_task(listing, names),
         reading=listing.reading,
         shared_out=made,
         outside=listing.outside,
@@ -125,6 +131,13 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
         contents={split: content_hashes(images, contents) for split, images in splits.items()},
         together={} if kin is None else kin.together(splits, contents),
     )
+
+
+def _task(listing: Listing, names: Sequence[str]) -> Task:
+    """Return the task of a listing; of objects and matter it knows which classes are objects."""
+    if not isinstance(listing.task, Panoptic):
+        return listing.task
+    return Panoptic(tuple(number for number, name in enumerate(names) if name in listing.things))
 
 
 def _bits(store: Store, deep: Sequence[int], notes: list[str]) -> int | None:
@@ -148,20 +161,6 @@ def _bits(store: Store, deep: Sequence[int], notes: list[str]) -> int | None:
             "keeps that."
         )
     return bits
-
-
-def _series(splits: Mapping[str, list[Entry]], made: Collection[str]) -> list[str]:
-    """Return a note on images whose numbering looks like series that the splits made may part; none where few do."""
-    images = [(entry.name, entry.classes) for split in made for entry in splits[split]]
-    series = series_in(images)
-    count = sum(map(len, series.values()))
-    if not series or count < SERIAL_SHARE * len(images):
-        return []
-    example = ", ".join(map(os.path.basename, next(iter(series.values()))[:2]))
-    return [
-        f"{count:,} images are numbered like {len(series):,} series, such as {example}: if those of one series show the same "
-        f"thing, keep each in one split, by {argument('group', 'series')} or another."
-    ]
 
 
 def _every(entries: Mapping[str, list[Entry]]) -> list[Entry]:
@@ -211,21 +210,6 @@ def _kin(
     return Kin(alike, column, groups(column))
 
 
-def _unequal(images: Sequence[Entry]) -> list[str]:
-    """Return a note on classes of very unequal numbers of training images; none where they are not."""
-    counts = Counter(name for entry in images for name in entry.classes).most_common()
-    sizes = ClassSizes(tuple(count for _, count in counts))
-    if not sizes.unequal:
-        return []
-    (most, largest), (least, fewest) = counts[0], counts[-1]
-    rare = sizes.listed([name for name, _ in counts])
-    return [
-        f"The classes are unequal, 1 : {sizes.ratio:.3g}: {largest:,} training images of {most}, {fewest:,} of {least}; "
-        + (f"rare: {rare}. " if rare else "")
-        + "Accuracy says little of the small ones; balanced accuracy and the scores of each class do."
-    ]
-
-
 def _part(images: list[Entry], base: str, share: Fraction, notes: list[str]) -> list[Entry]:
     """Return a share of the training images, and note what it is."""
     named = [(image.name.removeprefix(base).lstrip("/"), image.classes) for image in images]
@@ -238,7 +222,7 @@ def _in_the_classifiers_words(
     entries: dict[str, list[Entry]], listing: Listing, wanted: Sequence[str] | None
 ) -> dict[str, list[Entry]]:
     """Return the images with their classes as a classifier names them: ImageNet's have names of several kinds."""
-    words = {} if wanted is None else translated(_named(entries), listing.class_names, wanted)
+    words = {} if wanted is None or listing.annotations else translated(_named(entries), listing.class_names, wanted)
     if not words:
         return entries
     return {
@@ -384,7 +368,8 @@ def _too_few(listing: Listing, only: str) -> str:
     title, below = listing.title, os.path.join(listing.title, only)
     what = f"only one class ('{only}')" if only else "no classes"
     if listing.class_names is not None or not os.path.isdir(title):
-        return f"'{title}' has {what}; a classifier needs at least two, each with photos to train on."
+        needs = "something marked in its photos" if listing.task.dense else "at least two, each with photos to train on"
+        return f"'{title}' has {what}; a classifier needs {needs}."
     inside = (
         sorted(entry.name for entry in os.scandir(below) if entry.is_dir()) if only and os.path.isdir(below) else []
     )

@@ -9,6 +9,8 @@ from typing import Any
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
+from vitral.data.annotations.annotation import Annotation
+from vitral.data.annotations.hub_objects import class_names_of, objects_column, read_objects
 from vitral.data.columns import (
     check_column,
     classes_of_rows,
@@ -25,6 +27,7 @@ from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.data.table_cells import cell_text, note_labels
 from vitral.data.tables import content_of, list_tables
 from vitral.errors import DataError, extra_module, one_line
+from vitral.tasks.boxes import BOXES
 from vitral.tasks.registry import task_of
 from vitral.transfers import bound_requests
 
@@ -149,12 +152,14 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
     notes: list[str] = []
     several = False
     first = 0
+    annotations: dict[int, Annotation] = {}
     for split, rows in splits.items():
+        objects = objects_column(rows.features) if labelled else None
         schema = rows.features.arrow_schema
         columns = find_columns(
             title,
             schema.names,
-            labelled=labelled,
+            labelled=labelled and objects is None,
             schema=schema,
             cells=simple_cells(schema, rows.__getitem__),
             may_lack=may_lack(split_named(split) or split, splits),
@@ -167,11 +172,18 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         text = kind is not None and is_text(kind)
         text_column = classes if text else text_column
         undecoded = rows.cast_column(column, datasets.Image(decode=False))
-        stores.append((HubImages(title, undecoded, column), len(rows)))
+        store = HubImages(title, undecoded, column)
+        stores.append((store, len(rows)))
+        if objects is not None:
+            declared = class_names_of(rows.features, objects) or declared
+            marked, note = read_objects(title, rows[objects[0]], objects, declared, store)
+            annotations |= {first + row: each for row, each in enumerate(marked)}
+            notes.append(note)
         listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
         labels = classes_of_rows(columns, rows.__getitem__, len(rows), declared=declared, text=text, title=title)
         for row, names in enumerate(labels):
-            listed.append(Entry(first + row, f"{split}[{row}]", names, 0))
+            own = annotations[first + row].classes if objects is not None else names
+            listed.append(Entry(first + row, f"{split}[{row}]", own, 0))
         several = several or any(len(entry.classes) != 1 for entry in listed)
         first += len(rows)
     known = {split: listed for split, listed in entries.items() if split in ("train", "validation", "test", ALL)}
@@ -182,7 +194,8 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         store=JoinedStores(stores),
         entries=known,
         class_names=declared,
-        task=task_of(several=several),
+        task=BOXES if annotations else task_of(several=several),
         notes=tuple(notes),
         column=text_column,
+        annotations=annotations,
     )

@@ -99,7 +99,7 @@ def _by_id(path: Path) -> dict[str, str]:
 
 
 def _list_voc(title: str, name: str, folder: Path) -> Listing:
-    splits = _voc_splits(folder)
+    splits = voc_splits(folder)
     found = ImageFinder(folder / PHOTOS / "ImageSets").find(list(splits))  # as if a list lay beside the images
     bad: list[BadImage] = []
     rows: list[Row] = []
@@ -115,7 +115,7 @@ def _list_voc(title: str, name: str, folder: Path) -> Listing:
     return listing_of(title, name, rows, several=several, class_names=None, notes=notes, bad=bad)
 
 
-def _voc_splits(folder: Path) -> dict[str, str]:
+def voc_splits(folder: Path) -> dict[str, str]:
     """Return the split of each image by its id, as the lists of a folder say; of all images where there are no lists."""
     splits: dict[str, str] = {}
     for file, split in SET_FILES.items():

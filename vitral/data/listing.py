@@ -4,13 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from vitral.data.annotations.annotation import Annotation
 from vitral.data.classes import Reading
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry, Store
 from vitral.data.subset import HELD_OUT
 from vitral.events import Listener, ignore
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.tasks.task import Task
+from vitral.tasks.task import Label, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,8 @@ class Listing:
         base: The beginning of the images' names that is this machine's alone.
         outside: The number of images in no class, which were left out.
         column: The column of text that names the classes, of which several may stand in a cell; None where there is none.
+        annotations: Of data with regions what is marked in each image, by store index.
+        things: Of such data with objects and matter the classes that are objects.
     """
 
     title: str
@@ -52,6 +55,12 @@ class Listing:
     base: str = ""
     outside: int = 0
     column: str | None = None
+    annotations: Mapping[int, Annotation] = field(default_factory=dict)
+    things: tuple[str, ...] = ()
+
+    def label(self, classes: Sequence[int]) -> Label:
+        """Return the label of an image that the data say to be of these classes; of one with regions the classes in it."""
+        return tuple(classes) if self.annotations else self.task.label(classes)
 
 
 @dataclass(frozen=True)
@@ -71,3 +80,4 @@ class Opening:
     group: str | None = None
     near: bool = True
     drawn_as: Collection[str] = ()
+    marked: str | None = None

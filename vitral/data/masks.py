@@ -38,7 +38,9 @@ COVERED = 0.98  # share of a mask that is of its main coarse colours
 RATIO = 4  # colours of a photo over those of its mask, at least
 
 
-def find_masks(store: Store, images: Sequence[Entry], parts: Sequence[Folder], *, spoken_of: bool) -> dict[int, int]:
+def find_masks(
+    store: Store, images: Sequence[Entry], parts: Sequence[Folder], *, spoken_of: bool, by_name: bool = False
+) -> dict[int, int]:
     """Return the position of each mask among images, and that of its photo.
 
     Args:
@@ -46,14 +48,22 @@ def find_masks(store: Store, images: Sequence[Entry], parts: Sequence[Folder], *
         images: An entry for each image.
         parts: The parts of each image's path.
         spoken_of: Whether any of them may be a word for masks, so that names are looked at as well as formats.
+        by_name: Whether names decide alone, since the user says that there are masks.
     """
     found: dict[int, int] = {}
     for pairs in _pairs(parts, spoken_of).values():
+        if by_name:
+            found |= dict(pairs)
+            continue
         looked_at = evenly(pairs, LOOKED_AT)
         judged = {pair: _is_mask(store, images, pair) for pair in looked_at}
         if len(set(judged.values())) > 1:
             judged |= {pair: _is_mask(store, images, pair) for pair in pairs if pair not in judged}
-        found |= dict(pair for pair in pairs if judged.get(pair, judged[looked_at[0]]))
+        verdicts = {*judged.values()}
+        unread = True in verdicts and False not in verdicts  # what cannot be read is as the others are
+        for pair in pairs:
+            verdict = judged.get(pair, judged[looked_at[0]])
+            found |= dict([pair] if (unread if verdict is None else verdict) else ())
     return found
 
 
@@ -62,7 +72,7 @@ def note_masks(images: Sequence[Entry], masks: dict[int, int]) -> str:
     mask, photo = min(masks.items(), key=lambda pair: natural_key(images[pair[0]].name))
     return (
         f"{len(masks):,} masks of photos left out, such as '{images[mask].name}' of '{images[photo].name}': images of few "
-        "colours, named like a photo."
+        "colours, named like a photo. 'semantic:' before the data's name learns from them."
     )
 
 
@@ -134,12 +144,12 @@ class _Names:
         return [depth for depth, part in enumerate(folder) if depth >= self._common and FOLDER.fullmatch(part)]
 
 
-def _is_mask(store: Store, images: Sequence[Entry], pair: Pair) -> bool:
-    """Tell whether the first of two images is a mask of the second; not where one of them cannot be read."""
+def _is_mask(store: Store, images: Sequence[Entry], pair: Pair) -> bool | None:
+    """Tell whether the first of two images is a mask of the second; None where one of them cannot be read."""
     try:
         mask, photo = (read_image(store.read(images[index].store_index)) for index in pair)
     except (ImageError, OSError):
-        return False
+        return None
     few, many = _colours(mask), _colours(photo)
     return (len(few) <= FEW or _covered(mask) >= COVERED) and RATIO * len(few) <= len(many)
 

@@ -10,10 +10,12 @@ from pathlib import Path, PurePosixPath
 
 from vitral import plugins
 from vitral.advice import argument, counted
+from vitral.data.annotations.find import list_annotated
 from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, is_archive, list_archive
 from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
 from vitral.data.classes import Reading, check_reading
+from vitral.data.digit_scenes import SCENES, open_digit_scenes
 from vitral.data.folder import list_folder
 from vitral.data.folder_tables import not_named, table_files, tables_alone, unread_beside
 from vitral.data.generated import BLANK, PRESETS, open_blank, open_digits, open_generated
@@ -38,8 +40,10 @@ BUILT_IN: dict[str, Callable[[], DataSet]] = {
     "digits": open_digits,
     **{preset: partial(open_generated, preset) for preset in PRESETS},
     BLANK: open_blank,
+    **{name: partial(open_digit_scenes, name) for name in SCENES},
 }
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+COCO_FILE = re.compile(r"(?:_annotations\.coco|(?:^|/)instances_[^/]*)\.json$")  # of regions
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 MANY_FOLDERS = 20  # of images, which may be patients or visits,
 FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
@@ -78,6 +82,8 @@ def open_data(
     | a task of VTAB-1k | vtab:FOLDER:TASK, see `vitral.data.vtab.task_data` |
     | a share of any other's training images | part:10%:photos/, part:0.1:photos/, part:1/16:photos/ (`vitral.data.part`) |
     | the classes of more than 500 images of any other | frequent:500:photos/ (`vitral.data.frequent`) |
+    | photos with annotations (COCO JSON, VOC XML, YOLO text, mask images) | photos/, the task recognised |
+    | the same for another task, or for classes of whole photos | boxes:photos/, semantic:, instances:, classes: |
     | any images, whose labels are not read | unlabelled:FOLDER, or unlabelled: and any other (`vitral.data.unlabelled`) |
     | chosen columns of any other, or files of shards | columns:image=photo,label=species:photos.parquet |
     | a plugin's | NAME, or NAME:TEXT |
@@ -230,7 +236,8 @@ def list_data(spec: str, how: Opening) -> Listing:
         DataError: there is no such dataset, or some of its images have no class.
     """
     listing = _list_any(spec, how)
-    return settle(listing, how.class_names) if how.labelled and not _is_plain(listing) else listing
+    plain = bool(listing.annotations) or _is_plain(listing)
+    return settle(listing, how.class_names) if how.labelled and not plain else listing
 
 
 def _is_plain(listing: Listing) -> bool:
@@ -278,6 +285,8 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
         return list_saved(folder, labelled=how.labelled)
     walked = walk(folder)
     refuse_unnamed(folder, (file.path for file in walked.files))
+    if (annotated := list_annotated(folder, walked, how)) is not None:
+        return annotated
     if (joined := list_joined(folder, walked)) is not None:
         return joined
     # Tables and shards describe what is next to them, which may well be folders of images.
@@ -382,6 +391,8 @@ def _refuse_packed(path: Path, names: Iterable[str]) -> None:
     refuse_matlab(path, names)
     if joined_in(names):
         raise DataError(f"'{path}' has lists of its labels and splits, which are read in a folder; unpack it.")
+    if annotated := [name for name in names if COCO_FILE.search(name)]:
+        raise DataError(f"'{path}' has annotations ({some(annotated)}), which are read in a folder; unpack it.")
 
 
 def _list_address(spec: str, how: Opening) -> Listing:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitral.data.annotations.find import FORCED, WHOLE, list_as
 from vitral.data.chosen import list_chosen
 from vitral.data.frequent import list_frequent
 from vitral.data.hub import list_hub, list_stream
@@ -152,6 +153,7 @@ PREFIXES = (
     Prefix(name="part", open=open_part, divide=_second_rest, around=True),
     Prefix(name="unlabelled", select=list_without_labels, around=True),
     Prefix(name="frequent", select=list_frequent, divide=_second_rest, around=True),
+    *(Prefix(name=name, select=list_as, selectable=True, around=True) for name in (*FORCED, WHOLE)),
     Prefix(name="columns", select=list_chosen, divide=_second_rest, selectable=True, around=True),
     Prefix(name="vtab", open=_open_vtab, divide=_divide_vtab),
     Prefix(name="hf", images=list_hub, divide=_whole),

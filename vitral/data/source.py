@@ -17,6 +17,7 @@ from jaxtyping import Int64
 
 from vitral import distributed
 from vitral.advice import counted
+from vitral.data.annotations.annotation import Annotation
 from vitral.data.batch import evenly
 from vitral.data.stored import Entry, Store
 from vitral.errors import DataError, VitralError
@@ -180,6 +181,11 @@ class DataSet:
         Raises:
             DataError: the labels are not of its form.
         """
+        if self.task.dense and task.dense and self.task.name != task.name:
+            raise DataError(
+                f"The images of {self.name} {self.task.labelled}, which is not what the task '{task.name}' is about; put "
+                f"'{task.name}:' before the data's name."
+            )
         labels = (source.label(0) for source in self.splits.values() if len(source))
         if all(map(task.takes, labels)):
             return replace(self, task=task)
@@ -222,6 +228,17 @@ def hash_contents(store: Store, splits: Splits, deep: list[int], *, remote: bool
     every_look = {index: look for part in distributed.gather(looked) for index, look in part.items()}
     deep += sorted(index for index, (_, is_deep) in every_look.items() if is_deep)
     return {index: digest for index, (digest, _) in every_look.items()}
+
+
+def with_annotations(contents: Mapping[int, str], annotations: Mapping[int, Annotation]) -> Mapping[int, str]:
+    """Return hashes of images' bytes by store index, together with those of what is marked in them."""
+    if not annotations:
+        return contents
+    hashes = {
+        index: hashlib.blake2b(each.content(), digest_size=DIGEST_BYTES).hexdigest()
+        for index, each in annotations.items()
+    }
+    return {index: f"{contents.get(index, '')}{digest}" for index, digest in hashes.items()}
 
 
 def content_hashes(images: Iterable[Entry], contents: Mapping[int, str]) -> str:

@@ -3,18 +3,21 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.errors import ImageError, one_line
+from vitral.data.annotations.annotation import Annotation, regions_of
+from vitral.errors import DataError, ImageError, one_line
 from vitral.images.decode import Pixels, Shrink, read_image
+from vitral.tasks.regions import Regions
 from vitral.tasks.task import Label, classes_of
 
 UNREAD = ("",)  # the classes of an image whose label is not read
+MOST_KNOWN = 2_000  # images of a split whose regions stay in memory
 MOST_OPEN = 16  # files that a thread keeps open at once
 
 
@@ -189,6 +192,8 @@ class StoredImages:
         labels: Sequence[Label],
         shards: tuple[int, ...] = (),
         bits: int | None = None,
+        annotations: Sequence[Annotation] = (),
+        numbers: Mapping[str, int] | None = None,
     ) -> None:
         self._store = store
         self._indices = np.array(indices, dtype=np.int64)
@@ -197,6 +202,8 @@ class StoredImages:
         self._labels = np.array([label for several in lists for label in several], dtype=np.int64)
         self._ends = np.cumsum([len(several) for several in lists], dtype=np.int64)
         self.shards, self.bits = shards, bits
+        self._annotations, self._numbers = annotations, numbers or {}
+        self._known: dict[int, Regions] = {}
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -218,13 +225,31 @@ class StoredImages:
                 raise named(error, self.describe(index)) from error
             raise
 
+    def annotation(self, index: int) -> Annotation | None:
+        """Return what is marked in an image, as its format says it; None for images of classes."""
+        return self._annotations[index] if self._annotations else None
+
     def label(self, index: int) -> Label:
-        """Return the label of an image."""
+        """Return the label of an image, or raise DataError if what is marked in it cannot be read."""
+        if self._annotations:
+            return self._regions(index)
         start = 0 if index == 0 else int(self._ends[index - 1])
         opened = self._labels[start : self._ends[index]]
         if self._several:
             return tuple(opened.tolist())
         return int(opened[0]) if len(opened) else None
+
+    def _regions(self, index: int) -> Regions:
+        known = self._known.get(index)
+        if known is not None:
+            return known
+        try:
+            regions = regions_of(self._annotations[index], self._numbers, self.encoded(index))
+        except DataError as error:
+            raise DataError(f"'{self.describe(index)}': {error}") from error
+        if len(self._known) < MOST_KNOWN:  # a training looks at each of few images many times
+            self._known[index] = regions
+        return regions
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order; of several the first of each, of none -1."""

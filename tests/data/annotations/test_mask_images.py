@@ -1,0 +1,211 @@
+"""Mask images of every kind give the class of each pixel; what misleads in them is handled and said."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cases import every_case
+from tests.data.annotations import drawn
+from vitral.data.open import open_data
+from vitral.data.source import DataSet
+from vitral.errors import VitralError
+from vitral.tasks.regions import VOID, Regions
+
+Map = np.ndarray
+COLOURS = np.array([[0, 0, 0], [200, 30, 30], [30, 200, 30]], dtype=np.uint8)
+
+
+def palette(labels: Map) -> Image.Image:
+    image = Image.fromarray(labels.astype(np.uint8), "P")
+    image.putpalette([value for colour in range(256) for value in (255 - colour, colour * 7 % 256, 17)])
+    return image
+
+
+def deep(labels: Map) -> Image.Image:
+    return Image.fromarray(labels.astype(np.uint16) * 1000)
+
+
+def with_alpha(labels: Map) -> Image.Image:
+    alpha = np.full(labels.shape, 90, dtype=np.uint8)
+    return Image.fromarray(np.dstack([labels] * 3 + [alpha]).astype(np.uint8))
+
+
+WRITTEN: dict[str, tuple[Callable[[Map], Image.Image], tuple[str, ...]]] = {
+    "grey": (lambda labels: Image.fromarray(labels.astype(np.uint8)), ("0", "1", "2")),
+    "palette": (palette, ("0", "1", "2")),
+    "16 bits": (deep, ("0", "1000", "2000")),
+    "equal channels and alpha": (with_alpha, ("0", "1", "2")),
+    "colours": (lambda labels: Image.fromarray(COLOURS[labels]), ("#000000", "#1ec81e", "#c81e1e")),
+    "0 and 255": (lambda labels: Image.fromarray((labels > 0).astype(np.uint8) * 255), ("background", "object")),
+    "1 bit": (lambda labels: Image.fromarray(labels > 0), ("background", "object")),
+}
+
+
+def write(folder: Path, image: Callable[[Map], Image.Image], *, mask: str = "masks/{name}.png") -> None:
+    drawn.photos(folder / "images")
+    for name, boxes in drawn.SCENES.items():
+        path = folder / mask.format(name=name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image(drawn.class_map(boxes)).save(path)
+
+
+def maps(data: DataSet) -> dict[str, Map]:
+    found = {}
+    for source in data.splits.values():
+        for index in range(len(source)):
+            label = source.label(index)
+            assert isinstance(label, Regions)
+            found[Path(source.describe(index)).stem] = label.class_map()
+    return found
+
+
+def said(data: DataSet, words: str) -> bool:
+    return any(words in note for note in data.notes)
+
+
+@every_case("kind", list(WRITTEN))
+def test_masks_of_every_kind_give_the_class_of_each_pixel(tmp_path: Path, kind: str) -> None:
+    image, names = WRITTEN[kind]
+    write(tmp_path, image)
+    data = open_data(tmp_path)
+    assert (data.task.name, data.class_names) == ("semantic", names)
+    assert said(data, f"Annotations: mask images, {len(names)} classes in 20 photos")
+    order = [0, 2, 1] if kind == "colours" else [0, 1, 1] if len(names) == 2 else [0, 1, 2]
+    for name, found in maps(data).items():
+        assert np.array_equal(found, np.array(order)[drawn.class_map(drawn.SCENES[name])])
+
+
+def test_255_beside_other_values_is_ignored_and_stray_values_are_no_classes(tmp_path: Path) -> None:
+    def bordered(labels: Map) -> Image.Image:
+        values = labels.astype(np.uint8)
+        values[0] = 255
+        return Image.fromarray(values)
+
+    write(tmp_path, bordered)
+    path = tmp_path / "masks" / "photo_7.png"
+    values = np.asarray(Image.open(path)).copy()
+    values[30, 40:43] = 77
+    Image.fromarray(values).save(path)
+    data = open_data(tmp_path)
+    assert data.class_names == ("0", "1", "2")
+    assert (maps(data)["photo_7"][0] == VOID).all()
+    assert (maps(data)["photo_7"][30, 40:43] == VOID).all()
+    assert said(data, "Pixels of value 255 in masks are ignored")
+    assert said(data, "a few pixels that are no classes, ignored: 1 in 1 file, such as 'masks/photo_7.png'")
+
+
+@every_case(
+    ("file", "text", "kind"),
+    [
+        ("classes.txt", "ground\ncell\nplatelet\n", "palette"),
+        (
+            "labelmap.txt",
+            "# label:color_rgb:parts:actions\nground:0,0,0::\ncell:200,30,30::\nplatelet:30,200,30::\n",
+            "colours",
+        ),
+        ("class_dict.csv", "name,r,g,b\nground,0,0,0\ncell,200,30,30\nplatelet,30,200,30\n", "colours"),
+        (
+            "dataset_meta.json",
+            '{"label_map": {"0": "ground", "1": "cell", "2": "platelet"}, '
+            '"segmentation_colors": [[0,0,0],[200,30,30],[30,200,30]]}',
+            "colours",
+        ),
+    ],
+)
+def test_lists_beside_the_masks_name_the_classes(tmp_path: Path, file: str, text: str, kind: str) -> None:
+    write(tmp_path, WRITTEN[kind][0])
+    (tmp_path / file).write_text(text)
+    data = open_data(tmp_path)
+    assert data.class_names == ("ground", "cell", "platelet")
+    assert np.array_equal(maps(data)["photo_0"], drawn.class_map(drawn.SCENES["photo_0"]))
+
+
+def test_masks_of_another_size_and_damaged_ones(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN["grey"][0])
+    path = tmp_path / "masks" / "photo_0.png"
+    Image.open(path).resize((160, 120), Image.Resampling.NEAREST).save(path)
+    (tmp_path / "masks" / "photo_1.png").write_bytes(path.read_bytes()[:120])
+    (tmp_path / "masks" / "photo_2.png").unlink()
+    data = open_data(tmp_path)
+    assert np.array_equal(maps(data)["photo_0"], drawn.class_map(drawn.SCENES["photo_0"]))
+    assert said(data, "masks of another size than their photo, enlarged or reduced to it by the nearest pixel: 1")
+    assert "cannot be read as a mask" in data.bad_images[0].reason
+    assert said(data, "1 image without annotation is left out: images/photo_2.png.")
+
+
+def test_jpeg_masks_are_refused_in_one_line(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN["0 and 255"][0], mask="masks/{name}.jpg")
+    with pytest.raises(VitralError, match="is a JPEG, which changes the values of a mask; save masks as PNG") as caught:
+        open_data(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_folders_of_classes_stay_classes_and_a_prefix_reads_their_masks(tmp_path: Path) -> None:
+    for number, (name, boxes) in enumerate(drawn.SCENES.items()):
+        kind = ("sick", "well")[number % 2]
+        drawn.draw(tmp_path / kind / f"{name}.png", boxes)
+        Image.fromarray((drawn.class_map(boxes) > 0).astype(np.uint8) * 255).save(tmp_path / kind / f"{name}_mask.png")
+    plain = open_data(tmp_path)
+    assert (plain.task.name, plain.class_names) == ("single-label", ("sick", "well"))
+    assert said(plain, "'semantic:' before the data's name learns from them")
+    data = open_data(f"semantic:{tmp_path}")
+    assert (data.task.name, data.class_names) == ("semantic", ("background", "object"))
+    boxes = open_data(f"boxes:{tmp_path}")  # type: ignore[assignment]
+    assert (boxes.task.name, boxes.class_names) == ("boxes", ("object",))  # type: ignore[attr-defined]
+
+
+def write_objects(folder: Path) -> None:
+    """Write photos as DSB-2018 has them: PHOTO/images/PHOTO.png and PHOTO/masks/*.png, an image an object."""
+    for name, boxes in drawn.SCENES.items():
+        drawn.draw(folder / name / "images" / f"{name}.png", boxes)
+        (folder / name / "masks").mkdir()
+        for number, box in enumerate(boxes):
+            mask = (drawn.class_map([box]) > 0).astype(np.uint8) * 255
+            Image.fromarray(mask).save(folder / name / "masks" / f"{number}{name}.png")
+
+
+def test_an_image_an_object_gives_instances_that_may_overlap(tmp_path: Path) -> None:
+    write_objects(tmp_path)
+    Image.fromarray(np.zeros((60, 80), dtype=np.uint8)).save(tmp_path / "photo_0" / "masks" / "empty.png")
+    shutil.rmtree(tmp_path / "photo_4" / "masks")
+    data = open_data(tmp_path)
+    assert (data.task.name, data.class_names) == ("instances", ("object",))
+    assert said(data, "masks without a pixel of an object, left out: 1")
+    assert said(data, "1 image without annotation is left out")
+    for source in data.splits.values():
+        for index in range(len(source)):
+            label, boxes = source.label(index), drawn.SCENES[Path(source.describe(index)).stem]
+            assert isinstance(label, Regions)
+            assert sorted(label.boxes.tolist()) == sorted(list(map(float, box)) for _, *box in boxes)
+            assert sorted(label.areas) == sorted((right - left) * (low - top) for _, left, top, right, low in boxes)
+
+
+def test_other_tasks_are_had_by_prefixes(tmp_path: Path) -> None:
+    write_objects(tmp_path)
+    by_pixel = open_data(f"semantic:{tmp_path}")
+    assert by_pixel.class_names == ("background", "object")
+    assert said(by_pixel, "What is in no region is of the class 'background'.")
+    for name, found in maps(by_pixel).items():
+        assert np.array_equal(found, drawn.class_map(drawn.SCENES[name]) > 0)
+    assert open_data(f"boxes:{tmp_path}").task.name == "boxes"
+    assert open_data(f"part:1/2:boxes:{tmp_path}").task.name == "boxes"
+    classes = tmp_path / "by class"
+    write(classes, WRITTEN["grey"][0])
+    parts = open_data(f"instances:{classes}")
+    assert parts.class_names == ("1", "2")
+    assert said(parts, "Each connected part of a class is taken as an object")
+    with pytest.raises(VitralError, match="put 'semantic:' before"):
+        parts.for_task(by_pixel.task)
+
+
+@every_case("spec", ["boxes:", "semantic:{}", "instances:digits"])
+def test_data_without_annotations_are_refused(tmp_path: Path, spec: str) -> None:
+    drawn.photos(tmp_path / "a")
+    drawn.photos(tmp_path / "b")
+    with pytest.raises(VitralError) as caught:
+        open_data(spec.format(tmp_path))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,237 @@
+"""COCO's JSON: boxes [x, y, width, height], polygons or run lengths of objects, and panoptic maps.
+
+Boxes are continuous and count from 0. Several polygons are parts that cover an object together; holes are in run lengths alone.
+The ids of classes may have gaps, and their order is that of the ids. A photo that is listed without annotations shows nothing.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from vitral.data.annotations.annotation import Mark
+from vitral.data.annotations.marked import (
+    FEW_POINTS,
+    NO_AREA,
+    NOT_THERE,
+    MarkedPhotos,
+    Photos,
+    has_area,
+    json_files,
+    of_marks,
+    read_bytes,
+    split_of_path,
+)
+from vitral.data.annotations.traps import Trap
+from vitral.data.names import ALL
+from vitral.errors import DataError, one_line
+from vitral.images.decode import HALVED, pixel_limit
+from vitral.images.run_lengths import counts_text, runs_of_text
+from vitral.paths import Walk
+
+FORM = "COCO JSON"
+KEYS = (b'"images"', b'"annotations"', b'"categories"')
+OTHER_KINDS = (
+    "captions_",
+    "image_info_",
+    "labels_",
+    "stuff_",
+    "person_keypoints_",
+)  # of COCO's own files, beside instances_
+LARGEST_NUMBER = 1e12  # of a coordinate or an area; JSON's NaN and Infinity are none
+AGAIN = "photos that another file of annotations has, too, read from that alone"
+Fields = Mapping[str, Any]
+
+
+def read_coco(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+    """Return what COCO's files of objects in a folder say; None where there are none.
+
+    Raises:
+        DataError: one cannot be read.
+    """
+    files = {path: values for path in _candidates(walked) if (values := _read(folder / path)) is not None}
+    files = {path: values for path, values in files.items() if _has_objects(values)}
+    if not files:
+        return None
+    reader = _CocoFiles(photos)
+    for path in sorted(
+        files, key=lambda path: (split_of_path(path) == ALL, path)
+    ):  # those of a split before those of all
+        reader.add(path, files[path])
+    return reader.result()
+
+
+def _candidates(walked: Walk) -> list[str]:
+    """Return the JSON files that may be COCO's; of its several files of one split that of the objects."""
+    names = json_files(walked)
+    kinds = [path for path in names if path.rpartition("/")[2].startswith(("instances_", *OTHER_KINDS))]
+    if any(path.rpartition("/")[2].startswith("instances_") for path in kinds):
+        return [path for path in names if not path.rpartition("/")[2].startswith(OTHER_KINDS)]
+    return names
+
+
+def _read(path: Path) -> Fields | None:
+    """Return a JSON file that has COCO's lists; None for any other."""
+    content = read_bytes(path, "annotations")
+    if not all(key in content for key in KEYS):
+        return None
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"'{path}' cannot be read as COCO's JSON ({one_line(error)}).") from error
+    lists = isinstance(values, dict) and all(
+        isinstance(values.get(name), list) and all(isinstance(item, dict) for item in values[name])
+        for name in ("images", "annotations", "categories")
+    )
+    return values if lists else None
+
+
+def _has_objects(values: Fields) -> bool:
+    """Tell whether annotations are of objects, not of captions or panoptic maps; those of no object at all are, too."""
+    listed = values["annotations"]
+    known = any("category_id" in item and ("bbox" in item or "segmentation" in item) for item in listed)
+    return bool(values["categories"]) and bool(values["images"]) and (known or not listed)
+
+
+class _CocoFiles:
+    """Collects the photos and classes of COCO's files."""
+
+    def __init__(self, photos: Photos) -> None:
+        self._photos = photos
+        self._marks: dict[str, list[Mark]] = {}
+        self._stated: dict[str, tuple[int, int] | None] = {}
+        self._splits: dict[str, str] = {}
+        self._names: dict[int, str] = {}
+        self._traps: list[Trap] = []
+
+    def add(self, path: str, values: Fields) -> None:
+        """Add a file's photos and annotations."""
+        split = split_of_path(path)
+        names, earlier = self._classes(path, values), {*self._marks}
+        where: dict[Any, str] = {}
+        stated: dict[Any, tuple[int, int] | None] = {}
+        for image in values["images"]:
+            called = str(image.get("file_name", image.get("id")))
+            photo = self._photos.find(called, path, split)
+            if photo is None:
+                self._traps.append(Trap(NOT_THERE, path))
+                continue
+            if photo in earlier:
+                self._traps.append(Trap(AGAIN, path))
+                continue
+            number = _hashable(image.get("id"))
+            where[number], stated[number] = photo, _stated(image)
+            self._marks.setdefault(photo, [])
+            self._stated[photo] = stated[number]
+            own = split if split != ALL else split_of_path(photo)
+            if own != ALL:
+                self._splits[photo] = own
+        listed = {_hashable(image.get("id")) for image in values["images"]}
+        for item in values["annotations"]:
+            number = _hashable(item.get("image_id"))
+            if number in where:
+                mark = self._mark(item, names, path, stated[number])
+                self._marks[where[number]].extend([] if mark is None else [mark])
+            elif number not in listed:
+                self._traps.append(Trap("regions of images that are not listed, left out", path))
+
+    def _classes(self, path: str, values: Fields) -> dict[Any, str]:
+        """Return the names of a file's classes by their ids, without a parent of them all that marks nothing."""
+        used = {_hashable(item.get("category_id")) for item in values["annotations"]}
+        kinds = [item for item in values["categories"] if isinstance(item.get("id"), int) and "name" in item]
+        parents = {str(item.get("supercategory")) for item in kinds}
+        unused_parents = [
+            item for item in kinds if item["id"] not in used and str(item["name"]) in parents and len(kinds) > 1
+        ]
+        for item in unused_parents:
+            self._traps.append(
+                Trap(f"classes that are parents of the others and mark nothing ('{item['name']}'), left out", path)
+            )
+        names = {item["id"]: str(item["name"]) for item in kinds if item not in unused_parents}
+        for number, name in names.items():
+            if self._names.setdefault(number, name) != name:
+                self._names[max(self._names) + 1] = name  # another file calls another class by the number
+        return names
+
+    def _mark(self, item: Fields, names: Mapping[Any, str], path: str, size: tuple[int, int] | None) -> Mark | None:
+        name = names.get(_hashable(item.get("category_id")))
+        if name is None:
+            self._traps.append(Trap("regions of classes that are not listed, left out", path))
+            return None
+        polygons, runs = self._shape(item.get("segmentation"), path, size)
+        box = _box(item.get("bbox"))
+        area = item.get("area")
+        mark = Mark(
+            name, box, polygons, runs, bool(item.get("iscrowd")), float(area) if _is_number(area) and area > 0 else None
+        )
+        if not has_area(mark):
+            self._traps.append(Trap(NO_AREA, path))
+            return None
+        return mark
+
+    def _shape(
+        self, given: object, path: str, size: tuple[int, int] | None
+    ) -> tuple[tuple[tuple[float, ...], ...], tuple[str, int, int] | None]:
+        if isinstance(given, dict):
+            runs = _runs(given)
+            if runs is None:
+                self._traps.append(
+                    Trap("masks whose run lengths cannot be read, instead of which boxes are taken", path)
+                )
+            return (), runs
+        polygons = given if isinstance(given, list) else []
+        if polygons and all(map(_is_number, polygons)):  # one polygon that is in no list
+            polygons = [polygons]
+        good = [tuple(map(float, each)) for each in polygons if isinstance(each, list) and all(map(_is_number, each))]
+        kept = tuple(each for each in good if len(each) >= 6 and len(each) % 2 == 0)
+        if len(kept) < len(polygons):
+            self._traps.append(Trap(FEW_POINTS, path, len(polygons) - len(kept)))
+        return kept, None
+
+    def result(self) -> MarkedPhotos | None:
+        """Return what the files say; None where none of their photos is there."""
+        if not self._marks:
+            return None
+        names = dict.fromkeys(self._names[number] for number in sorted(self._names))
+        return of_marks(FORM, self._marks, tuple(names), stated=self._stated, splits=self._splits, traps=self._traps)
+
+
+def _hashable(number: object) -> object:
+    return number if isinstance(number, int | str | float) else None
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER
+
+
+def _stated(image: Fields) -> tuple[int, int] | None:
+    height, width = image.get("height"), image.get("width")
+    return (height, width) if isinstance(height, int) and isinstance(width, int) and height > 0 < width else None
+
+
+def _box(given: object) -> tuple[float, float, float, float] | None:
+    """Return left, top, right, bottom of [x, y, width, height]; None for anything else."""
+    if not isinstance(given, list) or len(given) != 4 or not all(map(_is_number, given)):
+        return None
+    x, y, width, height = map(float, given)
+    return x, y, x + width, y + height
+
+
+def _runs(given: Fields) -> tuple[str, int, int] | None:
+    """Return run lengths as text with their height and width; None where they are none."""
+    size, counts = given.get("size"), given.get("counts")
+    if not isinstance(size, list) or len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+        return None
+    if size[0] * size[1] > HALVED * pixel_limit():
+        return None
+    if isinstance(counts, list):
+        if not all(isinstance(count, int) and 0 <= count < 1 << 32 for count in counts):
+            return None
+        counts = counts_text(np.array(counts, dtype=np.uint32))
+    try:
+        pixels = int(runs_of_text(counts).sum()) if isinstance(counts, str) else 0
+    except ValueError:
+        return None
+    return (counts, *size) if pixels == size[0] * size[1] else None

@@ -1,0 +1,203 @@
+"""Annotations of the photos of a folder, recognised by their files: a new format is a reader, and a row of `READERS`.
+
+Photos in folders that are called like the classes of their annotations stay photos of one class each, as do photos in folders
+of several classes with masks beside them: masks say nothing of the class there. "boxes:", "semantic:" or "instances:" before
+the data's name reads the annotations, "classes:" leaves them unread.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from vitral.advice import counted
+from vitral.data.annotations.ade20k import read_ade20k, read_scene_parsing
+from vitral.data.annotations.annotation import Marks
+from vitral.data.annotations.cityscapes import read_cityscapes
+from vitral.data.annotations.coco import read_coco
+from vitral.data.annotations.coco_panoptic import read_panoptic
+from vitral.data.annotations.cvat import read_cvat
+from vitral.data.annotations.label_studio import read_label_studio
+from vitral.data.annotations.marked import MarkedPhotos, Photos, speaks_of_masks
+from vitral.data.annotations.mask_images import MaskPairs, pair_masks, read_masks
+from vitral.data.annotations.mask_names import LISTS_OF_MASKS
+from vitral.data.annotations.other_task import for_task
+from vitral.data.annotations.traps import said
+from vitral.data.annotations.voc import read_voc
+from vitral.data.annotations.yolo import read_yolo
+from vitral.data.chosen import note
+from vitral.data.classes import arrange
+from vitral.data.folder import MASKS, Files
+from vitral.data.listing import Listing, Opening
+from vitral.data.names import ALL, natural_key, some, split_within
+from vitral.data.stored import Entry
+from vitral.errors import DataError
+from vitral.paths import Walk
+from vitral.tasks.panoptic import PANOPTIC
+from vitral.tasks.registry import task_named
+from vitral.tasks.semantic import SEMANTIC
+
+Reader = Callable[[Path, Walk, Photos], MarkedPhotos | None]
+READERS: tuple[Reader, ...] = (
+    *(read_coco, read_panoptic, read_voc, read_cvat, read_label_studio),
+    *(read_cityscapes, read_scene_parsing, read_ade20k, read_yolo),
+)
+WHOLE = "classes"  # the prefix that leaves annotations unread
+FORCED = ("boxes", "semantic", "instances", "panoptic")  # the prefixes that choose a task
+
+
+def list_annotated(folder: Path, walked: Walk, how: Opening) -> Listing | None:
+    """Return the annotated photos of a folder; None where there are none, or folders name the classes.
+
+    Raises:
+        DataError: annotations cannot be read, or there are none and a task needs them.
+    """
+    if how.marked == WHOLE or not how.labelled:
+        return None
+    photos = Photos(walked)
+    marked = _read(folder, walked, photos, how)
+    if marked is None:
+        if how.marked is not None:
+            raise DataError(f"'{folder}' has no annotations that are recognised, as '{how.marked}:' needs them.")
+        return None
+    forced = how.marked
+    if forced is not None:
+        marked = for_task(marked, task_named(forced), str(folder))
+    return _listing(folder, walked, photos, marked)
+
+
+def _read(folder: Path, walked: Walk, photos: Photos, how: Opening) -> MarkedPhotos | None:
+    if (
+        how.marked == SEMANTIC.name
+        and (pairs := pair_masks(folder, walked, photos, by_name=_described(walked))) is not None
+    ):
+        return read_masks(folder, walked, pairs)
+    readers = (read_panoptic, *READERS) if how.marked == PANOPTIC.name else READERS
+    found = next((marked for read in readers if (marked := read(folder, walked, photos)) is not None), None)
+    if found is None:
+        return _read_masks(folder, walked, photos, how)
+    if how.marked is None and _named_alike(found):
+        note(
+            f"{found.form} in '{folder}' is not read: folders name the classes. To learn from it, put "
+            f"'{found.task.name}:' before the data's name."
+        )
+        return None
+    return found
+
+
+def _read_masks(folder: Path, walked: Walk, photos: Photos, how: Opening) -> MarkedPhotos | None:
+    described = _described(walked)
+    if how.marked is None and not described and not _may_have_masks(photos):
+        return None
+    pairs = pair_masks(folder, walked, photos, by_name=described)
+    if pairs is None and how.marked is not None:
+        pairs = pair_masks(folder, walked, photos, by_name=True)
+    if pairs is None or (how.marked is None and not pairs.objects and _in_classes(photos, pairs)):
+        return None
+    return read_masks(folder, walked, pairs)
+
+
+def _described(walked: Walk) -> bool:
+    """Tell whether a list of classes says that there are masks."""
+    return any(file.path.rpartition("/")[2].lower() in LISTS_OF_MASKS for file in walked.files)
+
+
+def _may_have_masks(photos: Photos) -> bool:
+    """Tell by names and formats whether images may be masks of others."""
+    kinds = {path.rpartition(".")[2].lower() for path in photos.paths}
+    parts = {part.lower() for path in photos.paths for part in path.split("/")}
+    return len(kinds) > 1 or any(word in part for part in parts for word in MASKS)
+
+
+def _in_classes(photos: Photos, pairs: MaskPairs) -> bool:
+    """Tell whether the photos that have masks, and others that are not of a test, are in folders of several classes."""
+    masks = {mask for each in pairs.masks.values() for mask in each}
+    images = [
+        path
+        for path in photos.paths
+        if path in pairs.masks
+        or (path not in masks and not any(split_within(part) == "test" for part in path.split("/")[:-1]))
+    ]
+    arranged = arrange([PurePosixPath(path).parts for path in images])
+    return len({name for listed in arranged.images.values() for _, name in listed}) > 1
+
+
+def _named_alike(marked: MarkedPhotos) -> bool:
+    """Tell whether photos are in folders of several classes that are called like those of their annotations."""
+    arranged = arrange([PurePosixPath(path).parts for path in marked.annotations])
+    names = {name.casefold() for listed in arranged.images.values() for _, name in listed}
+    return len(names) > 1 and 2 * len(names & {name.casefold() for name in marked.class_names}) > len(names)
+
+
+def _listing(folder: Path, walked: Walk, photos: Photos, marked: MarkedPhotos) -> Listing:
+    paths = sorted(marked.annotations, key=natural_key)
+    sizes = dict(walked.files)
+    notes = [_recognised(marked), *marked.notes, *said(marked.traps), *_unannotated(folder, photos, marked)]
+    entries: dict[str, list[Entry]] = {}
+    for index, path in enumerate(paths):
+        split = marked.splits.get(path, ALL)
+        entries.setdefault(split, []).append(Entry(index, path, marked.annotations[path].classes, sizes[path]))
+    entries = {split: entries[split] for split in ("train", "validation", "test", ALL) if split in entries}
+    if len(entries) > 1 and (rest := entries.pop(ALL, [])):
+        if "train" in entries:
+            notes.append(
+                f"{counted(len(rest), 'photo')} beside the splits left out: {some([each.name for each in rest])}."
+            )
+        else:
+            entries["train"] = rest
+    return Listing(
+        title=str(folder),
+        name=folder.resolve().name or "folder",
+        store=Files(folder, paths),
+        entries=entries or {ALL: []},
+        class_names=marked.class_names,
+        task=marked.task,
+        notes=tuple(notes),
+        bad=marked.bad,
+        annotations={index: marked.annotations[path] for index, path in enumerate(paths)},
+        things=marked.things,
+    )
+
+
+def _recognised(marked: MarkedPhotos) -> str:
+    """Return in one line what was recognised: "Annotations: COCO JSON, 165 regions of 3 classes in 18 photos; ..."."""
+    counts = [annotation.count for annotation in marked.annotations.values() if isinstance(annotation, Marks)]
+    regions = f"{counted(sum(counts), 'region')} of " if counts else ""
+    kinds, photos = counted(len(marked.class_names), "class", "classes"), counted(len(marked.annotations), "photo")
+    empty = sum(not annotation.classes for annotation in marked.annotations.values())
+    nothing = f", {empty:,} of them with nothing marked" if empty else ""
+    return f"Annotations: {marked.form}, {regions}{kinds} in {photos}{nothing}; the task is '{marked.task.name}'."
+
+
+def _unannotated(folder: Path, photos: Photos, marked: MarkedPhotos) -> list[str]:
+    """Return a note on photos that no annotation speaks of, which are left out."""
+    bad = {image.path for image in marked.bad}
+    left = [
+        path
+        for path in photos.paths
+        if path not in marked.annotations
+        and path not in marked.others
+        and not any(map(speaks_of_masks, path.split("/")[:-1]))
+        and str(folder / path) not in bad
+    ]
+    if not left:
+        return []
+    verb = "is" if len(left) == 1 else "are"
+    return [f"{counted(len(left), 'image')} without annotation {verb} left out: {some(left)}."]
+
+
+def list_as(spec: str, how: Opening, list_others: Callable[[str, Opening], Listing]) -> Listing:
+    """Return the images of "boxes:NAME" and the like; see `Prefix.select`.
+
+    Raises:
+        DataError: NAME has no annotations, or not such as the task needs.
+    """
+    task, _, name = spec.partition(":")
+    if not name.strip():
+        raise DataError(f"Say which data: {task}:FOLDER, a folder of photos with annotations.")
+    listing = list_others(os.path.expanduser(name), replace(how, marked=task))
+    if task != WHOLE and listing.task.name != task:
+        raise DataError(
+            f"'{name}' has no annotations that are read, as '{task}:' needs them; name a folder of photos with some."
+        )
+    return listing

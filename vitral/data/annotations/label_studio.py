@@ -1,0 +1,202 @@
+"""Label Studio's JSON, whole or "min": boxes, polygons, ellipses and brush strokes of photos, in per cent of the original.
+
+Whatever angle the photo was viewed at (`image_rotation`), the coordinates are those of the photo unturned, and `rotation` turns
+a box clockwise about its top left corner, an ellipse about its centre (label-studio-frontend, src/regions, `serialize`).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import numpy as np
+from jaxtyping import UInt8
+
+from vitral.data.annotations.annotation import Mark, Size
+from vitral.data.annotations.drawn import NAMELESS, NO_REGION, around, ellipse, stated_size, turned_box, usable
+from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, Photos, in_order, of_marks, read_bytes
+from vitral.data.annotations.traps import Trap
+from vitral.described import mapping
+from vitral.errors import DataError, one_line
+from vitral.images.decode import EXTENSIONS
+from vitral.images.run_lengths import RunLengths, counts_text, encode_mask
+from vitral.paths import Walk
+
+FORM = "Label Studio JSON"
+SEVERAL = "annotations of photos that several people marked, left out but for that of the ground truth or the last"
+AGAIN = "tasks of a photo that another task is about, left out"
+HASHED = re.compile(r"^[0-9a-f]{8}-")  # what an upload puts before a file's name
+OPAQUE = 3  # the channel of a brush stroke's RGBA that holds the mask
+LABELS = "labels"  # how the keys of a region's classes end: "rectanglelabels", "polygonlabels", "labels"
+Values = UInt8[np.ndarray, " values"]
+
+
+def read_label_studio(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+    """Return what exports of Label Studio in a folder say; None where there are none.
+
+    Raises:
+        DataError: one cannot be read.
+    """
+    marks: dict[str, list[Mark]] = {}
+    stated: dict[str, Size | None] = {}
+    traps = list[Trap]()
+    for path in sorted(file.path for file in walked.files if file.path.lower().endswith(".json")):
+        for task in _tasks(folder / path):
+            name = _photo_named(task, path)
+            photo = photos.find(HASHED.sub("", name), path) or photos.find(name, path)
+            if photo is None or photo in marks:
+                traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
+            else:
+                stated[photo], marks[photo] = _read_task(task, path, traps)
+    return of_marks(FORM, marks, in_order(marks), stated=stated, traps=traps, relative=True) if marks else None
+
+
+def _tasks(path: Path) -> list[dict[str, Any]]:
+    """Return the tasks of an export; none of any other file."""
+    content = read_bytes(path, FORM)
+    if b'"original_width"' not in content:
+        return []
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"'{path}' cannot be read as {FORM} ({one_line(error)}).") from error
+    tasks = [mapping(task) for task in values] if isinstance(values, list) else []
+    return tasks if any(True for task in tasks for _ in _regions(task)) else []
+
+
+def _photo_named(task: Mapping[str, Any], file: str) -> str:
+    """Return the name of a task's photo: without address and folders, but with the prefix of an upload.
+
+    Raises:
+        DataError: the task names no image.
+    """
+    data = mapping(task.get("data")) or task
+    for value in (*data.values(), task.get("file_upload")):
+        if isinstance(value, str):
+            parts = urlsplit(value)
+            path = parse_qs(parts.query).get("d", [unquote(parts.path)])[0]  # a local file's: /data/local-files/?d=PATH
+            if path.lower().endswith(EXTENSIONS):
+                return path.rpartition("/")[2]
+    raise DataError(f"'{file}' cannot be read: its task {task.get('id', '?')} names no image.")
+
+
+def _read_task(task: Mapping[str, Any], file: str, traps: list[Trap]) -> tuple[Size | None, list[Mark]]:
+    """Return the size of a task's photo, and what is marked on it, in shares of its sides.
+
+    Of several people's annotations the one that is marked as ground truth counts, or else the last.
+    """
+    regions = list(_regions(task))
+    named = [(name, region) for region in regions if (name := _name(region))]
+    try:
+        size = _size(regions[0]) if regions else None
+        marks = [mark for name, region in named if (mark := _mark(region, name)) is not None]
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise DataError(
+            f"'{file}' cannot be read: a region of its task {task.get('id', '?')} is not Label Studio's ({one_line(error)})."
+        ) from error
+    # Where classes are chosen by a tool of its own, each region stands there twice: without a class, and with it.
+    classed = {region.get("id") for _, region in named}
+    counts = {
+        NAMELESS: sum(not _name(region) and region.get("id") not in classed for region in regions),
+        NO_REGION: len(named) - len(marks),
+        SEVERAL: len(_finished(task)) - 1,
+    }
+    traps += [Trap(kind, file, count) for kind, count in counts.items() if count > 0]
+    return size, usable(marks, file, traps)
+
+
+def _finished(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = task.get("annotations")
+    return [each for each in map(mapping, found if isinstance(found, list) else []) if not each.get("was_cancelled")]
+
+
+def _regions(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give a task's regions, each as one object: of the whole form what is in "value" beside the rest."""
+    if finished := _finished(task):
+        chosen = next((each for each in finished if each.get("ground_truth")), finished[-1])
+        results = map(mapping, chosen.get("result") or [])
+        yield from ({**each, **mapping(each.get("value"))} for each in results if "original_width" in each)
+    elif "data" not in task:
+        lists = (value for value in task.values() if isinstance(value, list))
+        yield from (each for value in lists for each in map(mapping, value) if "original_width" in each)
+
+
+def _name(region: Mapping[str, Any]) -> str:
+    """Return a region's class; empty where it has none."""
+    named = (value for key, value in region.items() if key.endswith(LABELS) and isinstance(value, list) and value)
+    return str(next(named, [""])[0])
+
+
+def _mark(region: Mapping[str, Any], name: str) -> Mark | None:
+    """Return a region in shares of its photo's sides; None for a point, which has no area."""
+    height, width = _size(region)
+    if "rle" in region:
+        return Mark(name, runs=(counts_text(decode_brush(region["rle"], (height, width))), height, width))
+    unit = np.array([width, height]) / 100
+    degrees = float(region.get("rotation") or 0)
+    if "points" in region:
+        points = np.array(region["points"], dtype=np.float64).reshape(-1, 2)
+        return Mark(name, polygons=(tuple((points / 100).reshape(-1).tolist()),))
+    x, y = (np.array([region["x"], region["y"]], dtype=np.float64) * unit).tolist()
+    if "radiusX" in region:
+        radii = np.array([region["radiusX"], region["radiusY"]], dtype=np.float64) * unit
+        outline = ellipse((x, y), (radii[0], radii[1]), degrees)
+    elif "height" in region:
+        across, down = (np.array([region["width"], region["height"]], dtype=np.float64) * unit).tolist()
+        outline = turned_box((x, y, x + across, y + down), degrees, (x, y))
+    else:
+        return None
+    shares = tuple((np.reshape(outline, (-1, 2)) / (width, height)).reshape(-1).tolist())
+    if "radiusX" in region:
+        return Mark(name, polygons=(shares,))
+    return Mark(name, box=around(shares))
+
+
+def _size(region: Mapping[str, Any]) -> Size:
+    return stated_size(int(region["original_height"]), int(region["original_width"]))
+
+
+def decode_brush(packed: Sequence[int], size: tuple[int, int]) -> RunLengths:
+    """Return the mask of a brush stroke, whose RGBA pixels are packed as its frontend does (rle-pack).
+
+    Bits, from the highest of each byte: 32 of the number of values, 5 of the bits of a value less 1, four times 4 of the bits
+    of a length less 1; then runs: whether it repeats one value, 2 which of the lengths, its length less 1, its values.
+
+    Args:
+        packed: The bytes.
+        size: The photo's height and width, pixels.
+
+    Raises:
+        ValueError: they are no mask of that size.
+    """
+    height, width = size
+    values = _unpack(np.array(packed, dtype=np.uint8), 4 * height * width)
+    return encode_mask(values.reshape(height, width, 4)[..., OPAQUE] > 0)
+
+
+def _unpack(packed: Values, expected: int) -> Values:
+    bits = np.unpackbits(packed)
+    place = 0
+
+    def read(count: int) -> int:
+        nonlocal place
+        place += count
+        if place > len(bits):
+            raise ValueError("cut short")
+        return int.from_bytes(np.packbits(np.pad(bits[place - count : place], (-count % 8, 0))).tobytes(), "big")
+
+    number, width = read(32), read(5) + 1
+    lengths = [read(4) + 1 for _ in range(4)]
+    if number != expected or width > 8:
+        raise ValueError(f"a brush stroke of {number:,} values, where the photo has {expected:,}")
+    values = np.zeros(number, dtype=np.uint8)
+    done = 0
+    while done < number:
+        repeats, count = read(1), read(lengths[read(2)]) + 1
+        values[done : done + count] = (
+            read(width) if repeats else [read(width) for _ in range(min(count, number - done))]
+        )
+        done += count
+    return values

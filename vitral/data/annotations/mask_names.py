@@ -1,0 +1,121 @@
+"""What the values of masks are called: by a list of classes beside them, or else by what the masks themselves show.
+
+| file | a line |
+|---|---|
+| classes.txt | the class of value 0, then that of 1, and so on |
+| labelmap.txt, as VOC and CVAT have it | name:red,green,blue:: |
+| class_dict.csv, as CamVid has it | name,red,green,blue |
+| dataset_meta.json, as Datumaro has it | {"label_map": {"0": "road"}} |
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitral.data.annotations.marked import read_bytes
+from vitral.data.names import NAMES_FILE, listed_names
+from vitral.errors import DataError, one_line
+from vitral.paths import Walk
+
+BACKGROUND = "background"
+OBJECT = "object"
+IGNORED = 255  # of masks with several other values
+LISTS_OF_MASKS = ("labelmap.txt", "class_dict.csv", "dataset_meta.json")
+COLOURED = re.compile(r"\s*([^:,]+?)\s*[:,]\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*(?::.*)?")
+RARE = 0.05  # share of the masks that have a stray value, at most,
+FEW = 0.002  # and of a mask that it covers
+MANY = 32  # values, above which edges are softened, and
+SOFT = 0.01  # of a mask is all that a softened value covers
+MOST_CLASSES = 255
+
+
+@dataclass(frozen=True)
+class ValueNames:
+    """The class of each value, the values that are no classes, and notes on what was decided."""
+
+    classes: Mapping[int, str]
+    stray: frozenset[int]
+    notes: tuple[str, ...] = ()
+
+
+def names_of_values(folder: Path, walked: Walk, masks: Sequence[Counter[int]], *, colours: bool) -> ValueNames:
+    """Return what the values of masks are called.
+
+    Args:
+        folder: The folder of the data.
+        walked: Its content.
+        masks: The pixels of each value in each mask.
+        colours: Whether values are colours.
+
+    Raises:
+        DataError: a list of classes cannot be read, or there are too many classes.
+    """
+    there = {value for counts in masks for value in counts}
+    listed = _listed(folder, walked, colours=colours)
+    if listed and len(there & listed.keys()) * 2 > len(there):
+        return ValueNames(listed, frozenset(there - listed.keys() - {IGNORED}))
+    stray = _stray(masks)
+    values = sorted(there - stray)
+    if len(values) > MOST_CLASSES:
+        raise DataError(f"The masks in '{folder}' have {len(values):,} values, too many for classes.")
+    if colours:
+        return ValueNames({value: f"#{value:06x}" for value in values}, stray)
+    if len(values) == 2 and values[0] == 0:
+        return ValueNames({0: BACKGROUND, values[1]: OBJECT}, stray)
+    if IGNORED in values and len(values) > 2:
+        note = f"Pixels of value {IGNORED} in masks are ignored, as borders are; the other values are classes."
+        return ValueNames({value: str(value) for value in values if value != IGNORED}, stray, (note,))
+    return ValueNames({value: str(value) for value in values}, stray)
+
+
+def _stray(masks: Sequence[Counter[int]]) -> frozenset[int]:
+    """Return the values that are no classes: those of few pixels in few masks, and those of softened edges."""
+    having: Counter[int] = Counter(value for counts in masks for value in counts)
+    largest: dict[int, float] = {}
+    for counts in masks:
+        pixels = counts.total()
+        for value, count in counts.items():
+            largest[value] = max(largest.get(value, 0.0), count / pixels)
+    softened = len(having) > MANY
+    return frozenset(
+        value
+        for value, share in largest.items()
+        if (share < FEW and having[value] <= max(1, RARE * len(masks))) or (softened and share < SOFT)
+    )
+
+
+def _listed(folder: Path, walked: Walk, *, colours: bool) -> dict[int, str]:
+    """Return the class of each value as a file beside the masks lists them; nothing where there is none."""
+    for path in sorted((file.path for file in walked.files), key=lambda path: (path.count("/"), path)):
+        name = path.rpartition("/")[2].lower()
+        if name == NAMES_FILE or name in LISTS_OF_MASKS:
+            text = read_bytes(folder / path, "classes").decode("utf-8-sig", errors="replace")
+            found = _of_json(folder / path, text, colours) if name.endswith(".json") else _of_lines(text, colours)
+            if found:
+                return found
+    return {}
+
+
+def _of_lines(text: str, colours: bool) -> dict[int, str]:
+    lines = [line for line in listed_names(text) if not line.startswith("#")]
+    coloured = [match for line in lines if (match := COLOURED.fullmatch(line))]
+    if not coloured:
+        return {} if colours else dict(enumerate(lines))
+    if not colours:
+        return {value: match[1] for value, match in enumerate(coloured)}
+    return {int(match[2]) << 16 | int(match[3]) << 8 | int(match[4]): match[1] for match in coloured}
+
+
+def _of_json(path: Path, text: str, colours: bool) -> dict[int, str]:
+    try:
+        values = json.loads(text)
+        names = {int(value): str(name) for value, name in values["label_map"].items()}
+        if not colours:
+            return names
+        shades = [red << 16 | green << 8 | blue for red, green, blue in values["segmentation_colors"]]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"'{path}' cannot be read as a list of classes ({one_line(error)}).") from error
+    return {shade: names[value] for value, shade in enumerate(shades) if value in names}

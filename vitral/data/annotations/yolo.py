@@ -1,0 +1,185 @@
+"""YOLO's text, a file a photo: "class x y width height" as shares of the photo, or "class x1 y1 x2 y2 ..." for a polygon.
+
+The files are in labels/ where the photos are in images/, or beside them. A photo without a file shows nothing. The classes are
+in data.yaml, or in a list of names. A polygon is one outline: it has neither holes nor parts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from vitral.data.annotations.annotation import Mark
+from vitral.data.annotations.marked import NO_AREA, MarkedPhotos, Photos, has_area, of_marks, read_bytes, split_of_path
+from vitral.data.annotations.traps import Trap
+from vitral.data.names import ALL, listed_names, split_named
+from vitral.data.source import BadImage
+from vitral.errors import DataError, one_line
+from vitral.paths import Walk
+
+FORM = "YOLO text"
+LABELS = "labels"
+IMAGES = "images"
+NAMES = ("classes.txt", "obj.names", "_darknet.labels")  # files of names, a line a class
+BOX_SHARES = (0.0, 1.01)  # what the numbers of a box lie between: roundings exceed 1
+POLYGON_SHARES = (-1.0, 2.0)  # likewise of a polygon: corners of turned boxes lie outside the photo
+BOX = 5  # columns of a box
+POLYGON = 7  # columns of a polygon, at least
+LARGEST_DESCRIPTION = 1 << 20  # bytes
+MOST_CLASSES = 10_000  # where no list names them
+AGAIN = "regions that a file has twice, read once"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What data.yaml or a list of names says: the classes, folders and lists of each split, and whether there are keypoints."""
+
+    names: tuple[str, ...] = ()
+    splits: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    keypoints: bool = False
+
+
+def read_yolo(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+    """Return what YOLO's files in a folder say; None where there are none, or the text beside photos is something else.
+
+    Raises:
+        DataError: data.yaml cannot be read.
+    """
+    texts = {file.path for file in walked.files if file.path.lower().endswith(".txt")}
+    places = {photo: _place(photo, texts) for photo in photos.paths} if texts else {}
+    holding = {place.rpartition("/")[0] for place in places.values() if place in texts}
+    if not holding:
+        return None
+    described = _described(folder, walked)
+    marks: dict[str, list[Mark]] = {}
+    traps: list[Trap] = []
+    bad: list[BadImage] = []
+    for photo, place in places.items():
+        if place.rpartition("/")[0] not in holding:
+            continue
+        try:
+            marks[photo] = _read(folder, place, described, traps) if place in texts else []
+        except ValueError as error:
+            bad.append(BadImage(str(folder / photo), f"'{folder / place}': {error}", listed=True))
+    written = sum(place in texts for place in places.values())
+    if 2 * len(bad) > written:
+        if not described.names:
+            return None
+        raise DataError(f"{len(bad):,} of {written:,} files of labels in YOLO's form cannot be read: {bad[0].reason}.")
+    highest = max((int(mark.name) for listed in marks.values() for mark in listed), default=-1)
+    names = described.names or tuple(map(str, range(highest + 1)))
+    named = {photo: [mark._replace(name=names[int(mark.name)]) for mark in listed] for photo, listed in marks.items()}
+    splits = _splits(folder, named, described, photos)
+    return of_marks(FORM, named, names, splits=splits, traps=traps, bad=bad, relative=True)
+
+
+def _place(photo: str, texts: set[str]) -> str:
+    """Return the path of a photo's labels: in labels/ for the last images/ of its folders, or beside it."""
+    path = PurePosixPath(photo).with_suffix(".txt")
+    folders = list(path.parts[:-1])
+    if str(path) not in texts and IMAGES in folders:
+        folders[len(folders) - 1 - folders[::-1].index(IMAGES)] = LABELS
+    return str(PurePosixPath(*folders, path.name))
+
+
+def _read(folder: Path, place: str, described: Description, traps: list[Trap]) -> list[Mark]:
+    """Return the regions of a file, their classes as numbers.
+
+    Raises:
+        ValueError: a line is not of the form; the message says which.
+    """
+    try:
+        lines = read_bytes(folder / place, "labels").decode("utf-8-sig").splitlines()
+    except DataError as error:
+        raise ValueError(str(error)) from error
+    marks: dict[Mark, None] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        mark = _mark(line.split(), described, number)
+        if mark in marks or not has_area(mark):
+            traps.append(Trap(AGAIN if mark in marks else NO_AREA, place))
+        else:
+            marks[mark] = None
+    return list(marks)
+
+
+def _mark(columns: Sequence[str], described: Description, line: int) -> Mark:
+    try:
+        kind, *shares = map(float, columns)
+    except ValueError as error:
+        raise ValueError(f"line {line} is not of numbers") from error
+    if described.keypoints:
+        shares = shares[: BOX - 1]
+    boxed = len(shares) == BOX - 1
+    if not boxed and (len(shares) < POLYGON - 1 or len(shares) % 2):
+        raise ValueError(f"line {line} has {len(columns)} columns, neither a box's 5 nor a polygon's odd number from 7")
+    least, most = BOX_SHARES if boxed else POLYGON_SHARES
+    if not all(least <= share <= most for share in shares):
+        raise ValueError(f"line {line} has shares of the photo that are not from 0 to 1")
+    if not (0 <= kind < (len(described.names) or MOST_CLASSES) and kind.is_integer()):
+        raise ValueError(f"line {line} has class {columns[0]}, of {len(described.names) or MOST_CLASSES:,}")
+    if not boxed:
+        return Mark(str(int(kind)), polygons=(tuple(shares),))
+    x, y, width, height = shares
+    return Mark(str(int(kind)), (x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+
+
+def _described(folder: Path, walked: Walk) -> Description:
+    """Return what data.yaml says, or else a list of names; nothing where neither is there."""
+    paths = sorted((file.path for file in walked.files), key=lambda path: (path.count("/"), path))
+    for path in paths:
+        if path.lower().endswith((".yaml", ".yml")) and (found := _of_yaml(folder / path)).names:
+            return found
+    for path in paths:
+        if path.rpartition("/")[2].lower() in NAMES:
+            text = read_bytes(folder / path, "names").decode("utf-8-sig", errors="replace")
+            return Description(listed_names(text))
+    return Description()
+
+
+def _of_yaml(path: Path) -> Description:
+    import yaml  # a part of the Hub's client, which is always there
+
+    content = read_bytes(path, "YAML")
+    if len(content) > LARGEST_DESCRIPTION or b"names" not in content:
+        return Description()
+    try:
+        values = yaml.safe_load(content)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise DataError(f"'{path}' cannot be read as YAML ({one_line(error)}).") from error
+    given = values.get("names") if isinstance(values, dict) else None
+    if isinstance(given, dict) and all(isinstance(number, int) and 0 <= number < 1 << 20 for number in given):
+        names = [str(given.get(number, number)) for number in range(max(given, default=-1) + 1)]
+    else:
+        names = [str(name) for name in given if isinstance(name, str | int)] if isinstance(given, list) else []
+    splits: dict[str, list[str]] = {}
+    for key, value in values.items() if names else ():
+        if (split := split_named(str(key))) is not None:
+            splits[split] = [str(each) for each in (value if isinstance(value, list) else [value])]
+    return Description(tuple(names), splits, "kpt_shape" in values)
+
+
+def _splits(folder: Path, marks: Mapping[str, Any], described: Description, photos: Photos) -> dict[str, str]:
+    """Return the splits that data.yaml says by folders or lists of photos, or else those that folders are called by."""
+    splits = {photo: split for photo in marks if (split := split_of_path(photo)) != ALL}
+    if splits:
+        return splits
+    for split, places in described.splits.items():
+        for place in places:
+            parts = [part for part in place.split("/") if part not in ("", ".", "..")]
+            if place.endswith(".txt") and (folder / place).is_file():
+                lines = (
+                    read_bytes(folder / place, "a list of photos").decode("utf-8-sig", errors="replace").splitlines()
+                )
+                inside = {photo for line in lines if line.strip() and (photo := photos.find(line.strip(), place))}
+            else:
+                inside = {photo for photo in marks if parts and _is_in(photo, parts)}
+            splits |= dict.fromkeys(inside & set(marks), split)
+    return splits
+
+
+def _is_in(photo: str, folders: Sequence[str]) -> bool:
+    """Tell whether a photo is in a folder, of whose path it is not known where it begins."""
+    around = photo.split("/")[:-1]
+    return any(around[start : start + len(folders)] == list(folders) for start in range(len(around)))
