@@ -159,7 +159,7 @@ def test_a_task_that_0_2_would_not_know_is_of_a_version_that_it_refuses(
     ("changes", "said"),
     [
         ({"format": "other"}, "does not describe a Vitral classifier"),
-        ({"version": 3}, "has format version 3, and this Vitral reads up to 2; update Vitral"),
+        ({"version": 4}, "has format version 4, and this Vitral reads up to 3; update Vitral"),
         ({"task": "counting"}, "no task 'counting', only single-label, multi-label"),
         ({"task": None}, "its task is no name"),
         ({"weights_sha256": "0" * 64}, "damaged or of another classifier"),

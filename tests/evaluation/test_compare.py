@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,20 @@ from vitral.classifier.metadata import Provenance
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import DataError
-from vitral.evaluation.compare import compare
-from vitral.evaluation.comparison import difference_interval, holm, images_needed, mcnemar_exact
+from vitral.evaluation import compare as module
+from vitral.evaluation.comparison import Comparison, difference_interval, holm, images_needed, mcnemar_exact
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
+
+
+def compare(*arguments: Any, **more: Any) -> Comparison:  # noqa: ANN401  # those of the function
+    """Return the comparison of two classifiers of images as a whole."""
+    found = module.compare(*arguments, **more)
+    assert isinstance(found, Comparison)
+    return found
+
 
 SHADES = {"dark": 40, "middle": 120, "light": 200}
 

@@ -13,15 +13,18 @@ from torch import Tensor, nn
 
 from vitral.advice import counted
 from vitral.classifier import summary
+from vitral.classifier.find_regions import find_in_each
 from vitral.classifier.inputs import ImageInput, list_images, pixels_of
 from vitral.classifier.metadata import Calibration, Provenance
 from vitral.classifier.novelty import KnownImages, Novelties, Novelty
+from vitral.classifier.predicted_regions import PredictedRegions
 from vitral.classifier.prediction import Prediction
 from vitral.data.image_files import prepare
 from vitral.described import Kept
-from vitral.errors import ModelError, VitralError
-from vitral.events import Listener, Progress, show
+from vitral.errors import ImageError, ModelError, VitralError
+from vitral.events import Listener, Message, Progress, show
 from vitral.images.decode import Pixels
+from vitral.images.geometry import Geometry
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.engines import Computation, Engine, Precision
 from vitral.inference.native import NativeAspect
@@ -30,6 +33,8 @@ from vitral.inference.quantization import Quantization
 from vitral.inference.ranking import check_finite, rank
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Features, Images, Logits, Model
+from vitral.tasks.dense import dense_task
+from vitral.tasks.regions import FoundRegions
 from vitral.tasks.registry import task_of
 from vitral.tasks.shown import photos_of
 from vitral.tasks.task import Probabilities, Task
@@ -262,6 +267,8 @@ class Classifier(nn.Module):
                 `batch_size` is below 1; or it learned without labels.
         """
         check_knows_classes(self.task)
+        if self.task.dense:
+            raise ModelError(f"Photos of this classifier {self.task.labelled}; find_regions returns what is in photos.")
         listed = list_images(images, listener)
         to_input, compute = self._at_native_aspect() if native_aspect else (self.preprocessing, self._of_one_size)
         prepared = prepare(listed, to_input, skip_bad_images=skip_bad_images, listener=listener)
@@ -289,6 +296,37 @@ class Classifier(nn.Module):
     def tells_novelty(self) -> bool:
         """Whether it tells images of none of the classes: it has a limit, and computes the network as it is."""
         return self.novelty is not None and not self.predictor.merge and self.predictor.quantization is None
+
+    def find_regions(
+        self,
+        images: ImageInput | Iterable[ImageInput],
+        *,
+        windows: float | None = None,
+        skip_bad_images: bool = False,
+        listener: Listener = show,
+    ) -> list[PredictedRegions]:
+        """Return what is found in each image, in order, in the image's own pixels.
+
+        Args:
+            images: As `predict` takes them.
+            windows: How many times as large as the network's input the shorter side of each image is seen, through windows, so
+                that small things in large images are found; None for images as a whole, as in training.
+            skip_bad_images: Leave out what cannot be read, with a warning to the listener, instead of an error.
+            listener: Receives progress and warnings; they are written to the screen if left out.
+
+        Raises:
+            ImageError: An image cannot be read; the message names it.
+            ModelError: It classifies images as a whole, or the network gives no number.
+        """
+        found = []
+        for each in find_in_each(self, list_images(images, listener), listener, windows=windows):
+            if isinstance(each, PredictedRegions):
+                found.append(each)
+            elif skip_bad_images:
+                listener(Message(each.reason, warning=True))
+            else:
+                raise ImageError(each.reason)
+        return found
 
     def answers(self, images: Images) -> Answers:
         """Return the probabilities of prepared images, and how far each is from those of the classes; None if nothing tells.
@@ -320,6 +358,18 @@ class Classifier(nn.Module):
             head = self.model.head
             logits = head(features.to(head.weight))
         return self.to_probabilities(logits), features
+
+    def find(self, images: Images, views: Sequence[Geometry]) -> list[FoundRegions]:
+        """Return what is found in prepared images, in the pixels of the photos themselves.
+
+        Args:
+            images: Prepared images.
+            views: The steps from each photo to its prepared image.
+
+        Raises:
+            ModelError: It classifies images as a whole, or the network gives no number.
+        """
+        return dense_task(self.task).find(self.predictor.answers(images), views)
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of prepared images, in float32 on the CPU.

@@ -42,7 +42,7 @@ NOVELTY = "novelty"
 # Entries of what training was whose sentences stand above the scores.
 TOLD = ("choice", CLASS_WEIGHTS, LOGIT_ADJUSTMENT, RARE_CLASSES)
 FORMAT = "vitral-classifier"
-FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
+FORMAT_VERSION = 3  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 OLDEST_VERSION = 1
 
 
@@ -201,6 +201,7 @@ def _described(classifier: Classifier, weights: str) -> str:
         "preprocessing": classifier.preprocessing.to_json(),
         "class_names": list(classifier.class_names),
         "task": classifier.task.name,
+        **classifier.task.described(),
         **({} if classifier.calibration is None else {CALIBRATION: classifier.calibration.to_json()}),
         "weights_sha256": weights,
         "provenance": dataclasses.asdict(classifier.provenance),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitral.advice import argument
+from vitral.advice import argument, function
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import folder_that_keeps, read, update_provenance, weights_hash
 from vitral.classifier.load import as_classifier
@@ -26,6 +26,7 @@ from vitral.inference.ranges import LayerFit, find_ranges
 from vitral.models.families import describe
 from vitral.models.model import Images
 from vitral.tasks.shown import Presentable, Table, photos_of
+from vitral.tasks.unlabelled import check_classifies
 
 LOSS = 0.005  # of the headline figure that int8 may cost
 RANGE_IMAGES = 256  # on which ranges are found, spread over the training images
@@ -132,6 +133,7 @@ def quantize(
         raise DataError(f"The allowed loss is at least 0 and below 1, such as 0.005, not {loss:g}.")
     folder = folder_that_keeps(classifier, "an int8 form") if write else None
     exact = as_classifier(classifier, listener, tuned=False)
+    check_classifies(exact.task, function("quantize"))
     if not linear_layers(exact.model):
         raise ModelError(
             f"int8 computes the linear layers of a transformer's blocks, and {describe(exact.model.config)} has none; take "

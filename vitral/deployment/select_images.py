@@ -23,6 +23,7 @@ from vitral.inference.predictor import in_batches
 from vitral.outputs import check_file
 from vitral.paths import look_at, nearest_path
 from vitral.tasks.shown import Presentable, Table, percent
+from vitral.tasks.unlabelled import check_classifies
 
 BATCH_SIZE = 16
 SHOWN = 10
@@ -110,6 +111,7 @@ def select_images(
         check_file(Path(out), inputs=names, overwrite=overwrite)
     listed = [image for name in names for image in _plain(name, listener)]
     classifier = as_classifier(classifier, listener, tuned=False)
+    check_classifies(classifier.task, "A selection of photos")
     known = needed(classifier, classifier.folder or "The classifier")
     seen, features, probabilities = _looked_at(classifier, listed, listener, skip_bad_images=skip_bad_images)
     best = select(known.space, features, unsureness(probabilities), count).tolist()

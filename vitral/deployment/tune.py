@@ -29,6 +29,7 @@ from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name
 from vitral.tasks.shown import Presentable, Table, photos_of, table_of
+from vitral.tasks.unlabelled import check_classifies
 
 LATENCY = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ms|s)?", re.ASCII)
 SCORING_SECONDS = 300.0  # that the settings are scored for, about: so many images are taken
@@ -178,6 +179,7 @@ def tune(
     limit = read_latency(latency)
     folder = folder_that_keeps(classifier, "a setting") if write else None
     own = as_classifier(classifier, listener, tuned=False)
+    check_classifies(own.task, function("tune"))
     opened, _ = open_split(
         data, [own], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener, validation=True
     )

@@ -14,6 +14,7 @@ from vitral.data.names import natural_key, some
 from vitral.data.source import DataSet, Source, same_data
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
+from vitral.evaluation.compare_regions import RegionComparison, compare_regions
 from vitral.evaluation.comparison import (
     ClassDifference,
     ComparedClassifier,
@@ -26,7 +27,7 @@ from vitral.evaluation.comparison import (
     outcome,
 )
 from vitral.evaluation.evaluate import BATCH_SIZE, predict_probabilities
-from vitral.evaluation.opening import check_one_class_each, open_split, open_test, trained_on
+from vitral.evaluation.opening import check_one_class_each, matched, open_split, open_test, trained_on
 from vitral.events import Listener, Message, show
 from vitral.tasks.metrics import Evaluation
 
@@ -47,7 +48,7 @@ def compare(
     workers: int = 0,
     skip_bad_images: bool | None = None,
     listener: Listener = show,
-) -> Comparison:
+) -> Comparison | RegionComparison:
     """Decide between two classifiers on the same labelled images: the first is better, worse, or it is not decided.
 
     Each prepares the images in its own way. Classes are matched by name. Of a folder without split folders that one of the two
@@ -71,6 +72,13 @@ def compare(
     """
     pair = as_classifier(first, listener), as_classifier(second, listener)
     names = _names(first, second)
+    if all(classifier.task.dense for classifier in pair):
+        opened, split = open_split(
+            data, pair, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+        )
+        for classifier in pair:
+            open_test(classifier, opened, split, "compare", listener)
+        return compare_regions(names, pair, matched(opened, split, pair[0]), split, listener)
     for name, classifier in zip(names, pair, strict=True):
         if not classifier.task.comparable:
             raise DataError(

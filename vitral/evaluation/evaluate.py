@@ -16,6 +16,7 @@ from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
 from vitral.evaluation.exactness import Difference, difference_from_exact
 from vitral.evaluation.opening import matched, open_split, open_test
+from vitral.evaluation.region_scores import tally_source
 from vitral.events import Listener, Message, ignore, show
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import collect
@@ -136,6 +137,8 @@ def evaluate_source(
     Raises:
         ImageError: An image cannot be read.
     """
+    if classifier.task.dense:
+        return tally_source(classifier, source, limit=limit, listener=listener).result()
     probabilities, targets = predict_probabilities(
         classifier, source, task=task, batch_size=batch_size, workers=workers, limit=limit, listener=listener
     )

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float32
 from PIL import Image
 
+from vitral.advice import function
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import ImageInput, to_pixels
 from vitral.classifier.load import as_classifier
@@ -25,7 +26,7 @@ from vitral.images.drawing import encode, image_format
 from vitral.inference.ranking import check_finite
 from vitral.notebook import image
 from vitral.outputs import check_file
-from vitral.tasks.unlabelled import check_knows_classes
+from vitral.tasks.unlabelled import check_classifies
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
 DIGITS = 16  # of the hash of the image
@@ -219,7 +220,7 @@ def explain(
         ModelError: The network does not allow the method, has no such class, layer or head, knows no classes, or is damaged.
     """
     classifier = as_classifier(classifier)
-    check_knows_classes(classifier.task)
+    check_classifies(classifier.task, function("explain"))
     predictor = classifier.predictor
     index = None if label is None else _class_index(classifier, label)
     chosen = choose_method(predictor, method, of_class=index is not None, layer=layer, head=head)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 from torch.nn import functional
 
-from vitral.advice import argument
+from vitral.advice import argument, function
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import list_images
 from vitral.classifier.load import as_classifier
@@ -21,6 +21,7 @@ from vitral.events import Listener, Progress, show
 from vitral.inference.predictor import Predictor
 from vitral.models.families import describe
 from vitral.models.model import Images, Model, PatchGrid
+from vitral.tasks.unlabelled import check_classifies
 
 NUM_IMAGES = 128  # that the paper averages over
 NUM_FILTERS = 28  # as in the paper's figure
@@ -107,6 +108,7 @@ def analyze(
         ModelError: The network is neither a Vision Transformer nor T2T-ViT.
     """
     classifier = as_classifier(classifier, tuned=False)
+    check_classifies(classifier.task, function("explain"))
     name = classifier.predictor.describe()
     model = classifier.model
     filters, similarity, positions = patch_filters(model), position_similarity(model), model.positions()

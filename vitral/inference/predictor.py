@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -133,6 +134,14 @@ class Predictor(ABC):
     @abstractmethod
     def features(self, images: Images) -> Features:
         """Return the pooled representations of prepared images: the input of the last linear layer."""
+
+    def answers(self, images: Images) -> Any:  # noqa: ANN401  # as a head of regions answers
+        """Return a network's answers about regions; see `DenseHead.answer`.
+
+        Raises:
+            ModelError: The runtime computes no regions.
+        """
+        raise ModelError(f"{self.describe()} answers for images as a whole, not for regions of them.")
 
     def probabilities(self, images: Images, task: Task) -> Probabilities:
         """Return what the logits of prepared images mean to a task.

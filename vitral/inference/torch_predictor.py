@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map_only
 
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
 from vitral.inference.recording import attend, attend_in_layer, attend_to_class, heads_on_grids, last_maps
@@ -75,6 +76,11 @@ class TorchPredictor(Predictor):
     def logits(self, images: Images) -> Logits:
         """Return the logits of prepared images."""
         return self._computed(self.model, images)
+
+    def answers(self, images: Images) -> Any:  # noqa: ANN401  # as a head of regions answers
+        """Return a network's answers about regions, in float32 on the CPU."""
+        with evaluating(self.model), torch.inference_mode():
+            return tree_map_only(Tensor, lambda value: value.float().cpu(), self.model(self._placed(images)))
 
     def features(self, images: Images) -> Features:
         """Return the pooled representations of prepared images."""

@@ -25,7 +25,7 @@ from vitral.errors import DataError, ImageError, ModelError
 from vitral.events import ignore
 from vitral.images.decode import Pixels
 from vitral.machine import keep_freed_memory
-from vitral.tasks.unlabelled import check_knows_classes
+from vitral.tasks.unlabelled import check_classifies
 
 CONTENTS = ("image", "bytes", "content")  # names of columns that come before those of paths
 FILE = "file:"  # begins the address of a local file, as Spark and Daft give it
@@ -139,7 +139,7 @@ class BatchPredictor:
 def _loaded(source: str, version: str) -> Classifier:  # another version is loaded anew
     keep_freed_memory()
     classifier = load(source, listener=ignore)
-    check_knows_classes(classifier.task)
+    check_classifies(classifier.task, "A batch predictor")
     return classifier
 
 

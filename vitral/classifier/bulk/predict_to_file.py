@@ -34,7 +34,7 @@ from vitral.events import Listener, Message, Progress, ignore, show
 from vitral.files import new_file
 from vitral.machine import keep_freed_memory
 from vitral.outputs import check_file
-from vitral.tasks.unlabelled import check_knows_classes
+from vitral.tasks.unlabelled import check_classifies
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def predict_to_file(
     check = partial(check_out, out, names, overwrite=overwrite)
     check()
     classifier = as_classifier(classifier, listener)
-    check_knows_classes(classifier.task)
+    check_classifies(classifier.task, "A table with a row for each photo")
     keep_freed_memory()
     parts, clock, counts = Parts(out), _Clock(), Counts(0, 0)
     with parts.owned() if torchrun.is_main() else contextlib.nullcontext():

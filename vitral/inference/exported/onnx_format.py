@@ -195,8 +195,6 @@ def _port(value: Any) -> Port:  # noqa: ANN401  # an onnxruntime.NodeArg
 
 def write_onnx(programs: Programs, metadata: Mapping[str, str], path: Path, *, keep_prepared: bool = False) -> Layers:
     """Write a classifier as an ONNX file, see `ExportFormat.write`; `keep_prepared` gives the prepared images, too."""
-    import onnx_ir
-
     preparing = _converted(programs.preparing(), IMAGES, [PREPARED])
     model = _converted(programs.answering(), PREPARED, [PROBABILITIES, LOGITS])
     graph = model.graph
@@ -208,11 +206,43 @@ def write_onnx(programs: Programs, metadata: Mapping[str, str], path: Path, *, k
     if keep_prepared:
         inner = (output for node in graph for output in node.outputs)
         graph.outputs.append(next(output for output in inner if output.name == PREPARED))
-    model.producer_name, model.producer_version = "vitral", programs.version
-    model.metadata_props.update(metadata)
-    weights = sum(value.const_value.nbytes for value in graph.initializers.values() if value.const_value)
-    onnx_ir.save(model, path, external_data=f"{path.name}.data" if weights > MOST_BYTES else None)
+    _save(model, metadata, path, programs.version)
     return layers
+
+
+def write_graph(
+    program: "torch.export.ExportedProgram",
+    gives: Sequence[str],
+    metadata: Mapping[str, str],
+    path: Path,
+    *,
+    version: str,
+) -> None:
+    """Write a graph from decoded images to several outputs as an ONNX file.
+
+    Args:
+        program: The graph.
+        gives: The names of its outputs.
+        metadata: Texts by name, which the file keeps.
+        path: The file; see `OnnxFormat.write`.
+        version: The version of Vitral that writes it.
+
+    Raises:
+        ModelError: It has an operation that the format has not.
+        OSError: The file cannot be written.
+    """
+    model = _converted(program, IMAGES, gives)
+    _tidy(model, DECODED_AXES)
+    _save(model, metadata, path, version)
+
+
+def _save(model: "onnx_ir.Model", metadata: Mapping[str, str], path: Path, version: str) -> None:
+    import onnx_ir
+
+    model.producer_name, model.producer_version = "vitral", version
+    model.metadata_props.update(metadata)
+    weights = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
+    onnx_ir.save(model, path, external_data=f"{path.name}.data" if weights > MOST_BYTES else None)
 
 
 def _converted(program: "torch.export.ExportedProgram", takes: str, gives: Sequence[str]) -> "onnx_ir.Model":

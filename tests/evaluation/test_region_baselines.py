@@ -1,0 +1,75 @@
+import cv2
+import numpy as np
+
+from tests.discs import Discs, discs
+from vitral.evaluation.region_baselines import MeanMask, Otsu, RegionBaselines, brighter, score_region_baselines
+from vitral.tasks.instances import INSTANCES
+from vitral.tasks.regions import Regions
+from vitral.tasks.semantic import SEMANTIC
+
+PIXELS = (64, 80)
+
+
+def _photo(seed: int) -> tuple[np.ndarray, Regions]:
+    labels = np.zeros(PIXELS, dtype=np.int64)
+    labels[: 20 + seed] = 1
+    return np.full((*PIXELS, 3), 90, dtype=np.uint8), Regions.of_map(labels)
+
+
+def test_the_threshold_is_opencvs() -> None:
+    photo = Discs(1, objects=True).image(0)
+    grey = cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY)
+    threshold = cv2.threshold(grey, 0, 255, cv2.THRESH_OTSU)[0]
+    assert (brighter(photo) == (grey > threshold)).all()
+
+
+def test_the_side_is_chosen_on_training_photos() -> None:
+    bright, mixed = (Discs(6, objects=False, colours=1, bright=always) for always in (True, False))
+    for source, sides in ((bright, {"bright", "smaller"}), (mixed, {"smaller"})):
+        photos = [(source.image(index), source.label(index)) for index in range(len(source))]
+        assert Otsu.chosen(photos, pixels=True).side in sides
+
+
+def test_a_threshold_finds_discs_and_their_pixels() -> None:
+    pixels = score_region_baselines(SEMANTIC, discs(SEMANTIC, colours=1), pixels=True, seconds=60)
+    objects = score_region_baselines(INSTANCES, discs(INSTANCES, colours=1), pixels=False, seconds=60)
+    assert pixels is not None
+    assert objects is not None
+    assert pixels.otsu is not None
+    assert pixels.otsu > 0.95
+    assert objects.otsu is not None
+    assert objects.otsu > 0.7
+    assert objects.commonest is objects.mean_mask is None
+    assert (pixels.split, pixels.num_train, pixels.num_test) == ("validation", 8, 4)
+
+
+def test_of_three_classes_there_is_no_threshold() -> None:
+    scores = score_region_baselines(SEMANTIC, discs(SEMANTIC), pixels=True, seconds=60)
+    assert scores is not None
+    assert scores.otsu is None
+    assert scores.commonest is not None
+    assert scores.commonest < 0.4
+
+
+def test_a_mean_mask_is_the_commonest_class_at_each_place() -> None:
+    photos = [_photo(seed) for seed in (0, 10, 20)]
+    found = MeanMask.of(photos, 2, 64).find(photos[0][0])
+    assert found.class_map is not None
+    expected = np.zeros(PIXELS, dtype=np.int64)
+    expected[:30] = 1
+    assert (found.class_map == expected).all()
+    everywhere = MeanMask.of(photos, 2, 1).find(photos[0][0])
+    assert everywhere.class_map is not None
+    assert not everywhere.class_map.any()
+
+
+def test_without_time_there_are_no_figures() -> None:
+    assert score_region_baselines(SEMANTIC, discs(SEMANTIC), pixels=True, seconds=0.0) is None
+
+
+def test_the_sentence_names_every_figure_once() -> None:
+    scores = RegionBaselines(0.776, 0.4, None, "validation", 80, 40, "mean IoU")
+    for part in ("77.6%", "40.0%", "mean IoU", "40 validation photos"):
+        assert part in scores.sentence()
+    assert "mask" not in scores.sentence()
+    assert scores.best == 0.776

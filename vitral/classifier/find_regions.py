@@ -1,0 +1,111 @@
+"""What a classifier of regions finds in photos, one after another: only one is in memory at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from vitral.classifier.inputs import pixels_of
+from vitral.classifier.metadata import Calibration
+from vitral.classifier.predicted_regions import PredictedRegions
+from vitral.data.image_files import LazyImage
+from vitral.data.source import BadImage
+from vitral.errors import ImageError
+from vitral.events import Listener, Progress
+from vitral.images.decode import Pixels
+from vitral.images.geometry import Geometry
+from vitral.images.preprocessing import Preprocessing
+from vitral.inference.predictor import Predictor
+from vitral.inference.windows import find_classes_by_windows, find_regions_by_windows, spread_windows
+from vitral.models.dense.answers import QueryAnswers
+from vitral.models.model import Images
+from vitral.tasks.dense import THRESHOLD, dense_task
+from vitral.tasks.query_answers import class_scores
+from vitral.tasks.regions import FoundRegions
+from vitral.tasks.task import Task
+
+LONG = 2.0  # times its shorter side: a longer photo is seen through windows, because as a whole it would be squeezed
+OVERLAP = 0.25  # of a window with its neighbour
+
+
+class FindsRegions(Protocol):
+    """What a classifier of regions is asked for here."""
+
+    task: Task
+    preprocessing: Preprocessing
+    predictor: Predictor
+    class_names: tuple[str, ...]
+    calibration: Calibration | None
+
+    def find(self, images: Images, views: Sequence[Geometry]) -> list[FoundRegions]:
+        """Return what is found in prepared images."""
+        ...
+
+
+def threshold_of(classifier: FindsRegions) -> float:
+    """Return how sure a region must be to be shown: what validation photos told, where there were any."""
+    calibration = classifier.calibration
+    return THRESHOLD if calibration is None or calibration.threshold is None else calibration.threshold
+
+
+def find_sure(classifier: FindsRegions, image: Pixels, *, windows: float | None = None) -> FoundRegions:
+    """Return what `find_in` does without the things of which the classifier is not sure."""
+    found = find_in(classifier, image, windows=windows)
+    if not dense_task(classifier.task).counted:
+        return found
+    sure = found.scores >= threshold_of(classifier)
+    return FoundRegions(found.regions.chosen(sure), found.scores[sure], found.class_map)
+
+
+def find_in(classifier: FindsRegions, image: Pixels, *, windows: float | None = None) -> FoundRegions:
+    """Return what a classifier finds in one photo, in the photo's own pixels.
+
+    Args:
+        classifier: Its task is about regions.
+        image: The photo.
+        windows: How many times as large as the network's input the photo's shorter side is seen, through windows; None for
+            the photo as a whole, as in training, unless it is very long.
+
+    Raises:
+        ModelError: It classifies images as a whole, or the network gives no number.
+    """
+    preprocessing = classifier.preprocessing
+    height, width = image.shape[:2]
+    if windows is None and max(height, width) <= LONG * min(height, width):
+        return classifier.find(preprocessing(image)[None], [preprocessing.geometry(height, width)])[0]
+    task, compute = dense_task(classifier.task), classifier.predictor.answers
+    spread = spread_windows((height, width), preprocessing.image_size, scale=windows or 1.0, overlap=OVERLAP)
+    if task.counted:
+        return find_regions_by_windows(image, spread, preprocessing, compute, task.find)
+    return find_classes_by_windows(image, spread, preprocessing, partial(_scores, compute), task.find)
+
+
+def _scores(compute: Callable[[Images], Any], images: Images) -> Any:  # noqa: ANN401  # a tensor of scores
+    """Return the scores of classes at the places of windows, of whatever head."""
+    answers = compute(images)
+    if not isinstance(answers, QueryAnswers):
+        return answers
+    assert answers.masks is not None, "a detector's answers have no masks"
+    size = answers.masks.shape[-2], answers.masks.shape[-1]
+    rows = zip(answers.classes.float(), answers.masks.float(), strict=True)
+    return torch.stack([class_scores(*row, size) for row in rows])
+
+
+def find_in_each(
+    classifier: FindsRegions, images: Sequence[LazyImage], listener: Listener, *, windows: float | None = None
+) -> Iterator[PredictedRegions | BadImage]:
+    """Give what a classifier finds in each photo, in order, or why it cannot be read; `windows` as of `find_in`.
+
+    Raises:
+        ModelError: It classifies images as a whole, or the network gives no number.
+    """
+    counted = dense_task(classifier.task).counted
+    for number, image in enumerate(images, start=1):
+        try:
+            found = find_sure(classifier, image.read(), windows=windows)
+        except ImageError as error:
+            yield BadImage(image.name, str(error))
+        else:
+            yield PredictedRegions(image.name, found, classifier.class_names, counted, pixels_of(image))
+        listener(Progress("predict", number, len(images)))

@@ -1,0 +1,252 @@
+"""What answers without any network reach on regions: a threshold on grey, the commonest class, the mean of the training masks.
+
+Otsu's threshold (IEEE SMC-9, 1979) tells the dark pixels of a photo from the bright ones; which side is the foreground is
+chosen on training photos. On photos of cells it is better than a linear layer on a backbone's coarse maps.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import cv2
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from vitral.data.source import DataSet, Source
+from vitral.data.subset import spread_over
+from vitral.evaluation.baselines import Stopwatch
+from vitral.images.decode import Pixels
+from vitral.tasks.components import found_objects, object_masks, split_at_waists
+from vitral.tasks.dense import DenseTask
+from vitral.tasks.regions import VOID, FoundRegions, Regions
+from vitral.tasks.shown import photos_of
+
+MOST_TRAINING = 100  # photos
+MOST_TEST = 500
+TRAINING_SHARE = 0.3  # of the seconds
+FEWEST = 2  # photos of each kind
+SMALL = 1  # percent of the training objects, which are smaller than any that is found
+PLACES = 64  # rows and columns of the mean mask
+WAIST = 0.7  # the share of an object's half width at which objects that touch are told apart
+
+Flags = Bool[np.ndarray, "height width"]
+Map = Int64[np.ndarray, "height width"]
+# Which side of the threshold is the foreground, from which pixels are bright.
+SIDES: Mapping[str, Callable[[Flags], Flags]] = {
+    "bright": lambda bright: bright,
+    "dark": lambda bright: ~bright,
+    "smaller": lambda bright: bright if bright.mean() <= 0.5 else ~bright,
+    "larger": lambda bright: ~bright if bright.mean() <= 0.5 else bright,
+}
+
+
+@dataclass(frozen=True)
+class RegionBaselines:
+    """What answers without a network reach, by the task's headline figure; None where one does not apply.
+
+    Attributes:
+        otsu: Otsu's threshold: of two classes, or of objects, which are its connected parts.
+        commonest: The commonest class at every pixel.
+        mean_mask: At each place the class that is commonest there in the training photos.
+        split: The split that they are scored on.
+        num_train: The number of photos that they are chosen on.
+        num_test: The number of photos that they are scored on.
+        figure: What the figure is called.
+    """
+
+    otsu: float | None
+    commonest: float | None
+    mean_mask: float | None
+    split: str
+    num_train: int
+    num_test: int
+    figure: str
+
+    @property
+    def best(self) -> float | None:
+        """The best of the figures; None where there is none."""
+        known = [value for value in (self.otsu, self.commonest, self.mean_mask) if value is not None]
+        return max(known, default=None)
+
+    def pairs(self) -> tuple[tuple[str, float], ...]:
+        """Return the figures by what reaches them."""
+        named = {
+            "a threshold on grey (Otsu)": self.otsu,
+            "the commonest class everywhere": self.commonest,
+            "the mean of the training masks": self.mean_mask,
+        }
+        return tuple((name, value) for name, value in named.items() if value is not None)
+
+    def sentence(self) -> str:
+        """Return the figures, and what they are for, in one line."""
+        listed = ", ".join(f"{name} {value:.1%}" for name, value in self.pairs())
+        photos = photos_of(self.split, self.num_test)
+        return f"Without a network, {self.figure} on {photos}: {listed}. Training should beat that."
+
+
+class Finder(Protocol):
+    """What finds regions in a photo without a network."""
+
+    def find(self, photo: Pixels) -> FoundRegions:
+        """Return what is found, in the photo's own pixels."""
+        ...
+
+
+def brighter(photo: Pixels) -> Flags:
+    """Return which pixels are brighter than Otsu's threshold of the photo's grey."""
+    grey = cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY)
+    return cv2.threshold(grey, 0, 1, cv2.THRESH_BINARY | cv2.THRESH_OTSU)[1] > 0
+
+
+@dataclass(frozen=True)
+class Otsu:
+    """Otsu's threshold as a classifier of pixels, or as a finder of objects.
+
+    Attributes:
+        side: Which side is the foreground: "bright", "dark", "smaller" or "larger".
+        objects: The class of all objects; None for a classifier of pixels, whose class 1 is the foreground.
+        smallest: The pixels of an object at least: so many that one in a hundred of the training objects has fewer.
+    """
+
+    side: str
+    objects: int | None
+    smallest: float = 1.0
+
+    @classmethod
+    def chosen(cls, photos: Sequence[tuple[Pixels, Regions]], *, pixels: bool) -> "Otsu":
+        """Return the threshold whose side has the best mean IoU of foreground and background on training photos.
+
+        Args:
+            photos: Training photos with their regions.
+            pixels: Whether pixels are classified, and not objects found.
+        """
+        counts = {side: np.zeros((2, 2)) for side in SIDES}
+        for photo, regions in photos:
+            truth, counted = _foreground(regions, pixels=pixels)
+            bright = brighter(photo)
+            for side, of in SIDES.items():
+                cells = 2 * truth[counted] + of(bright)[counted]
+                counts[side] += np.bincount(cells, minlength=4).reshape(2, 2)
+        classes = np.concatenate([regions.classes for _, regions in photos])
+        areas = np.concatenate([regions.areas for _, regions in photos])
+        side = max(SIDES, key=lambda side: _mean_iou(counts[side]))
+        if pixels or not len(classes):
+            return cls(side, None if pixels else 0)
+        return cls(side, int(np.bincount(classes).argmax()), float(np.percentile(areas, SMALL)))
+
+    def find(self, photo: Pixels) -> FoundRegions:
+        """Return the two classes, or the connected parts of the foreground, those first that differ most from the threshold."""
+        front = SIDES[self.side](brighter(photo))
+        if self.objects is None:
+            return _as_map(front.astype(np.int64))
+        objects = split_at_waists(front, WAIST)
+        kept = np.bincount(objects.reshape(-1)) >= self.smallest
+        kept[0] = False
+        objects = (np.cumsum(kept) * kept)[objects]
+        grey = cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY).astype(np.float64)
+        sizes = np.bincount(objects.reshape(-1))
+        means = np.bincount(objects.reshape(-1), weights=grey.reshape(-1)) / np.maximum(sizes, 1)
+        scores = np.abs(means[1:] - means[0]) / 255
+        return found_objects(objects, np.full(len(scores), self.objects, dtype=np.int64), scores)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanMask:
+    """The class that is commonest at each place of the training photos, all stretched to one size; with one place, of all."""
+
+    classes: Int64[np.ndarray, "rows columns"]
+
+    @classmethod
+    def of(cls, photos: Sequence[tuple[Pixels, Regions]], num_classes: int, places: int) -> "MeanMask":
+        """Return the mean of training photos' maps of classes, at so many rows and columns."""
+        counts = np.zeros((num_classes, places, places))
+        for _, regions in photos:
+            labels = regions.class_map()
+            for number in np.unique(labels[labels != VOID]).tolist():
+                there = (labels == number).astype(np.float32)
+                counts[number] += cv2.resize(there, (places, places), interpolation=cv2.INTER_AREA)
+        return cls(counts.argmax(axis=0))
+
+    def find(self, photo: Pixels) -> FoundRegions:
+        """Return the same map for every photo, stretched to its size."""
+        size = photo.shape[1], photo.shape[0]
+        stretched = cv2.resize(self.classes.astype(np.int32), size, interpolation=cv2.INTER_NEAREST)
+        return _as_map(stretched.astype(np.int64))
+
+
+def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seconds: float) -> RegionBaselines | None:
+    """Score what answers without a network, on the split that the network will be scored on.
+
+    Args:
+        task: The task, which scores.
+        data: The photos with their regions.
+        pixels: Whether every pixel has a class, and not objects are found.
+        seconds: That it may take; of photos for which there is no time none is looked at.
+
+    Returns:
+        The figures; None where there is no time for two photos of either kind, or nothing to score.
+
+    Raises:
+        ImageError: A photo cannot be read.
+    """
+    split, classes = data.scored_split(), len(data.class_names)
+    known = _read(data.splits["train"], MOST_TRAINING, Stopwatch(TRAINING_SHARE * seconds))
+    if len(known) < min(FEWEST, len(data.splits["train"])):
+        return None
+    finders: dict[str, Finder] = {}
+    if not pixels or classes == 2:
+        finders["otsu"] = Otsu.chosen(known, pixels=pixels)
+    if pixels:
+        finders["commonest"] = MeanMask.of(known, classes, 1)
+        finders["mean_mask"] = MeanMask.of(known, classes, PLACES)
+    tallies = {name: task.tally_regions(data.class_names) for name in finders}
+    stopwatch, source, number = Stopwatch((1 - TRAINING_SHARE) * seconds), data.splits[split], 0
+    some = spread_over(source, MOST_TEST)
+    for index in range(len(some)):
+        if stopwatch.left() <= 0:
+            break
+        (photo, regions), number = _photo(some, index), number + 1
+        for name, finder in finders.items():
+            tallies[name].add([finder.find(photo)], [regions], [some.describe(index)])
+    if number < min(FEWEST, len(some)) or not finders:
+        return None
+    figures = {name: next(iter(tally.figures().values())) for name, tally in tallies.items()}
+    otsu, commonest, mean_mask = (figures.get(name) for name in ("otsu", "commonest", "mean_mask"))
+    return RegionBaselines(otsu, commonest, mean_mask, split, len(known), number, task.headline.title)
+
+
+def _read(source: Source, most: int, stopwatch: Stopwatch) -> list[tuple[Pixels, Regions]]:
+    """Return photos with their regions, as many as there is time for."""
+    some, photos = spread_over(source, most), []
+    for index in range(len(some)):
+        if stopwatch.left() <= 0:
+            break
+        photos.append(_photo(some, index))
+    return photos
+
+
+def _photo(source: Source, index: int) -> tuple[Pixels, Regions]:
+    label = source.label(index)
+    assert isinstance(label, Regions), "the label of another task"
+    return source.image(index), label
+
+
+def _foreground(regions: Regions, *, pixels: bool) -> tuple[Map, Flags]:
+    """Return which pixels are foreground, and which count."""
+    if pixels:
+        labels = regions.class_map()
+        return (labels == 1).astype(np.int64), labels != VOID
+    front = np.zeros(regions.size, dtype=np.int64)
+    for mask in object_masks(regions):
+        front[mask] = 1
+    return front, ~regions.ignored_bitmap()
+
+
+def _mean_iou(counts: Float64[np.ndarray, "2 2"]) -> float:
+    right = counts.diagonal()
+    return float((right / np.maximum(counts.sum(axis=0) + counts.sum(axis=1) - right, 1)).mean())
+
+
+def _as_map(labels: Map) -> FoundRegions:
+    regions = Regions.of_map(labels)
+    return FoundRegions(regions, np.ones(len(regions)), labels)

@@ -1,0 +1,81 @@
+"""What a classifier of regions finds in the images of a source, added up image by image, so that none need be kept."""
+
+from collections.abc import Callable
+
+from vitral import distributed
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.find_regions import find_in, threshold_of
+from vitral.classifier.metadata import Calibration
+from vitral.data.source import DataSet, Source
+from vitral.data.subset import spread_over
+from vitral.errors import DataError, Stopped
+from vitral.events import Listener, Progress, ignore
+from vitral.tasks.average_precision import ObjectsTally
+from vitral.tasks.dense import DenseTask, RegionTally
+from vitral.tasks.regions import FoundRegions, Regions
+
+FITTED_ON = 40  # photos that a threshold is fitted on
+TOGETHER = 8  # images after which the processes of a job tell one another what they found
+
+
+def tally_source(
+    classifier: Classifier,
+    source: Source,
+    *,
+    limit: int | None = None,
+    listener: Listener = ignore,
+    stop: Callable[[], bool] | None = None,
+) -> RegionTally:
+    """Return the tally of what a classifier finds in every image of a source, each counted once.
+
+    The processes of a job share the images out, and each ends with the whole tally.
+
+    Args:
+        classifier: Its task is about regions.
+        source: The images, labelled with their regions.
+        limit: Images to take of an endless source; a finite one is always taken whole.
+        listener: What receives progress.
+        stop: Says after every few images, in every process alike, whether to stop.
+
+    Raises:
+        Stopped: `stop` said so.
+        DataError: The source is empty.
+        ImageError: An image cannot be read.
+    """
+    task = classifier.task
+    assert isinstance(task, DenseTask), "a task of regions"
+    count = min(len(source), limit) if source.endless and limit is not None else len(source)
+    if count == 0:
+        raise DataError("There are no images to evaluate; name a split that has some.")
+    tally = task.tally_regions(classifier.class_names, threshold_of(classifier))
+    rank, world = distributed.rank(), distributed.world()
+    for first in range(0, count, TOGETHER * world):
+        last = min(first + TOGETHER * world, count)
+        mine = [_found(classifier, source, index) for index in range(first + rank, last, world)]
+        for found, truth, name in (each for theirs in distributed.gather(mine) for each in theirs):
+            tally.add([found], [truth], [name])
+        listener(Progress("evaluate", last, count))
+        if stop is not None and stop():
+            raise Stopped
+    return tally
+
+
+def _found(classifier: Classifier, source: Source, index: int) -> tuple[FoundRegions, Regions, str]:
+    """Return what is found in an image, what is there, and what it is called."""
+    truth = source.label(index)
+    assert isinstance(truth, Regions), "the label of another task"
+    return find_in(classifier, source.image(index)), truth, source.describe(index)
+
+
+def fitted_threshold(classifier: Classifier, data: DataSet, validating: Source | None) -> Calibration | None:
+    """Return how sure a region must be to be shown: where the F1 score of some validation photos is best.
+
+    None where there are no such photos, or regions are not ranked by how sure they are.
+    """
+    if not isinstance(classifier.task, DenseTask) or validating is None:
+        return None
+    few = spread_over(validating, FITTED_ON)
+    tally = tally_source(classifier, few)
+    if not isinstance(tally, ObjectsTally):
+        return None
+    return Calibration(1.0, tally.best_threshold(), None, data.name, len(few))
