@@ -10,7 +10,8 @@ from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
-from vitral.training.settings.sections import Decay, OptimizerSettings
+from vitral.training.settings.schedule import Decay
+from vitral.training.settings.sections import OptimizerSettings
 
 
 @every_case(

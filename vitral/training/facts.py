@@ -18,6 +18,7 @@ from vitral.images.augment import Augmentation
 from vitral.images.decode import detail_side
 from vitral.machine import memory_bytes
 from vitral.models.families import count_macs, count_parameters
+from vitral.tasks.regions import Regions
 from vitral.tasks.task import Task
 from vitral.training.clock import READING_SECONDS
 from vitral.training.optimization.adaptation import batch_norms, linear_layers
@@ -25,6 +26,7 @@ from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.settings.sections import Precision
 
 SIZES = (32, 48, 64, 80, 96, 112, 128, 160)  # pixels, of images from which a network learns without weights
+TENTH = 0.1
 SAMPLED_IMAGES = 16  # whose sizes are looked at
 
 # Of all memory, and not of what happens to be free: the number of parts decides the order of sums, and with it the last bits.
@@ -55,6 +57,8 @@ class DataFacts:
         side: The images' shorter side, pixels, the middle of a sample; None where nothing depends on it.
         detail: The shorter side, pixels, at which they show as much, where they were enlarged; None where they were not, or
             nothing depends on it.
+        small_regions: The shorter side of the regions of which a tenth are smaller, as a share of the photo's shorter side;
+            None where no objects are marked.
         judged: Whether there are validation images, by which a trained network is compared with the first classifier.
     """
 
@@ -65,6 +69,7 @@ class DataFacts:
     augmentation: Augmentation
     side: float | None = None
     detail: float | None = None
+    small_regions: float | None = None
     judged: bool = True
 
     @property
@@ -226,10 +231,22 @@ def look(data: DataSet, *, sized: bool, timed: bool) -> Facts:
             augmentation=data.augmentation,
             side=side,
             detail=detail,
+            small_regions=small_regions(train) if data.task.dense else None,
             judged="validation" in data.splits,
         ),
         machine=look_at_machine(timed=timed),
     )
+
+
+def small_regions(train: Source) -> float | None:
+    """Return the shorter side of the regions of which a tenth are smaller, as a share of their photo's shorter side."""
+    sides: list[float] = []
+    for index in np.linspace(0, len(train) - 1, min(len(train), SAMPLED_IMAGES)).astype(int):
+        label = train.label(int(index))
+        assert isinstance(label, Regions), "the label of another task"
+        own = (label.boxes[:, 2:] - label.boxes[:, :2]).min(axis=1)
+        sides += (own / min(label.size)).tolist()
+    return float(np.quantile(sides, TENTH)) if sides else None
 
 
 def look_at_weights(loaded: Classifier) -> WeightsFacts:

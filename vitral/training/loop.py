@@ -135,7 +135,7 @@ class _Trainer:
         self.model, self.batches, self.step, self.recipe = method.network, batches, step, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
         self.schedule, self.optimizer, self.saving = recipe.schedule, recipe.optimizer, recipe.checkpoint
-        step.later = self.rates
+        step.later, step.gone = self.rates, self.gone
         self.writer = Writer(folder / CHECKPOINTS, self.saving, shared=step.engine.writes_shares)
         self.state = State(step=0, total_steps=recipe.steps or 0)
         self.longer = self.further = False

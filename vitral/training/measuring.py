@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter
@@ -15,10 +16,12 @@ from vitral.data.batch import Batch
 from vitral.data.source import Source
 from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import predict_probabilities
+from vitral.evaluation.region_scores import tally_source
 from vitral.inference.kept_speeds import Effort, keep_speeds, known_speeds
 from vitral.machine import has_native_bf16
 from vitral.models.families import count_macs
-from vitral.tasks.task import Targets
+from vitral.tasks.regions import Regions
+from vitral.tasks.task import Label, Targets
 from vitral.training.clock import MEASURING_SHARE, TIMED_IMAGES_SHARE
 from vitral.training.facts import STATE_BYTES, Measured, faster, timed
 from vitral.training.methods.method import Context, build_method
@@ -29,6 +32,7 @@ from vitral.training.step import Step
 
 WEIGHT_BYTES = 4 + 2  # a parameter that does not learn: its weight in float32 and a bf16 copy
 SAM_PASSES = 2  # through the network, instead of one
+FEW_REGIONS = 10  # in an image of a timed step
 PROBE_IMAGES = 16  # of a timed step,
 PROBE_MACS = 4e10  # multiply-accumulates beyond which there are fewer
 FEWEST = 3  # images of a timed step, where there is no time for more; a batch norm cannot learn from less than two
@@ -135,7 +139,10 @@ def time_images(classifier: Classifier, source: Source, seconds: float) -> float
     def an_image(count: int) -> float:
         images = Subset(source, range(min(count, len(source))))
         start = time.perf_counter()
-        predict_probabilities(classifier, images)
+        if classifier.task.dense:
+            tally_source(classifier, images)
+        else:
+            predict_probabilities(classifier, images)
         return (time.perf_counter() - start) / len(images)
 
     an_image(WARM_IMAGES)
@@ -163,12 +170,21 @@ class _Probe:
         """Return a batch of empty images, in every view and with as many of further sources as a whole batch would have."""
         recipe, views = self.recipe, self.method.views(self.recipe)
         partner = mixes(recipe.mixing) and any(view.mixed for view in views)
-        labels = self.task.encode([self.task.label([0])] * (count + partner), self.num_classes)
+        labels = self.task.encode([self._label()] * (count + partner), self.num_classes)
         extra = {}
         for name, source in self.method.sources(recipe).items():
             further = max(1, round(count * source.batch_size / recipe.batch_size))
             extra[name] = self._empty(further, source.views, torch.full((further,), -1))
         return replace(self._empty(count, views, labels, partner=partner), extra=extra)
+
+    def _label(self) -> Label:
+        """Return a label of the task: of regions a few, which take the time that most photos' take."""
+        if not self.task.dense:
+            return self.task.label([0])
+        height, width = self.method.network.image_size
+        masks = np.zeros((FEW_REGIONS, height, width), dtype=bool)
+        masks[:, : height // 2, : width // 2] = True
+        return Regions.of_masks((height, width), [0] * FEW_REGIONS, list(masks))
 
     def _empty(self, count: int, views: Sequence[View], labels: Targets, *, partner: bool = False) -> Batch:
         network = self.method.network

@@ -68,9 +68,11 @@ class Step:
     Attributes:
         later: From an update and a number of updates to the rates there of head and backbone for what begins so many updates
             later; None for those of the update, once it began.
+        gone: From an update to the share of the schedule that is completed before it; None for none of it.
     """
 
     later: Callable[[int, int], tuple[float, float]] | None = None
+    gone: Callable[[int], float] | None = None
 
     def __init__(self, method: Method, recipe: Recipe, normalize: Normalize) -> None:
         self.method, self.module, self.recipe, network = method, method.module, recipe, method.network
@@ -96,6 +98,7 @@ class Step:
                 return self.later(step, wait)
             return (0.0, 0.0) if step < wait else (rate, backbone_rate)
 
+        self.method.before_step(0.0 if self.gone is None else self.gone(step))
         statistics = self.statistics.copy()  # a batch norm learns in the forward pass already
         figures = self.learn(batch, step, statistics, rate)
         norm = self.engine.clip(self.settings.clip_norm)

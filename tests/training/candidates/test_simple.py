@@ -7,7 +7,7 @@ import torch
 from tests.cases import every_case
 from vitral.models.model import Model
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.candidates.first import LinearModel, poor_start
+from vitral.training.candidates.linear_model import LinearModel, poor_start
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate
 
 

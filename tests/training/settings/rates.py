@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vitral.training.settings.sections import ScheduleSettings
+from vitral.training.settings.schedule import ScheduleSettings
 
 
 def learning_rate(step: float, *, base: float, total_steps: int, final: float = 0.0, **settings: Any) -> float:  # noqa: ANN401

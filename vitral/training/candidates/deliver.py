@@ -17,15 +17,20 @@ from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines, Labels
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.opening import TEST, note_look
+from vitral.evaluation.region_baselines import score_region_baselines
+from vitral.evaluation.region_scores import fitted_threshold
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.models.model import Features
 from vitral.paths import CLASSIFIER, EVALUATION_FILE
+from vitral.tasks.dense import DenseTask
+from vitral.tasks.dense_result import DenseResult
 from vitral.tasks.task import Result
 from vitral.training.candidates.adjusted import LogitAdjustment, adjust
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.candidates.remember import remembered_images
 from vitral.training.candidates.result import Choice, RunResult, choice_entry, choose, named_scores, provenance
+from vitral.training.clock import BASELINES_SECONDS, BASELINES_SHARE
 from vitral.training.loop import TrainingResult
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.records.run_folder import update_run
@@ -113,6 +118,9 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
         run.listener(Message(choice.sentence()))
     if split == TEST and torchrun.is_main():
         note_look(run.folder, data, run.kind)
+    threshold = fitted_threshold(outcome.classifier, data, scoring.validating)
+    if threshold is not None:
+        outcome.classifier.calibration = threshold
     evaluation = _evaluated(run, outcome.classifier, split)
     beside = baselines if outcome.trained else None  # a simple classifier would be compared with itself
     diagnosis = diagnose_run(run, outcome.training, beside, evaluation)
@@ -120,6 +128,8 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     outcome.classifier.cpu()
     classifier = outcome.scored(named_scores(evaluation, beside, split), evaluation.rare_sentence(split))
     classifier.remember(*known)
+    if threshold is not None:
+        classifier.calibration = threshold
     entry = choice_entry(choice)
     if torchrun.is_main():
         write_known(classifier, folder, run.listener)
@@ -163,4 +173,12 @@ def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:
     scores = evaluate_source(
         classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=run.listener
     )
+    if isinstance(scores, DenseResult) and isinstance(task, DenseTask):
+        seconds = BASELINES_SECONDS if run.clock.seconds is None else BASELINES_SHARE * run.clock.seconds
+        simple = (
+            score_region_baselines(task, data, pixels=not task.counted, seconds=seconds)
+            if run.request.baselines
+            else None
+        )
+        return scores if simple is None else scores.beside(simple.pairs())
     return scores.trained_on(data.class_images())

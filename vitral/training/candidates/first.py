@@ -45,7 +45,8 @@ from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
 from vitral.paths import CLASSIFIER, FIRST_FILE
 from vitral.tasks.class_sizes import ClassSizes
-from vitral.tasks.task import Figure
+from vitral.training.candidates.first_regions import best_of_regions
+from vitral.training.candidates.linear_model import LinearModel, poor_start
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate, asked
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
 from vitral.training.optimization.optimizers import autocast, training_device
@@ -56,8 +57,6 @@ from vitral.training.session import Run
 
 HEAD = "its head began as the run's linear probe, which no recipe fits"  # why a recipe alone gives other weights
 ALLOWED = "seconds_allowed"  # in its provenance: the time that it had; None for as much as it needed
-TELLING = 100  # images, of fewer of which no start is said to be of no help
-HELPFUL = 0.2  # of the mistakes of a linear model on pixels, that a start which helps avoids
 MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
 TIMED_JUDGED = 4  # images that tell how long one takes to be judged
 
@@ -207,6 +206,8 @@ def first_classifier(
     else:
         images, seed = run.data.splits["train"], run.recipe.seed
         train = sample(images, MOST_IMAGES, seed=seed, purpose="images of the first classifier")
+        if run.task.dense:
+            return _of_regions(run, train, validating, seconds=seconds, after=after)
         judging = 0 if validating is None else len(validating)
         may = affordable(run, train, seconds, others=judging + after)
         if may is None and late:
@@ -217,6 +218,25 @@ def first_classifier(
         whole = len(some) == len(train) and describer.network == (run.plan.origin == "weights")
         first = replace(_made(run, some, describer, validating, seconds=seconds), whole=whole)
     if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, before):
+        save(first.load(), run.folder / CLASSIFIER)
+    distributed.barrier()
+    return replace(first, seconds=run.clock.spent() - began)
+
+
+def _of_regions(
+    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int
+) -> FirstClassifier | None:
+    """Return the first classifier of regions; None where there is no time for one."""
+    began = run.clock.spent()
+    made = best_of_regions(run, train, validating, seconds=seconds, after=after)
+    if made is None:
+        return None
+    _save(run, made.candidate, made.model, run.folder / FIRST, made.photos, seconds)
+    if torchrun.is_main():
+        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(made.candidate)))
+    distributed.barrier()
+    first = FirstClassifier(made.candidate, run.folder / FIRST)
+    if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, None):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
     return replace(first, seconds=run.clock.spent() - began)
@@ -256,11 +276,12 @@ def _made(
         if probe.better_than(pixels, task.headline):
             best = probe
         else:
-            _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
+            _save(run, probe.candidate, probe.model, run.folder / PROBED, len(described.labels), seconds)
     if best.rebalanced is not None:
         without = argument("overrides", ["objective.class_weights=none"])
         listener(Message(f"{best.weighed(best.rebalanced)} {without} leaves that out.", detail=True))
-    _save(run, best, run.folder / FIRST, len(described.labels), seconds)
+    weighed = None if best.rebalanced is None else (best.rebalanced, best.weighed(best.rebalanced))
+    _save(run, best.candidate, best.model, run.folder / FIRST, len(described.labels), seconds, weighed)
     if torchrun.is_main():
         write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
     distributed.barrier()
@@ -273,62 +294,9 @@ def _context(run: Run) -> Context:
 
 def _in_folder(run: Run, candidate: Candidate, fitted: Fitted | None = None) -> FirstClassifier:
     probe = run.folder / (FIRST if candidate.name == PROBE else PROBED)
-    is_there = distributed.broadcast(is_classifier(probe))
+    # What is fitted of regions is a head of its own kind, with which none that is trained begins.
+    is_there = distributed.broadcast(not run.task.dense and is_classifier(probe))
     return FirstClassifier(candidate, run.folder / FIRST, probe if is_there else None, fitted)
-
-
-@dataclass(frozen=True, eq=False)
-class LinearModel:
-    """A linear layer in closed form, and how good it is.
-
-    Attributes:
-        candidate: what it is called, and its figure.
-        model: it, and what it is on.
-        right: which images it gets right: those of validation, where there are any.
-        left_out: which training images it gets right by the fit without them; empty where that would not be fair.
-        rebalanced: what the same weight for every class changed; None where an image has the same weight as any other.
-    """
-
-    candidate: Candidate
-    model: Model
-    right: Bool[Tensor, " images"]
-    left_out: Bool[Tensor, " others"]
-    rebalanced: Rebalanced | None = None
-
-    @property
-    def every(self) -> Bool[Tensor, " all"]:
-        """Which images of both kinds it gets right."""
-        return torch.cat([self.right, self.left_out])
-
-    def weighed(self, changed: Rebalanced) -> str:
-        """Return what the same weight for every class changed, in one sentence."""
-        said = changed.sentence("training photos, each left out of the fit that judges it")
-        return f"Every class has the same weight in the {self.candidate.name}: {said}."
-
-    def better_than(self, other: "LinearModel", headline: Figure) -> bool:
-        """Tell whether it is the better one, by the images of both kinds where those of validation are equal."""
-        if self.candidate.figure != other.candidate.figure:
-            return headline.improves(self.candidate.figure, other.candidate.figure)
-        return int(self.left_out.sum()) > int(other.left_out.sum())
-
-
-def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str | None:
-    """Return a line where what trained weights see tells classes apart hardly better than bare pixels do; else None.
-
-    So it was with a network that had learned CIFAR-10 and 81 kinds of groceries: 19 % in eight minutes, from scratch 67 % in
-    five (docs/decisions.md). What counts is the share of the pixels' mistakes that the start avoids, of the training images,
-    too, where they judge both fairly; of few images nothing is said.
-    """
-    fair = len(probe.left_out) == len(pixels.left_out)
-    ours, others = (each.every if fair else each.right for each in (probe, pixels))
-    avoided = int(ours.sum()) - int(others.sum())
-    if len(ours) < TELLING or avoided > HELPFUL * int((~others).sum()):
-        return None
-    return (
-        f"These weights hardly help with such photos: the {probe.candidate.title} on them has "
-        f"{probe.candidate.reached(headline)}, the {PIXELS} {pixels.candidate.text(headline)}. Training from scratch, "
-        f"without {argument('source')}, may do better in the same time."
-    )
 
 
 def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearModel:
@@ -374,10 +342,20 @@ def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]
     return halved * head(values.to(head.weight.dtype)).float()
 
 
-def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: float) -> None:
-    """Write a linear layer that was fitted on so many images, and had so much time, into a folder."""
-    candidate, began, task = linear.candidate, run.classifier.provenance, run.data.task
-    changed = linear.rebalanced
+def _save(
+    run: Run,
+    candidate: Candidate,
+    model: Model,
+    folder: Path,
+    images: int,
+    seconds: float,
+    weighed: tuple[Rebalanced, str] | None = None,
+) -> None:
+    """Write what was fitted on so many images, and had so much time, into a folder.
+
+    `weighed` is what the same weight for every class changed, and a sentence on it.
+    """
+    began, task = run.classifier.provenance, run.data.task
     if torchrun.is_main():
         provenance = Provenance(
             source=began.source if candidate.name == PROBE else f"nothing: a {PIXELS}",
@@ -385,15 +363,11 @@ def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: flo
                 **asked(run),
                 "method": f"{candidate.name}, in closed form on {images:,} training images",
                 ALLOWED: None if math.isinf(seconds) else seconds,
-                **(
-                    {}
-                    if changed is None
-                    else {CLASS_WEIGHTS: {**changed.to_json(), "sentence": linear.weighed(changed)}}
-                ),
+                **({} if weighed is None else {CLASS_WEIGHTS: {**weighed[0].to_json(), "sentence": weighed[1]}}),
             },
             scores={f"{candidate.split}/{task.headline.name}": candidate.figure},
         )
-        save(run.classifier_of(linear.model, provenance), folder)
+        save(run.classifier_of(model, provenance), folder)
 
 
 def first_before(run: Run) -> Candidate | None:

@@ -18,6 +18,8 @@ from vitral.evaluation.baselines import Baselines
 from vitral.files import write_file
 from vitral.images.drawing import contact_sheet
 from vitral.notebook import curve, table
+from vitral.tasks.dense import DenseTask
+from vitral.tasks.drawn_regions import drawn_regions
 from vitral.tasks.shown import COUNTED
 from vitral.tasks.task import Figure, Result, classes_of
 from vitral.training.loop import TrainingResult
@@ -178,6 +180,10 @@ def write_training_images(folder: Path, data: DataSet, batches: TrainingBatches,
     images = list(batch.images[:DRAWN].permute(0, 2, 3, 1).numpy())
     labels = [data.splits["train"].label(index) for index in batch.indices[:DRAWN].tolist()]
     names = [", ".join(data.class_names[number] for number in classes_of(label)) for label in labels]
+    if isinstance(data.task, DenseTask):
+        how: Any = {"counted": data.task.counted, "legend": False}
+        seen = zip(images, batch.labels, strict=False)
+        images = [drawn_regions(image, regions, data.class_names, **how) for image, regions in seen]
     write_file(path, contact_sheet(images, names))
 
 

@@ -5,14 +5,17 @@ from dataclasses import replace
 
 from vitral.advice import argument
 from vitral.errors import RecipeError
+from vitral.tasks.dense import DenseTask
 from vitral.training.choose import network
 from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
 from vitral.training.choose.draft import Draft, draft_of, why_no_first
+from vitral.training.choose.fit_regions import fit_regions
 from vitral.training.choose.layout import fit_length, fit_machine
 from vitral.training.choose.network import ChosenNetwork
 from vitral.training.choose.recipe import choose_recipe, only_method
 from vitral.training.clock import FRESH_SHARE, PATIENCE_SECONDS
 from vitral.training.facts import Facts
+from vitral.training.methods.views import mixes
 from vitral.training.plan import FRESH, TRAINED, Attempt, Cost, Origin, Plan
 from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
@@ -72,7 +75,7 @@ def _may_try_several(draft: Draft, facts: Facts) -> bool:
     request = draft.request
     if not draft.automatic or request.exactly or not request.baselines or wants_one(request.overridden):
         return False
-    return facts.task.closed_form and only_method(facts) is None
+    return facts.task.closed_form and not facts.task.dense and only_method(facts) is None
 
 
 def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
@@ -198,6 +201,8 @@ def _recipe(
     """Return the recipe with all of the request's changes, and why it is what it is."""
     recipe, reasons = _adapting(draft, facts, option) if draft.automatic else _from_scratch(draft, facts, chosen)
     task = facts.task
+    if isinstance(task, DenseTask):
+        return _of_regions(draft, facts, task, chosen, recipe)
     fitting = task.objective(recipe.objective.name)
     if recipe.objective.needs_class_images and not task.exclusive:
         raise RecipeError(
@@ -208,6 +213,23 @@ def _recipe(
         recipe = recipe.with_changes({"objective.name": fitting})
         reasons = [*reasons, f"Objective: {fitting}, since the images {task.labelled}."]
     return recipe, [*reasons, f"Recipe: {recipe.name} ({recipe.summary()})."]
+
+
+def _of_regions(
+    draft: Draft, facts: Facts, task: DenseTask, chosen: ChosenNetwork | None, recipe: Recipe
+) -> tuple[Recipe, list[str]]:
+    """Return the recipe by which regions are learned, and why; a named recipe stays as it is but for its loss."""
+    why = _why_size(draft)
+    if not draft.recipe_named:
+        model = None if draft.automatic else draft.source or (recipe.model if chosen is None else chosen.model)
+        recipe, why = fit_regions(recipe, facts, task, model=model, overridden=draft.request.overridden)
+    if mixes(recipe.mixing) or recipe.evaluation.few_shot:
+        raise RecipeError(
+            f"mixing and evaluation.few_shot are for images of a class as a whole; these {task.labelled}. Leave them out."
+        )
+    if recipe.method.name == "supervised":
+        recipe = recipe.with_changes({"objective.name": task.objective(recipe.objective.name)})
+    return recipe, [why, f"Recipe: {recipe.name} ({recipe.summary()})."]
 
 
 def _from_scratch(draft: Draft, facts: Facts, chosen: ChosenNetwork | None) -> tuple[Recipe, list[str]]:

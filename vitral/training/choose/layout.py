@@ -11,7 +11,7 @@ from vitral.training.facts import Facts, Measured, faster
 from vitral.training.plan import Cost
 from vitral.training.settings.durations import YEAR, rounded
 from vitral.training.settings.recipe import Recipe
-from vitral.training.settings.sections import ScheduleSettings
+from vitral.training.settings.schedule import ScheduleSettings
 
 MIN_STEPS = 300  # what a very small set still needs to learn its head and adapt its features
 DEFAULT_EPOCHS = 30.0

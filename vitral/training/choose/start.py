@@ -139,7 +139,8 @@ def images_to_probe(starts: Sequence[Start], facts: Facts) -> int:
     an_image = sum(feature_seconds(facts, start, 1) for start in starts)
     count = min(MOST_PROBED, facts.data.images, int(PROBING_SHARE * seconds_of(facts) / max(an_image, 1e-12)))
     data = facts.data
-    can_be_probed = facts.task.closed_form and data.classes > 0 and count >= max(FEWEST_PROBED, A_CLASS * data.classes)
+    probed = facts.task.closed_form and not facts.task.dense
+    can_be_probed = probed and data.classes > 0 and count >= max(FEWEST_PROBED, A_CLASS * data.classes)
     return count if can_be_probed else 0
 
 

@@ -22,6 +22,7 @@ from vitral.events import Listener, Message, ignore
 from vitral.images.augment import Augmentation
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
+from vitral.models.dense.head import HeadConfig
 from vitral.models.model import Model
 from vitral.objectives.unequal import sampling_shares
 from vitral.seeds import derive
@@ -94,6 +95,11 @@ class Method(Stateful):
         return data
 
     @classmethod
+    def region_head(cls, recipe: Recipe) -> HeadConfig | None:
+        """Return the head that the method needs over a backbone to learn regions; None for the task's own, or the recipe's."""
+        return None
+
+    @classmethod
     def trains_head(cls, recipe: Recipe) -> bool:
         """Tell whether the network's head learns; if not, it is not scored during training."""
         return True
@@ -124,6 +130,10 @@ class Method(Stateful):
     def apart(self) -> list[nn.Parameter]:
         """Return the parameters of `module` for which the method itself computes and averages the gradients."""
         return []
+
+    def before_step(self, gone: float) -> None:
+        """Do what precedes an update; `gone` is the share of its schedule that the run has completed, 0 to 1."""
+        return
 
     def after_step(self, step: int) -> None:
         """Do what follows update `step`, counted from 0, such as moving an average; a skipped update does not call this."""

@@ -76,13 +76,13 @@ class Supervised(Method):
             loss = (loss + self.loss_of(outputs.distillation_logits, part.targets)) / 2
         if outputs.auxiliary:
             loss = loss + balance_loss(outputs.auxiliary)
-        return loss, {"accuracy": self.accuracy(outputs.logits, part.targets)}
+        return loss, self.task.figures(outputs.logits, part.targets)
 
     def accuracy(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
         """Return the share of right answers by the task's rule."""
         return self.task.right(logits.detach(), targets).float().mean()
 
-    def loss_of(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
+    def loss_of(self, logits: Any, targets: Targets) -> Tensor:  # noqa: ANN401  # (batch, classes), or a head of regions'
         """Return the loss of a head."""
         objective, smoothing = self.recipe.objective, self.smoothing
         if objective.name == OWN_LOSS:

@@ -67,8 +67,13 @@ def training_mode(network: Model, settings: AdaptationSettings) -> None:
     In training mode they would normalise by the batch and move their running statistics, so frozen layers would change.
     """
     network.train()
-    for module in batch_norms(network):
-        if settings.frozen_statistics or not any(parameter.requires_grad for parameter in module.parameters()):
+    for name, module in network.named_modules():
+        if not isinstance(module, _BatchNorm):
+            continue
+        frozen = settings.frozen_statistics and not name.startswith(
+            HEADS
+        )  # a new head has no statistics of its own yet
+        if frozen or not any(parameter.requires_grad for parameter in module.parameters()):
             module.eval()
 
 

@@ -15,12 +15,14 @@ import torch
 
 from vitral import distributed, torchrun
 from vitral.advice import argument, function
+from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
 from vitral.described import read_kept
 from vitral.errors import Stopped, TrainingError
 from vitral.evaluation.baselines import Baselines, Fitted, score_baselines
 from vitral.evaluation.evaluate import predict_probabilities
+from vitral.evaluation.region_scores import tally_source
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.models.model import Model
@@ -239,15 +241,11 @@ def run_validation(run: Run, scoring: Scoring) -> Validate | None:
         return None
 
     def validate(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
-        classifier, task, workers = run.classifier_of(model), run.data.task, scoring_workers(run)
+        classifier, workers = run.classifier_of(model), scoring_workers(run)
         figures: dict[str, float] = {}
         try:
             if scored is not None:
-                probabilities, targets = predict_probabilities(
-                    classifier, scored, limit=VALIDATION_IMAGES, workers=workers, listener=listener, stop=stop
-                )
-                finite = bool(torch.isfinite(probabilities).all())
-                known = task.validate(probabilities, targets) if finite else {task.headline.name: math.nan}
+                known = _validated(classifier, scored, workers, listener, stop)
                 figures = {f"validation/{name}": value for name, value in known.items()}
             if live is not None and all(map(math.isfinite, figures.values())):
                 figures |= live.figures(classifier, workers, listener, stop)
@@ -256,6 +254,20 @@ def run_validation(run: Run, scoring: Scoring) -> Validate | None:
         return figures
 
     return validate
+
+
+def _validated(
+    classifier: Classifier, source: Source, workers: int, listener: Listener, stop: Callable[[], bool]
+) -> dict[str, float]:
+    """Return the figures of a classifier on validation images; NaN where the network gives no numbers."""
+    task, most = classifier.task, VALIDATION_IMAGES
+    if task.dense:
+        return tally_source(classifier, source, limit=most, listener=listener, stop=stop).figures()
+    probabilities, targets = predict_probabilities(
+        classifier, source, limit=most, workers=workers, listener=listener, stop=stop
+    )
+    finite = bool(torch.isfinite(probabilities).all())
+    return task.validate(probabilities, targets) if finite else {task.headline.name: math.nan}
 
 
 def scoring_workers(run: Run) -> int:

@@ -21,6 +21,7 @@ METHODS = {
     "semantic-softmax": "SemanticSoftmax",
     "masked-autoencoder": "Rebuilding",
     "lejepa": "LeJepa",
+    "mask-queries": "MaskQueries",
 }
 
 

@@ -23,6 +23,7 @@ from vitral.models.vit_config import Pooling
 from vitral.paths import is_regular, nearest_path
 from vitral.training.settings.headers import list_recipes, recipe_text
 from vitral.training.settings.methods import MethodSettings, method_names, method_settings, older_spelling, section_of
+from vitral.training.settings.schedule import ScheduleSettings
 from vitral.training.settings.sections import (
     MAY_CHANGE,
     AdaptationSettings,
@@ -39,7 +40,6 @@ from vitral.training.settings.sections import (
     Precision,
     PreprocessingSettings,
     RegularizationSettings,
-    ScheduleSettings,
     Section,
     TaskName,
 )

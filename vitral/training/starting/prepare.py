@@ -14,18 +14,23 @@ from vitral.errors import ModelError
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models
+from vitral.models.dense.dense_model import HEADS, with_region_head
+from vitral.models.dense.head import HeadConfig
+from vitral.models.dense.points import PointsHeadConfig
 from vitral.models.experts import change_experts
 from vitral.models.families import build, configure
 from vitral.models.families import replace as replace_config
 from vitral.models.model import Model
 from vitral.models.upcycling import NUMBER, upcycle
 from vitral.seeds import derive
+from vitral.tasks.dense import DenseTask
 from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft
 from vitral.training.choose.network import COARSE, FINE, detail, doubts, suited, views
 from vitral.training.clock import SCRATCH_PATIENCE_SECONDS, VIEWS_SHARE, Allowance, Schedule, schedule
 from vitral.training.facts import Compared, Facts, Measured, look, look_at_weights
 from vitral.training.measuring import measure
+from vitral.training.methods.method import method_of
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Plan
 from vitral.training.scoring.live import open_judging
@@ -111,7 +116,7 @@ def begin(session: Session) -> Run:
         loaded = load(str(draft.source), tuned=False, listener=session.listener)
     if not session.request.resume and (line := may_have_learned(session.data, loaded)):
         session.listener(Message(line, warning=True))
-    timed = draft.needs_network or draft.chosen is not None
+    timed = draft.needs_network or draft.chosen is not None or session.data.task.dense
     facts = session.facts or look(session.data, sized=draft.automatic or timed, timed=timed)
     facts = facts.at(distributed.broadcast(session.clock.spent()), session.clock.seconds)
     if loaded is not None and draft.automatic:
@@ -219,7 +224,7 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
             start.model.init_weights(seed)
         elif not (is_named(plan.start) and source.startswith(plan.start)):  # with the commit of published weights
             source = plan.start
-    if session.request.kind == "fine-tune":
+    if session.request.kind == "fine-tune" or data.task.dense:
         adapt_network(start, data, recipe)
     model = start.model
     sized = replace(start.preprocessing.with_size(model.image_size), bits=data.bits)
@@ -235,8 +240,12 @@ def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
     if recipe.experts.upcycle is not None:
         number, seed = recipe.experts.number or NUMBER, derive(recipe.seed, "experts")
         start.model = upcycle(start.model, recipe.experts.upcycle, number=number, seed=seed)
+    seed = derive(recipe.seed, "head")
+    if isinstance(data.task, DenseTask):
+        start.model = with_region_head(start.model, _region_head(recipe, data.task), data.outputs, seed=seed)
+    else:
+        start.model.replace_head(data.outputs, seed=seed)
     model = start.model
-    model.replace_head(data.outputs, seed=derive(recipe.seed, "head"))
     if recipe.image_size is not None:
         model.resize(recipe.image_size)
     set_rates(model, recipe)
@@ -246,6 +255,15 @@ def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
         changes["dropout"] = recipe.experts.dropout
     if changes:
         change_experts(model, **changes)
+
+
+def _region_head(recipe: Recipe, task: DenseTask) -> HeadConfig:
+    """Return the head by which a recipe learns regions: its method's, the one that it names, or the task's."""
+    kind = recipe.head.kind or task.head
+    if (head := method_of(recipe).region_head(recipe)) is not None:
+        return head
+    stride = recipe.head.stride
+    return PointsHeadConfig(stride=stride) if kind == PointsHeadConfig.kind and stride else HEADS[kind][0]()
 
 
 def set_rates(model: Model, recipe: Recipe) -> None:

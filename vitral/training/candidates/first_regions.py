@@ -1,0 +1,127 @@
+"""The first classifier of regions: a linear layer in closed form, on filters alone or joined with a start's frozen maps."""
+
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vitral import distributed, torchrun
+from vitral.classifier.find_regions import find_in
+from vitral.data.source import Source
+from vitral.data.subset import Subset, spread_over
+from vitral.evaluation.baselines import Stopwatch
+from vitral.evaluation.region_probe import fit_regions
+from vitral.evaluation.region_scores import tally_source
+from vitral.models.dense.dense_model import DenseConfig, DenseModel
+from vitral.models.dense.ridge import RidgeHeadConfig
+from vitral.models.families import build
+from vitral.models.pixels import PixelsConfig
+from vitral.training.candidates.result import PIXELS, PROBE, Candidate
+from vitral.training.scoring.validation import VALIDATION_IMAGES
+from vitral.training.session import Run
+
+DIRECTIONS = 16  # of a start's maps
+HELD_OUT = 4  # without validation photos every fourth training photo judges a fit on the others
+FIT_SHARE = 0.5  # of a candidate's seconds; the photos that judge it take the rest
+TIMED = 2  # photos that say how long one takes
+
+
+@dataclass(frozen=True)
+class RegionModel:
+    """A network of regions in closed form, and how good it is.
+
+    Attributes:
+        candidate: What it is called, and its figure.
+        model: The network.
+        photos: The number of photos that it is fitted on.
+    """
+
+    candidate: Candidate
+    model: DenseModel
+    photos: int
+
+
+def best_of_regions(
+    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int
+) -> RegionModel | None:
+    """Return the better one, on validation photos, of what is fitted on filters alone and on a start's maps besides.
+
+    Args:
+        run: The run, whose task is about regions.
+        train: The photos to fit on.
+        validating: The photos to judge by; None for every fourth training photo, by a fit on the others.
+        seconds: That it may take.
+        after: Photos that are yet to be put through it in that time.
+
+    Returns:
+        None where there is no time for it, or only one photo.
+    """
+    if len(train) < 2:
+        return None
+    best: RegionModel | None = None
+    stopwatch, networks = Stopwatch(seconds), list(_networks(run))
+    for number, (name, model) in enumerate(networks):
+        made = _made(run, name, model, train, validating, stopwatch.left() / (len(networks) - number), after)
+        if made is None:
+            break
+        if best is None or run.task.headline.improves(made.candidate.figure, best.candidate.figure):
+            best = made
+    return best
+
+
+def _networks(run: Run) -> Iterator[tuple[str, DenseModel]]:
+    """Give the networks whose heads can be fitted, by the candidate's name."""
+    objects, size, classes = run.task.name != "semantic", run.model.image_size, len(run.data.class_names)
+    alone = RidgeHeadConfig(objects=objects)
+    pixels = PixelsConfig(image_size=size)
+    made = build(DenseConfig(backbone=pixels, head=alone, num_classes=classes, image_size=size))
+    assert isinstance(made, DenseModel), "it was described as one"
+    yield PIXELS, made
+    if run.plan.origin == "weights" and isinstance(run.model, DenseModel):
+        joined = RidgeHeadConfig(directions=DIRECTIONS, objects=objects)
+        backbone = copy.deepcopy(run.model.backbone).cpu()
+        config = DenseConfig(backbone=backbone.config, head=joined, num_classes=classes, image_size=size)
+        yield PROBE, DenseModel(config, backbone).eval()
+
+
+def _made(
+    run: Run, name: str, model: DenseModel, train: Source, validating: Source | None, seconds: float, after: int
+) -> RegionModel | None:
+    """Fit a network's head and judge it; None where there is no time for that."""
+    fitting, judging = train, validating
+    if judging is None:
+        every = range(len(train))
+        fitting, judging = (Subset(train, part) for part in ([i for i in every if i % HELD_OUT], every[::HELD_OUT]))
+    a_photo = distributed.broadcast(_photo_seconds(run, model, train))
+    count = (1 - FIT_SHARE) * seconds / a_photo - after
+    if count < 1:
+        return None
+    photos = _fitted(run, model, fitting, FIT_SHARE * seconds)
+    if photos is None:
+        return None
+    judges = spread_over(judging, int(min(count, len(judging), VALIDATION_IMAGES)))
+    tally = tally_source(run.classifier_of(model), judges, listener=run.listener)
+    figure = next(iter(tally.figures().values()))
+    split = "training" if validating is None else "validation"
+    return RegionModel(Candidate(name, figure, len(judges), split), model, photos)
+
+
+def _photo_seconds(run: Run, model: DenseModel, source: Source) -> float:
+    """Return the seconds that a photo takes, from its file to what is found in it."""
+    classifier, few = run.classifier_of(model), spread_over(source, TIMED)
+    began = time.perf_counter()
+    for index in range(len(few)):
+        find_in(classifier, few.image(index))
+    return (time.perf_counter() - began) / len(few)
+
+
+def _fitted(run: Run, model: DenseModel, source: Source, seconds: float) -> int | None:
+    """Fit a head in the main process and give it to the others; return on how many photos, None where time is too short."""
+    photos = None
+    if torchrun.is_main():
+        preprocessing = run.classifier_of(model).preprocessing
+        fit = fit_regions(model, source, preprocessing, seconds=seconds, seed=run.recipe.seed, listener=run.listener)
+        photos = None if fit is None else fit.photos
+    photos, weights = distributed.broadcast((photos, model.head.state_dict()))
+    model.head.load_state_dict(weights)
+    return photos

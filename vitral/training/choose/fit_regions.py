@@ -1,0 +1,122 @@
+"""What a run that learns regions does otherwise: larger photos, small batches, one loss, views that keep what is in a photo.
+
+The sizes, lengths and rates were tried on nuclei, blood cells and drawn scenes (docs/regions.md); all of it is a pure function.
+"""
+
+from collections.abc import Collection
+
+from vitral.models.catalog import VARIANTS
+from vitral.models.costs import COSTS
+from vitral.models.dense.points import PointsHeadConfig, stride_for
+from vitral.models.dense.queries import QueryHeadConfig
+from vitral.tasks.dense import DenseTask
+from vitral.training.choose.recipe import fitting_size
+from vitral.training.clock import PATIENCE_SECONDS, TRAINING_SHARE
+from vitral.training.facts import Facts
+from vitral.training.settings.recipe import Recipe
+
+SIZES = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640)  # pixels of a side, at which photos may be seen
+LARGEST_ON_CPU = 384  # pixels
+ENLARGED = 1.1  # times their own shorter side, at which photos are seen at most
+SEEN = 8_000  # photos, again or anew, before a larger size teaches more than more of them; in passes
+FEWEST_PASSES = 4.0  # at least, and
+MOST_PASSES = 30.0  # at most
+ENOUGH_PASSES = 120.0  # of which more would only be learned by heart
+LEAST_STEPS = 200
+BATCH = 8  # photos of a step, where there are so many
+DECODER_MACS = 2.0e4  # multiply-accumulates a pixel of the head
+RATE = 1e-3  # of the head, and of all weights from scratch
+START_DECAY = 0.75  # of the learning rate of a start from block to block
+QUERIES = "mask-queries"  # the method of queries,
+QUERY_RATE = 2e-4  # their learning rate, EoMT's on DINOv3,
+QUERY_DECAY = 0.8  # and its decay from block to block
+WARMUP_SHARE = 0.1
+
+
+def fit_regions(
+    recipe: Recipe, facts: Facts, task: DenseTask, *, model: str | None, overridden: Collection[str]
+) -> tuple[Recipe, str]:
+    """Return the recipe by which regions are learned, and why their photos have the size that they have.
+
+    Args:
+        recipe: What was chosen for images as a whole.
+        facts: Data, weights and machine.
+        task: What is learned.
+        model: The network's name where it begins from random weights; None for a start.
+        overridden: The keys that the request sets, which stay.
+    """
+    size, why = _size(facts, model)
+    if "image_size" in overridden and recipe.image_size is not None:
+        size, why = recipe.image_size, "as you said"
+    batch = recipe.batch_size if "batch_size" in overridden else max(1, min(BATCH, facts.data.images // 2))
+    steps = _steps(facts, model, size, batch)
+    changes: dict[str, object] = {
+        "image_size": size if model is not None else fitting_size(facts.known_weights.config, size),
+        "batch_size": batch,
+        "fit_to_data": False,
+        "steps": steps,
+        "epochs": None,
+        "optimizer.name": "adamw",
+        "optimizer.lr": RATE,
+        "optimizer.momentum": 0.9,
+        "optimizer.ns_steps": 5,
+        "optimizer.betas": (0.9, 0.999),
+        "optimizer.weight_decay": 0.05,
+        "optimizer.clip_norm": 1.0,
+        "optimizer.layer_decay": START_DECAY if model is None else 1.0,
+        "schedule.decay": "cosine",
+        "schedule.warmup_steps": round(WARMUP_SHARE * steps),
+        "regularization.label_smoothing": 0.0,
+        "objective.name": "task",
+        "objective.class_weights": "none",
+        "objective.posthoc_adjustment": 0.0,
+        "mixing.mixup": 0.0,
+        "mixing.cutmix": 0.0,
+        "augmentation": facts.data.augmentation,
+        "preprocessing.resize": "squash",
+        "preprocessing.crop_fraction": 1.0,
+    }
+    kind = recipe.head.kind or task.head
+    if kind == QueryHeadConfig.kind:
+        changes |= {"method.name": QUERIES, "optimizer.lr": QUERY_RATE, "optimizer.layer_decay": QUERY_DECAY}
+    if kind == PointsHeadConfig.kind and facts.data.small_regions is not None:
+        changes["head.stride"] = stride_for(size * facts.data.small_regions)
+    if {"steps", "epochs"} & set(overridden):
+        changes = {key: value for key, value in changes.items() if key not in ("steps", "epochs")}
+    kept = {key: value for key, value in changes.items() if key not in overridden}
+    return recipe.with_changes(kept), f"Photos are seen at {size} pixels: {why}."
+
+
+def _macs(facts: Facts, model: str | None, size: int) -> float:
+    """Return the multiply-accumulates of a photo of a size, head included."""
+    if model is None:
+        weights = facts.known_weights
+        own = min(weights.config.image_size)
+        return weights.macs * (size / own) ** 2 + DECODER_MACS * size**2
+    return COSTS[model].macs * (size / min(VARIANTS[model].image_size)) ** 2 + DECODER_MACS * size**2
+
+
+def _passes(facts: Facts, model: str | None, size: int) -> float:
+    """Return for how many passes over the photos there is time at a size."""
+    seconds = PATIENCE_SECONDS if facts.budget_seconds is None else TRAINING_SHARE * facts.budget_seconds
+    return seconds * facts.machine.known_speed / _macs(facts, model, size) / max(facts.data.an_epoch, 1)
+
+
+def _size(facts: Facts, model: str | None) -> tuple[int, str]:
+    """Return the largest size at which there is time to learn the photos, up to their own, and the reason."""
+    side, most = facts.data.known_side, SIZES[-1] if facts.machine.has_gpu else LARGEST_ON_CPU
+    fitting = [size for size in SIZES if size <= min(ENLARGED * side, most)] or [SIZES[0]]
+    needed = min(max(SEEN / max(facts.data.an_epoch, 1), FEWEST_PASSES), MOST_PASSES)
+    in_time = [size for size in fitting if _passes(facts, model, size) >= needed]
+    if not in_time:
+        return fitting[0], "even so there is little time"
+    if in_time[-1] < fitting[-1]:
+        return in_time[-1], "larger would take too long here"
+    return in_time[-1], "about their own size" if in_time[
+        -1
+    ] >= side / ENLARGED else "the largest that is worth its time"
+
+
+def _steps(facts: Facts, model: str | None, size: int, batch: int) -> int:
+    passes = min(_passes(facts, model, size), ENOUGH_PASSES)
+    return max(LEAST_STEPS, round(passes * facts.data.an_epoch / batch))
