@@ -48,7 +48,7 @@ def furthest(preprocessing: Preprocessing, height: int, width: int) -> float:
 
 
 @every_case("interpolation", ["bilinear", "bicubic"])
-@every_case("resize", ["squash", "crop"])
+@every_case("resize", ["squash", "crop", "pad"])
 @every_case("resampler", ["torch", "pillow"])
 def test_in_8_bits_it_is_the_same_in_every_bit(
     resampler: Resampler, resize: Resize, interpolation: Interpolation
@@ -63,7 +63,7 @@ def test_in_8_bits_it_is_the_same_in_every_bit(
 
 @every_case("antialias", [False, True])
 @every_case("interpolation", ["bilinear", "bicubic", "nearest"])
-@every_case("resize", ["squash", "crop"])
+@every_case("resize", ["squash", "crop", "pad"])
 def test_in_float32_it_is_the_same_to_its_rounding(
     resize: Resize, interpolation: Interpolation, antialias: bool
 ) -> None:

@@ -104,7 +104,14 @@ def show(found: "DataCheck", report: Path | None) -> None:
     rows = [[name, *(f"{found.counts[split][name]:,}" for split in splits)] for name in found.class_names]
     if any(found.unlabelled.values()):
         rows.append([NO_CLASS, *(f"{found.unlabelled[split]:,}" for split in splits)])
-    print_table(["class", *splits], rows)
+    if found.regions is None:
+        print_table(["class", *splits], rows)
+    else:
+        marked = found.regions.counts
+        regions = [[name, *(f"{marked[split][name]:,}" for split in splits)] for name in found.class_names]
+        print_table(["regions of class", *splits], regions)
+        print_table(["photos with class", *splits], rows)
+        print_lines(*found.regions.lines())
     print_lines(*(f"{name}: {value}" for name, value in facts(found)))
     _print_first(
         f"{group.kind} duplicates{' across splits' if group.leaks else ''}: {', '.join(group.names)}"

@@ -74,8 +74,11 @@ def next_commands(result: RunResult) -> list[str]:
     if result.failed:
         remedies = dict.fromkeys(finding.remedy for finding in result.diagnosis if finding.remedy is not None)
         return [*map(command_of, remedies), scores]
+    scores += " --split train" if result.split == "train" else ""
+    if known.task.dense:
+        return [scores, f"vitral predict {image} --classifier {folder} --out found"]
     return [
-        scores + (" --split train" if result.split == "train" else ""),
+        scores,
         f"vitral predict {image} --classifier {folder}",
         f"vitral explain {image} --classifier {folder}",
         *_more_images(result),

@@ -3,6 +3,7 @@
 What imports torch is imported where it is needed: an exported file answers by its own runtime, before torch would be there.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
 if TYPE_CHECKING:
+    from vitral.classifier.predicted_regions import PredictedRegions
     from vitral.classifier.prediction import Prediction
     from vitral.data.image_files import LazyImage
 
@@ -77,6 +79,9 @@ def predict(
     computing: Computing = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
     if sort_into is not None:
         _sort(images, classifier, sort_into, computing, strict=strict, verbose=verbose, json=json)
+        return
+    if out is not None and not out.suffix:
+        _regions(images, classifier, out, computing, overwrite=overwrite, strict=strict, verbose=verbose, json=json)
         return
     if out is not None:
         _to_file(
@@ -146,7 +151,7 @@ def _alone(
     listener: ConsoleListener,
     *,
     skip: bool | None,
-) -> "tuple[Given, list[Prediction]] | None":
+) -> "tuple[Given, Sequence[Prediction | PredictedRegions]] | None":
     """Return an exported file's predictions of image files; None for another classifier, or other images."""
     with importing():
         from vitral.classifier.without_torch import all_plain, exported_file
@@ -167,13 +172,15 @@ def _answered(
     *,
     native_aspect: bool,
     skip: bool | None,
-) -> "tuple[Given, list[Prediction]]":
+) -> "tuple[Given, Sequence[Prediction | PredictedRegions]]":
     """Return the images of each input, and a classifier's predictions of them."""
     with importing():
         from vitral.cli.chosen import choose
 
     _, source = choose(classifier, listener, **computing)
     given = _given(images, listener, skip=skip)
+    if source.task.dense:
+        return given, source.find_regions(_all(given), skip_bad_images=_skips(given, skip), listener=listener)
     return given, source.predict(
         _all(given), top=top, native_aspect=native_aspect, skip_bad_images=_skips(given, skip), listener=listener
     )
@@ -204,7 +211,7 @@ def _skips(given: Given, skip: bool | None) -> bool:
     return bool(skip) or (skip is None and (len(given) > 1 or len(_all(given)) > 1))
 
 
-def _refuse_unanswered(given: Given, predictions: "list[Prediction]") -> None:
+def _refuse_unanswered(given: Given, predictions: "Sequence[Prediction | PredictedRegions]") -> None:
     """Raise an error that names the inputs of which no image could be read; the others are answered already."""
     answered = {prediction.source for prediction in predictions}
     failed = [name for name, own in given.items() if not any(image.name in answered for image in own)]
@@ -241,8 +248,44 @@ def _to_file(
         _refuse_unread(written.errors, str(out))
 
 
-def _print(predictions: "list[Prediction]") -> None:
+def _regions(
+    images: list[str],
+    classifier: str | None,
+    out: Path,
+    computing: Computing,
+    *,
+    overwrite: bool,
+    strict: bool,
+    verbose: bool,
+    json: bool,
+) -> None:
+    """Write what a classifier of regions finds into a folder."""
+    with importing():
+        from vitral.classifier.bulk.predict_to_file import check_out
+        from vitral.classifier.bulk.write_regions import check_regions_out, write_regions
+        from vitral.classifier.find_regions import find_in_each
+        from vitral.cli.chosen import choose
+
+    with ConsoleListener(verbose=verbose) as listener:
+        _, source = choose(classifier, listener, **computing)
+        if not source.task.dense:
+            check_out(out, images, overwrite=overwrite)  # which names the kinds of tables
+        check_regions_out(out, images, overwrite=overwrite)
+        photos = _all(_given(images, listener, skip=None))
+        written = write_regions(find_in_each(source, photos, listener), out, source.class_names, inputs=images)
+    if json:
+        print_json(vars(written))
+    else:
+        print_lines(*written.lines())
+    if strict:
+        _refuse_unread(written.errors, str(out))
+
+
+def _print(predictions: "Sequence[Prediction | PredictedRegions]") -> None:
     for prediction in predictions:
+        if hasattr(prediction, "summary"):
+            print_lines(f"{prediction.source}: {prediction.summary()}")
+            continue
         ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
         doubt = "not sure  " if prediction.sure is False else ""
         if prediction.known is False:

@@ -17,6 +17,12 @@ from vitral.classifier.inputs import list_images
 from vitral.classifier.load import load
 from vitral.errors import ImageError, ModelError, WeightsError, did_you_mean
 from vitral.events import Listener, Message, show
+from vitral.exporting.export_regions import (
+    RegionParity,
+    compare_regions,
+    regions_readme,
+    write_regions_file,
+)
 from vitral.exporting.parity import (
     MOST_APART,
     MOST_APART_BY_STEPS,
@@ -27,6 +33,7 @@ from vitral.exporting.parity import (
     layer_cosines,
 )
 from vitral.exporting.preparation import ClassifierPrograms, written_network
+from vitral.exporting.readings import AnswerReading
 from vitral.files import new_folder, sync_file, write_through
 from vitral.inference.choice import INTEGERS, PLAIN, needed_form, predictor_in
 from vitral.inference.engines import check_installed
@@ -41,6 +48,7 @@ from vitral.tasks.shown import Presentable
 from vitral.tasks.unlabelled import check_knows_classes
 
 WrittenPrecision = Literal["fp32", "int8"]
+REGIONS_FILE = FORMATS["onnx"].files[0]  # the format of classifiers of regions
 
 
 def readme(classifier: Classifier, kind: ExportFormat, metadata: Mapping[str, str]) -> str:
@@ -114,7 +122,7 @@ class Exported(Presentable):
 
     path: Path
     file: Path
-    checks: tuple[Parity, ...]
+    checks: tuple[Parity | RegionParity, ...]
     images: str
     cosines: Mapping[str, float]
 
@@ -204,10 +212,21 @@ def export(
     if integers and not kind.writes_int8:
         raise ModelError(f"{kind.title} has no layers of integers; take another format, or the precision fp32.")
     check_knows_classes(loaded.task)
+    if loaded.task.dense and (kind.files[0] != REGIONS_FILE or layers or merge or integers):
+        raise ModelError(
+            f"A classifier of photos that {loaded.task.labelled} is written as ONNX in fp32, whole; leave another format, "
+            "precision, merging and layers out."
+        )
     own_images = None if data is None else list_images(data, listener)
     if own_images is not None and not own_images:
         raise ImageError(f"There is no image in '{data}' to check the file on.")
-    size, file, reference = loaded.preprocessing.image_size, Path(target) / kind.files[0], _reference(loaded)
+    size, file = loaded.preprocessing.image_size, Path(target) / kind.files[0]
+    images = "parts of two photographs" if data is None else str(data)
+    if loaded.task.dense:
+        reading = _write_regions(loaded, file, listener)
+        same = compare_regions(loaded, reading, file, check_images(own_images, size), listener=listener)
+        return Exported(file.parent, file, (same,), images, {})
+    reference = _reference(loaded)
     written = _write(loaded, file, kind, listener)
     most = MOST_APART_BY_STEPS if integers or reference.merge else MOST_APART
     checks = tuple(
@@ -219,7 +238,6 @@ def export(
     if written and (layers or differs) and not checks[0].error:
         pixels = next(islice(check_images(own_images, size), checks[0].furthest, None))[1]
         cosines = layer_cosines(loaded, kind.open(file, "fp32"), written, pixels)
-    images = "parts of two photographs" if data is None else str(data)
     return Exported(file.parent, file, checks, images, cosines)
 
 
@@ -273,3 +291,15 @@ def _write(classifier: Classifier, file: Path, kind: ExportFormat, listener: Lis
             sync_file(part)
         write_through(partial / CARD, readme(classifier, kind, metadata).encode())
     return written
+
+
+def _write_regions(classifier: Classifier, file: Path, listener: Listener) -> AnswerReading:
+    """Write the folder of a classifier of regions, and return what the file's outputs are."""
+    metadata = described(classifier)
+    listener(Message(f"Writing {file}: the network's graph is traced and converted."))
+    with new_folder(file.parent, own=own_files()) as partial:
+        reading = write_regions_file(classifier, metadata, partial / file.name)
+        for part in partial.iterdir():
+            sync_file(part)
+        write_through(partial / CARD, regions_readme(classifier, reading, metadata).encode())
+    return reading

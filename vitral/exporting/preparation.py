@@ -87,16 +87,26 @@ class PreparationGraph(nn.Module):
         if self.preprocessing.resampler == "pillow" and VERTICAL_FIRST:
             removed = rows - vertical.whole, columns - horizontal.whole
             resized = torch.where((removed[0] > 0) & (removed[0] > 2 * removed[1]), across(down(pixels)), resized)
-        return self.preprocessing.normalize(resized.clamp(0, WHITE))
+        resized = resized.clamp(0, WHITE)
+        if self.preprocessing.resize == "pad":
+            height, width = self.preprocessing.image_size
+            shown = (torch.arange(height) < vertical.whole)[:, None] & (torch.arange(width) < horizontal.whole)
+            colour = torch.tensor(self.preprocessing.mean_colour, dtype=torch.float32)[:, None, None]
+            resized = torch.where(shown, resized, colour)
+        return self.preprocessing.normalize(resized)
 
     def _axes(self, rows: Scalar, columns: Scalar) -> tuple[_Axis, _Axis, Bool[Tensor, ""] | None]:
         """Return how both axes are resized, and whether the image is so thin that it is done in float32 instead of 8 bits.
 
         None stands for an answer that does not depend on the image.
         """
-        if not self.in_8_bits:
+        padded = self.preprocessing.resize == "pad"
+        if not self.in_8_bits and not padded:
             return *self._cropped(rows, columns), None
         whole_rows, whole_columns = self._whole(rows, columns)
+        if padded:
+            vertical = _Axis(_number(0), rows, whole_rows, _number(0))
+            return vertical, _Axis(_number(0), columns, whole_columns, _number(0)), None
         vertical = self._after(rows, whole_rows, self.preprocessing.image_size[0])
         horizontal = self._after(columns, whole_columns, self.preprocessing.image_size[1])
         most = LONGEST * max(self.preprocessing.image_size)  # of a side that is resized before the crop
@@ -122,7 +132,11 @@ class PreparationGraph(nn.Module):
         return axes[0], axes[1]
 
     def _whole(self, rows: Scalar, columns: Scalar) -> tuple[Scalar, Scalar]:
-        """Return the height and width that an image is resized to before it is cropped: `Preprocessing._resized`."""
+        """Return the height and width that an image is resized to before it is cropped or padded: `Preprocessing._resized`."""
+        if self.preprocessing.resize == "pad":
+            height, width = self.preprocessing.image_size
+            scale = torch.minimum(height / rows.double(), width / columns.double())
+            return torch.round(rows * scale).long().clamp(min=1), torch.round(columns * scale).long().clamp(min=1)
         height, width = self.preprocessing.before_crop
         if self.preprocessing.resize == "squash":
             return _number(height), _number(width)
@@ -152,6 +166,8 @@ class PreparationGraph(nn.Module):
         A sum of products with such integers does not fit float32; those of their upper and of their lower halves do.
         """
         outputs = torch.arange(self.preprocessing.image_size[number]) + axis.first
+        if self.preprocessing.resize == "pad":
+            outputs = torch.minimum(outputs, axis.whole - 1)  # beyond, it is filled
         weights = self._weights(axis, outputs, pixels.shape[2])
         if not self.in_8_bits or self.preprocessing.interpolation == "nearest":
             return weights.float() @ pixels

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import as_classifier
 from vitral.classifier.without_torch import ExportedFile, exported_file
 from vitral.errors import ModelError, one_line
 from vitral.events import Listener, Message, show
@@ -28,6 +29,7 @@ from vitral.outputs import check_folder
 from vitral.paths import cache, is_regular
 from vitral.report.template import as_written, mark, render_page, scale
 from vitral.tasks.shown import Presentable
+from vitral.tasks.unlabelled import check_classifies
 
 PAGE = "index.html"
 MODEL = "model.js"
@@ -103,11 +105,14 @@ def write_browser_page(
     inputs = [classifier] if isinstance(classifier, str | Path) else []
     ours = is_regular(target / PAGE) and mark(KIND) in (target / PAGE).read_bytes()
     check_folder(target, own=FILES, inputs=inputs, replace=ours, overwrite=overwrite)
+    given = None if isinstance(classifier, Classifier) else exported_file(str(classifier))
+    loaded = None if given is not None else as_classifier(classifier, listener)
+    if loaded is not None:
+        check_classifies(loaded.task, "A page for browsers")
     runtime = _runtime(listener)
     with tempfile.TemporaryDirectory() as temporary:
-        given = None if isinstance(classifier, Classifier) else exported_file(str(classifier))
-        if given is None:
-            written = export(classifier, Path(temporary) / "onnx", listener=listener)
+        if loaded is not None:
+            written = export(loaded, Path(temporary) / "onnx", listener=listener)
             if not written.holds:
                 raise ModelError(
                     "The exported network does not give the classifier's answers, so that no page is written."

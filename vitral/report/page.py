@@ -42,6 +42,7 @@ SHOWN_BAD_IMAGES = 20
 LARGEST_SHEET = 1000
 LARGEST_IMAGE = 260
 LARGEST_EXAMPLE = 96
+LARGEST_MARKED = 480
 CONFUSION = (
     "Confusion matrix: rows are the true classes, columns the predictions. Blue is right, red is wrong; the stronger "
     "the colour, the larger the fraction of the row."
@@ -126,6 +127,7 @@ def render_report(report: RunReport) -> str:
         accuracy=partial(percent, digits=digits),
         sheet=partial(inline, largest=LARGEST_SHEET),
         inlined=partial(inline, largest=LARGEST_IMAGE),
+        marked=partial(inline, largest=LARGEST_MARKED),
         curve_plots=[(group.title, plots) for group in report.curves if (plots := _curve_plots(group))],
         shown_bad_images=SHOWN_BAD_IMAGES,
         open_rows=OPEN_ROWS,

@@ -70,6 +70,30 @@ class AttentionImage:
     right: bool
 
 
+@dataclass(frozen=True, eq=False)
+class PhotoPair:
+    """A photo twice, small: with what is marked in it, and with what was found; its figure as it is to be read."""
+
+    truth: Pixels
+    found: Pixels
+    figure: str
+    note: str
+    description: str
+
+
+@dataclass(frozen=True)
+class PhotoPairs:
+    """Photos with regions on them.
+
+    Attributes:
+        groups: The photos under a heading each, such as "The worst photos".
+        classes: The names of the classes that are there, with their colours as red, green and blue.
+    """
+
+    groups: tuple[tuple[str, tuple[PhotoPair, ...]], ...]
+    classes: tuple[tuple[str, tuple[int, int, int]], ...]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunReport:
     """Everything that a page may show, in order.
@@ -93,6 +117,7 @@ class RunReport:
         example_images: Images of the split by their position in it: those that the tables of `evaluation` name.
         mistakes: The most confident mistakes.
         examples: Images classified right.
+        regions: Photos with what is marked in them and what was found.
         method: The method that determined where the model looked.
         patch_filters: Principal components of the patch embedding, values 0 to 1.
         position_similarity: Cosines between position embeddings.
@@ -118,6 +143,7 @@ class RunReport:
     example_images: Mapping[int, Pixels] = field(default_factory=dict)
     mistakes: tuple[AttentionImage, ...] = ()
     examples: tuple[AttentionImage, ...] = ()
+    regions: PhotoPairs | None = None
     method: str = ""
     patch_filters: Float32[np.ndarray, "filters patch_height patch_width 3"] | None = None
     position_similarity: Float32[np.ndarray, "rows columns rows columns"] | None = None

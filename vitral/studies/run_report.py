@@ -1,11 +1,13 @@
 """From a finished run to what its report shows."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.find_regions import find_sure
 from vitral.data.source import Source
 from vitral.evaluation.opening import opened_times
 from vitral.explanation.explain import Explanation, explain
@@ -15,6 +17,7 @@ from vitral.images.decode import Pixels
 from vitral.images.drawing import thumbnail
 from vitral.models.families import count_macs, count_parameters, describe
 from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
+from vitral.studies.region_photos import region_photos
 from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Result, classes_of
 from vitral.training.candidates.result import RunResult
@@ -41,7 +44,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
     evaluation = result.evaluation
     meaningful = not evaluation.at_chance  # otherwise the place where it looked means nothing
     named = data.task.exclusive or data.multi_label  # a right answer is the name of a class
-    attentive = predictor.has_attention and meaningful
+    attentive = predictor.has_attention and meaningful and not data.task.dense
     noun = "Fine-tuned" if run.kind == "fine-tune" else "Pre-trained"
     return RunReport(
         kind="run",
@@ -66,6 +69,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         example_images=example_images(source, evaluation),
         mistakes=mistakes(result.classifier, source, evaluation, run.clock.left),
         examples=examples(result.classifier, source, run.clock.left) if meaningful and named else (),
+        regions=region_photos(partial(find_sure, result.classifier), source, evaluation, run.clock.left),
         method=method_for(predictor),
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
