@@ -1,5 +1,6 @@
 """A folder with all that the pages name: small photos, weights, a finished run; and the rules that shorten commands."""
 
+import json
 import pickle
 import re
 import shutil
@@ -49,6 +50,7 @@ def make_world(folder: Path) -> None:
     for name in ("holiday.jpg", "photo.jpg", "IMAGE.jpg"):
         shutil.copy(folder / "holiday" / "0.jpg", folder / name)
     tagged(folder / "tagged.csv", folder / "photos")
+    cells(folder / "cells", 30)
     mistakes(folder)
     shutil.copy(ROOT / "docs" / "plugins" / "optimizer.py", folder / "my_ideas.py")
     (folder / "tree.tsv").write_text("dress\tclothes\nhat\tclothes\nshoes\tfootwear\nclothes\nfootwear\n")
@@ -80,6 +82,24 @@ def loose(folder: Path, count: int, seed: int) -> None:
     for number, path in enumerate(sorted((folder / "of-classes").rglob("*.jpg"))):
         path.rename(folder / f"{number}.jpg")
     shutil.rmtree(folder / "of-classes")
+
+
+def cells(folder: Path, count: int) -> None:
+    """Write photos of bright discs with their outlines, as COCO has them."""
+    folder.mkdir()
+    rng = np.random.default_rng(9)
+    annotations = []
+    for number in range(count):
+        pixels = rng.integers(20, 70, (SIDE, SIDE, 3), dtype=np.uint8)
+        left, top, side = (int(value) for value in rng.integers(4, 16, 3))
+        pixels[top : top + side, left : left + side] += 120
+        Image.fromarray(pixels).save(folder / f"{number}.jpg")
+        outline = [left, top, left + side, top, left + side, top + side, left, top + side]
+        row = {"id": number, "image_id": number, "category_id": 1, "bbox": [left, top, side, side]}
+        annotations.append({**row, "area": side**2, "iscrowd": 0, "segmentation": [outline]})
+    images = [{"id": number, "file_name": f"{number}.jpg", "height": SIDE, "width": SIDE} for number in range(count)]
+    marked = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "cell"}]}
+    (folder / "annotations.json").write_text(json.dumps(marked))
 
 
 def mistakes(folder: Path) -> None:
