@@ -157,7 +157,7 @@ def typed(name: str, photos: Path, folder: Path) -> list[str]:
         tokens[tokens.index("--from") + 1] = str(folder / "start")
     if "--from" in tokens:
         start = next((model for prefix, model in STARTS.items() if name.startswith(prefix)), "vit-b16")
-        joined = {"depth": 4} if name.startswith("eomt") else {}  # so many blocks queries go through
+        joined: dict[str, Any] = {"depth": 4} if name.startswith("eomt") else {}  # queries go through four blocks
         config: Any = dataclasses.replace(VARIANTS[start], num_classes=7, **joined)
         save(Classifier(build(config), PHOTOS.with_size(config.image_size), tuple("abcdefg")), folder / "start")
     taught = next((place for place, token in enumerate(tokens) if token.endswith("TEACHER")), None)
