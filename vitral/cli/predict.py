@@ -16,6 +16,8 @@ from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
 if TYPE_CHECKING:
+    from vitral.classifier.bulk.predict_to_file import WrittenPredictions
+    from vitral.classifier.bulk.write_regions import WrittenRegions
     from vitral.classifier.predicted_regions import PredictedRegions
     from vitral.classifier.prediction import Prediction
     from vitral.data.image_files import LazyImage
@@ -240,12 +242,7 @@ def _to_file(
     with ConsoleListener(verbose=verbose) as listener:
         _, source = choose(classifier, listener, **computing, otherwise="auto")
         written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
-    if json:
-        print_json(vars(written))
-    else:
-        print_lines(*written.lines())
-    if strict:
-        _refuse_unread(written.errors, str(out))
+    _say_written(written, out, strict=strict, json=json)
 
 
 def _regions(
@@ -273,6 +270,11 @@ def _regions(
         check_regions_out(out, images, overwrite=overwrite)
         photos = _all(_given(images, listener, skip=None))
         written = write_regions(find_in_each(source, photos, listener), out, source.class_names, inputs=images)
+    _say_written(written, out, strict=strict, json=json)
+
+
+def _say_written(written: "WrittenPredictions | WrittenRegions", out: Path, *, strict: bool, json: bool) -> None:
+    """Print what was written."""
     if json:
         print_json(vars(written))
     else:
