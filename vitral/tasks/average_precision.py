@@ -63,17 +63,11 @@ class ObjectsTally(PhotoTally):
     """
 
     def __init__(self, class_names: Sequence[str], *, masks: bool, threshold: float = THRESHOLD) -> None:
-        self.class_names = tuple(class_names)
+        super().__init__(class_names)
         self.masks = masks
         self.threshold = threshold
         self._photos: list[_PhotoObjects] = []
-        self._names: list[str] = []
         self._ranked: list[_Ranked] | None = None
-
-    @property
-    def photos(self) -> int:
-        """How many photos were added."""
-        return len(self._photos)
 
     @property
     def resamples(self) -> int:

@@ -169,15 +169,9 @@ class OverlapTally(PhotoTally):
     """
 
     def __init__(self, class_names: Sequence[str]) -> None:
-        self.class_names = tuple(class_names)
+        super().__init__(class_names)
         self._photos: list[_PhotoPixels] = []
-        self._names: list[str] = []
         self._table: csr_array | None = None
-
-    @property
-    def photos(self) -> int:
-        """How many photos were added."""
-        return len(self._photos)
 
     def add(self, found: Sequence[FoundRegions], truths: Sequence[Regions], names: Sequence[str]) -> None:
         """Add some photos; a pixel of the truth that is in no region counts for nothing."""

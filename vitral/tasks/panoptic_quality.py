@@ -141,17 +141,11 @@ class PanopticTally(PhotoTally):
     """
 
     def __init__(self, class_names: Sequence[str], things: Collection[int] | None = None) -> None:
-        self.class_names = tuple(class_names)
+        super().__init__(class_names)
         self.things = None if things is None else frozenset(things)
         self._counts: list[Counts] = []
         self._sure: list[float] = []
-        self._names: list[str] = []
         self._present: list[Int64[np.ndarray, " classes"]] = []
-
-    @property
-    def photos(self) -> int:
-        """How many photos were added."""
-        return len(self._counts)
 
     def add(self, found: Sequence[FoundRegions], truths: Sequence[Regions], names: Sequence[str]) -> None:
         """Add some photos; of regions that overlap the later one has the pixels."""

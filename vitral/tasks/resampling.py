@@ -4,7 +4,7 @@ Both by the bootstrap over photos (Efron and Tibshirani, An Introduction to the 
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,12 +25,20 @@ Ends = tuple[float, float]
 
 
 class PhotoTally(RegionTally):
-    """A tally that remembers of every photo enough to score any choice of the photos again."""
+    """A tally that remembers of every photo enough to score any choice of the photos again.
+
+    Args:
+        class_names: The names of the classes, in order.
+    """
+
+    def __init__(self, class_names: Sequence[str]) -> None:
+        self.class_names = tuple(class_names)
+        self._names: list[str] = []  # of the photos, in the order in which they were added
 
     @property
-    @abstractmethod
     def photos(self) -> int:
         """How many photos were added."""
+        return len(self._names)
 
     @property
     def resamples(self) -> int:
