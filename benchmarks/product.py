@@ -53,7 +53,7 @@ def finetune(data: str, seconds: float | None, seed: int, more: list[str]) -> di
         ]
         begun = time.monotonic()
         try:
-            done = _vitral([*command, *more], HANGS * seconds + HANGS_SECONDS if seconds else None)
+            done = run_vitral([*command, *more], HANGS * seconds + HANGS_SECONDS if seconds else None)
         except subprocess.TimeoutExpired:
             return _failure("did not end", time.monotonic() - begun)
         taken = time.monotonic() - begun
@@ -61,7 +61,7 @@ def finetune(data: str, seconds: float | None, seed: int, more: list[str]) -> di
         if done.returncode:
             return {**_failure((done.stderr.splitlines() or ["no message"])[-1], taken), "said": said}
         result = json.loads(done.stdout)
-        scored = _vitral(["evaluate", "--classifier", result["classifier"], "--data", data, "--json"])
+        scored = run_vitral(["evaluate", "--classifier", result["classifier"], "--data", data, "--json"])
         if scored.returncode:
             return {**_failure((scored.stderr.splitlines() or ["no message"])[-1], taken), "said": said}
         delivered = _delivered(run, result)
@@ -92,8 +92,8 @@ def version() -> str:
     return f"{vitral.__version__} {digest.hexdigest()[:12]}"
 
 
-def _vitral(command: list[str], limit: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command with the package that is imported here, not one of the working directory."""
+def run_vitral(command: list[str], limit: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command with the package that is imported here, not one of the working directory, and return what it gave."""
     paths = [str(Path(vitral.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     line = [sys.executable, "-P", "-m", "vitral", *command]
