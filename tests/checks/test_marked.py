@@ -130,7 +130,6 @@ def test_every_trap_is_named_with_its_photo_and_count(tmp_path: Path) -> None:
         "several parts": 1,
         "with holes": 1,
         "cover parts of others": 2,
-        "of another size than their": 1,
         "are of the turned photo": 1,
         "as it is stored": 1,
         "more regions than": 1,
@@ -143,16 +142,11 @@ def test_every_trap_is_named_with_its_photo_and_count(tmp_path: Path) -> None:
     assert found.regions.most == 201
     assert found.regions.smaller[512] == 0 < found.regions.smaller[224]
     lines = "\n".join(found.regions.lines())
-    for name in ("beyond.jpg", "outside.jpg", "twice.jpg", "parts.jpg", "other.jpg", "turned.jpg", "stored.jpg"):
+    for name in ("beyond.jpg", "outside.jpg", "twice.jpg", "parts.jpg", "turned.jpg", "stored.jpg"):
         assert name in lines
     problems = "; ".join(found.problems())
-    for words in (
-        "1 region that reaches",
-        "1 region outside",
-        "1 region marked twice",
-        "1 photo of another size",
-        "1 class ",
-    ):
+    assert any("of another size than their" in note and "other.jpg" in note for note in found.notes)
+    for words in ("1 region that reaches", "1 region outside", "1 region marked twice", "1 class "):
         assert words in problems
 
 

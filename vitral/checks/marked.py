@@ -12,8 +12,7 @@ import numpy as np
 from scipy import ndimage
 
 from vitral.advice import counted
-from vitral.data.annotations.annotation import Annotation, Marks, Size
-from vitral.data.annotations.marked import OTHER_SIZE
+from vitral.data.annotations.annotation import Annotation, Marks, Size, of_stored
 from vitral.data.annotations.traps import Trap, said
 from vitral.data.source import Source
 from vitral.data.stored import StoredImages
@@ -29,7 +28,6 @@ FEW = 10  # regions of a class
 AS_TURNED = "photos that EXIF turns, whose annotations are of the turned photo"
 AS_STORED = "photos that EXIF turns, whose annotations are of the photo as it is stored, and turned with it"
 EITHER = "photos that EXIF turns, whose annotations do not tell of which side up; they are taken as of the turned photo"
-STATED = "photos of another size than their annotations state; the coordinates are taken as they are"
 CUT = "regions that reach beyond their photo, cut at its edge"
 OUTSIDE = "regions outside of their photo, left out"
 TWICE = "regions marked twice, which count twice"
@@ -40,7 +38,6 @@ QUERIES = 200  # of the networks that look for objects (EoMT; RF-DETR has 300)
 MANY = f"photos of more regions than a network of {QUERIES} queries can find"
 # What should be fixed, one of it and several.
 TO_FIX = {
-    STATED: ("photo of another size than its annotation states", "photos of another size than their annotations state"),
     CUT: ("region that reaches beyond its photo", "regions that reach beyond their photos"),
     OUTSIDE: ("region outside of its photo", "regions outside of their photos"),
     TWICE: ("region marked twice", "regions marked twice"),
@@ -145,16 +142,15 @@ def _against_photo(annotation: Annotation, content: bytes | Path) -> Iterable[st
     upright = stored[::-1] if turn in SIDEWAYS else stored
     stated = annotation.stated
     if turn != 1:
-        yield EITHER if stated is None or stored == upright else AS_TURNED if stated == upright else AS_STORED
-    if stated is not None and stated not in (stored, upright):
-        yield STATED if isinstance(annotation, Marks) else OTHER_SIZE
+        as_stored = of_stored(stated, stored, turn)
+        yield EITHER if stated is None or stored == upright else AS_STORED if as_stored else AS_TURNED
     if isinstance(annotation, Marks):
-        yield from _beyond(annotation, stored if stated == stored else upright)
+        yield from _beyond(annotation, stored if of_stored(stated, stored, turn) else upright)
 
 
 def _beyond(annotation: Marks, size: Size) -> Iterable[str]:
     height, width = size
-    across, down = (width, height) if annotation.relative else (1, 1)
+    across, down = annotation.scale(size)
     for mark in annotation.marks():
         left, top, right, bottom = mark.outer_box() or (0, 0, 0, 0)
         left, right, top, bottom = left * across, right * across, top * down, bottom * down

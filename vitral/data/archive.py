@@ -1,4 +1,4 @@
-"""A zip or tar file with one folder per class inside; nothing is unpacked, images are read where they are.
+"""A zip or tar file with a folder of data inside; nothing is unpacked, images are read where they are.
 
 Only regular files count, by their index in the archive; a member's name is never used as a path. As in a folder, what
 Vitral wrote is not data.
@@ -23,6 +23,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from vitral.data.annotations.find import list_annotated
+from vitral.data.annotations.tree import FileTree
 from vitral.data.archive_names import Names, decode_names
 from vitral.data.classes import Arranged, Folder
 from vitral.data.folder import list_classes, note_ours, note_systems, ours_error
@@ -32,7 +34,7 @@ from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE_FILE, is_hidden, is_of_system, is_ours
+from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE_FILE, FoundFile, is_hidden, is_of_system, is_ours
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -83,6 +85,11 @@ class ZipImages:
         """Return archive and member, such as "photos.zip:cats/1.jpg"."""
         return f"{self._path}:{self._names[index]}"
 
+    def folders(self) -> list[str]:
+        """Return the paths of the folders that the archive lists, empty ones among them."""
+        with zipfile.ZipFile(self._path) as archive:
+            return [info.filename for info in archive.infolist() if info.is_dir()]
+
 
 class TarImages:
     """Images in an uncompressed tar file, read by their offsets.
@@ -108,6 +115,11 @@ class TarImages:
         """Return archive and member, such as "photos.tar:cats/1.jpg"."""
         return f"{self._title}:{self._names[index]}"
 
+    def folders(self) -> list[str]:
+        """Return the paths of the folders that the archive lists, empty ones among them."""
+        with open(self._path, "rb") as file:
+            return [info.name for info in headers(file) if info.isdir()]
+
     def location(self, index: int) -> tuple[Path, int]:
         """Return the uncompressed file and the offset of a member's first byte in it."""
         return self._path, int(self._offsets[index])
@@ -119,23 +131,25 @@ def is_archive(path: Path) -> bool:
 
 
 def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], None]) -> Listing:
-    """Return the images of an archive by split and class, arranged like those of a folder.
+    """Return the images of an archive as those of a folder: by what is marked in them, or by split and class.
 
     Args:
         path: The archive.
         how: The way to open the data.
-        refuse: Refuses the names of files that do not stand for classes by their folders.
+        refuse: Refuses the names of files that do not stand for classes by their folders, where nothing is marked in photos.
 
     Raises:
         DataError: it is not an archive, damaged, a bomb, written by Vitral, or of archives alone.
     """
     members, store, names = _open(path)
-    refuse(member.name for member in members)
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
     if () in ours:
         raise ours_error(path)
     files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
+    if (annotated := list_annotated(_tree(path, members, parts, files, store), how)) is not None:
+        return annotated
+    refuse(member.name for member in members)
     images = [index for index in files if _is_image(parts[index])]
     inner = ["/".join(parts[index]) for index in files if is_archive(Path(parts[index][-1]))]
     if inner and not images:
@@ -164,6 +178,17 @@ def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], Non
 
     entries = [Entry(index, members[index].name, (), members[index].size) for index in images]
     return list_classes(path, store, entries, [parts[index] for index in images], how, notes=notes)
+
+
+def _tree(
+    path: Path, members: Sequence[Member], parts: Sequence[Folder], files: Sequence[int], store: "ZipImages | TarImages"
+) -> FileTree:
+    """Return the files of an archive as those of a folder; of two of one path the last counts, as when it is unpacked."""
+    numbers = {"/".join(parts[index]): index for index in files}
+    found = [FoundFile(name, members[numbers[name]].size) for name in sorted(numbers)]
+    folders = {str(folder) for name in numbers for folder in PurePosixPath(name).parents}
+    folders |= {str(PurePosixPath(name)) for name in store.folders()}
+    return FileTree(path, path.name.split(".")[0], store, numbers, found, folders)
 
 
 def archive_images(path: Path) -> tuple[Store, list[int]]:

@@ -8,7 +8,7 @@
 An image in VOC's form has the classes of all of its objects, those marked as difficult among them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
 
@@ -99,7 +99,7 @@ def _by_id(path: Path) -> dict[str, str]:
 
 
 def _list_voc(title: str, name: str, folder: Path) -> Listing:
-    splits = voc_splits(folder)
+    splits = _voc_splits(folder)
     found = ImageFinder(folder / PHOTOS / "ImageSets").find(list(splits))  # as if a list lay beside the images
     bad: list[BadImage] = []
     rows: list[Row] = []
@@ -115,15 +115,25 @@ def _list_voc(title: str, name: str, folder: Path) -> Listing:
     return listing_of(title, name, rows, several=several, class_names=None, notes=notes, bad=bad)
 
 
-def voc_splits(folder: Path) -> dict[str, str]:
-    """Return the split of each image by its id, as the lists of a folder say; of all images where there are no lists."""
+def listed_splits(lines: Callable[[str], Sequence[str]]) -> dict[str, str]:
+    """Return the split of each image by its id, as VOC's lists say.
+
+    Args:
+        lines: Gives the lines of a list by its path; none where there is no such list.
+    """
     splits: dict[str, str] = {}
     for file, split in SET_FILES.items():
-        path = folder / SETS / f"{file}.txt"
-        for line in read_text(path)[0].split("\n") if path.is_file() else ():
+        for line in lines(f"{SETS}/{file}.txt"):
             if line.strip():
                 splits.setdefault(line.split()[0], split)
-    if splits:
+    return splits
+
+
+def _voc_splits(folder: Path) -> dict[str, str]:
+    """Return the split of each image by its id, as the lists of a folder say; of all images where there are no lists."""
+    if splits := listed_splits(
+        lambda name: read_text(folder / name)[0].split("\n") if (folder / name).is_file() else ()
+    ):
         return splits
     images = sorted(path.name for path in (folder / PHOTOS).iterdir() if path.name.lower().endswith(EXTENSIONS))
     return {PurePosixPath(image).stem: ALL for image in images}

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from vitral import plugins
 from vitral.advice import argument, counted
 from vitral.data.annotations.find import list_annotated
+from vitral.data.annotations.tree import FileTree
 from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, is_archive, list_archive
 from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
@@ -43,7 +44,6 @@ BUILT_IN: dict[str, Callable[[], DataSet]] = {
     **{name: partial(open_digit_scenes, name) for name in SCENES},
 }
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-COCO_FILE = re.compile(r"(?:_annotations\.coco|(?:^|/)instances_[^/]*)\.json$")  # of regions
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 MANY_FOLDERS = 20  # of images, which may be patients or visits,
 FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
@@ -285,7 +285,7 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
         return list_saved(folder, labelled=how.labelled)
     walked = walk(folder)
     refuse_unnamed(folder, (file.path for file in walked.files))
-    if (annotated := list_annotated(folder, walked, how)) is not None:
+    if (annotated := list_annotated(FileTree.of_folder(folder, walked), how)) is not None:
         return annotated
     if (joined := list_joined(folder, walked)) is not None:
         return joined
@@ -391,8 +391,6 @@ def _refuse_packed(path: Path, names: Iterable[str]) -> None:
     refuse_matlab(path, names)
     if joined_in(names):
         raise DataError(f"'{path}' has lists of its labels and splits, which are read in a folder; unpack it.")
-    if annotated := [name for name in names if COCO_FILE.search(name)]:
-        raise DataError(f"'{path}' has annotations ({some(annotated)}), which are read in a folder; unpack it.")
 
 
 def _list_address(spec: str, how: Opening) -> Listing:

@@ -132,7 +132,7 @@ def test_masks_of_another_size_and_damaged_ones(tmp_path: Path) -> None:
     (tmp_path / "masks" / "photo_2.png").unlink()
     data = open_data(tmp_path)
     assert np.array_equal(maps(data)["photo_0"], drawn.class_map(drawn.SCENES["photo_0"]))
-    assert said(data, "masks of another size than their photo, enlarged or reduced to it by the nearest pixel: 1")
+    assert said(data, "masks are enlarged or reduced by the nearest pixel: 1 in 1 file, such as 'images/photo_0.png'")
     assert "cannot be read as a mask" in data.bad_images[0].reason
     assert said(data, "1 image without annotation is left out: images/photo_2.png.")
 

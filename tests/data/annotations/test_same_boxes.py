@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -284,13 +283,9 @@ def test_photos_in_folders_of_their_classes_stay_photos_of_one_class(tmp_path: P
     assert open_data(f"boxes:{tmp_path}").task.name == "boxes"
 
 
-def test_whole_photos_are_had_by_a_prefix_and_archives_are_to_be_unpacked(tmp_path: Path) -> None:
+def test_whole_photos_are_had_by_a_prefix(tmp_path: Path) -> None:
     drawn.write_voc(tmp_path / "voc")
     assert open_data(f"classes:{tmp_path / 'voc'}").multi_label
-    drawn.write_coco(tmp_path / "coco")
-    archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "coco")
-    with pytest.raises(VitralError, match="has annotations .*, which are read in a folder; unpack it"):
-        open_data(archive)
 
 
 def test_splits_are_those_of_folders_files_and_lists(tmp_path: Path) -> None:

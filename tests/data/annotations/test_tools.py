@@ -16,7 +16,8 @@ from vitral.data.annotations.cityscapes import TRAINED, meaning, read_cityscapes
 from vitral.data.annotations.cvat import read_cvat
 from vitral.data.annotations.find import list_annotated
 from vitral.data.annotations.label_studio import decode_brush, read_label_studio
-from vitral.data.annotations.marked import MarkedPhotos, Photos
+from vitral.data.annotations.marked import MarkedPhotos
+from vitral.data.annotations.tree import FileTree
 from vitral.data.listing import Opening
 from vitral.errors import DataError
 from vitral.images.run_lengths import decode_mask
@@ -24,12 +25,11 @@ from vitral.paths import walk
 from vitral.tasks.regions import Regions
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "tools.json").read_text())
-Read = Callable[[Path, Any, Photos], MarkedPhotos | None]
+Read = Callable[[FileTree], MarkedPhotos | None]
 
 
 def _read(read: Read, folder: Path) -> MarkedPhotos:
-    walked = walk(folder)
-    found = read(folder, walked, Photos(walked))
+    found = read(FileTree.of_folder(folder, walk(folder)))
     assert found is not None
     return found
 
@@ -155,8 +155,9 @@ def test_each_is_recognised_by_itself(name: str, form: str, tmp_path: Path) -> N
     folder = _unpack(name, tmp_path)
     photos = {photo for photo, content in GOLDEN["sets"][name]["files"].items() if not content}
     for photo in photos:
-        Image.new("RGB", (8, 8)).save(folder / photo)
-    listing = list_annotated(folder, walk(folder), Opening())
+        size = {"cvat video": (25, 20), "cityscapes": (5, 1)}.get(name, (8, 8))
+        Image.new("RGB", size).save(folder / photo)
+    listing = list_annotated(FileTree.of_folder(folder, walk(folder)), Opening())
     assert listing is not None
     assert listing.notes[0].startswith(f"Annotations: {form}")
     assert sum(map(len, listing.entries.values())) == len(photos)

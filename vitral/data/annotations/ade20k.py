@@ -10,20 +10,19 @@
 Objects of level 0 are read; parts of objects, in NAME_parts_1.png and on, are left out (CSAILVision/ADE20K, utils_ade20k.py).
 """
 
-import json
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 
-from vitral.data.annotations.coded_map import Meaning, Meanings, read_maps
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, Photos, read_bytes
-from vitral.data.annotations.mask_images import read_values
+from vitral.data.annotations.coded_map import Meaning, Meanings, read_maps, read_values
+from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos
 from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.tree import FileTree, Photos
 from vitral.data.names import natural_key, split_within
-from vitral.errors import DataError, one_line
-from vitral.paths import Walk
+from vitral.errors import DataError
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.semantic import SEMANTIC
 
@@ -37,21 +36,21 @@ MASKS = re.compile(r"(?:.*/)?(?:[^/]+_seg|[^/]+_parts_\d+|instance_[^/]+)\.png")
 PARTS = "masks of parts of objects, left out"
 
 
-def read_scene_parsing(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_scene_parsing(tree: FileTree) -> MarkedPhotos | None:
     """Return what the benchmark's annotations in a folder say; None where there are none.
 
     Raises:
         DataError: the names of the classes cannot be read.
     """
-    named = {file.path: match[1] for file in walked.files if (match := SCENES.fullmatch(file.path))}
-    others = Photos(Walk([file for file in walked.files if file.path not in named]))
+    named = {file.path: match[1] for file in tree.files if (match := SCENES.fullmatch(file.path))}
+    others = Photos(file.path for file in tree.files if file.path not in named)
     chosen, traps = _photos(named, others)
     if not chosen:
         return None
-    lists = [file.path for file in walked.files if PurePosixPath(file.path).name == NAMES]
-    names = _names(folder / lists[0]) if lists else {number: str(number) for number in range(1, CLASSES + 1)}
+    lists = [file.path for file in tree.files if PurePosixPath(file.path).name == NAMES]
+    names = _names(tree, lists[0]) if lists else {number: str(number) for number in range(1, CLASSES + 1)}
     known = {number: Meaning(name) for number, name in names.items()}
-    annotations, bad = read_maps(folder, chosen, lambda photo: known.get)
+    annotations, bad = read_maps(tree, chosen, lambda photo: known.get)
     return MarkedPhotos(
         form=FORM,
         task=SEMANTIC,
@@ -64,22 +63,23 @@ def read_scene_parsing(folder: Path, walked: Walk, photos: Photos) -> MarkedPhot
     )
 
 
-def read_ade20k(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_ade20k(tree: FileTree) -> MarkedPhotos | None:
     """Return what the whole data's annotations in a folder say; None where there are none."""
-    paths = {file.path for file in walked.files}
+    paths = {file.path for file in tree.files}
     named = {path: match[1] for path in paths if (match := OBJECTS.fullmatch(path))}
     described = {path: stem for path, stem in named.items() if paths & {f"{stem}_atr.txt", f"{stem}.json"}}
-    chosen, missing = _photos(described, photos)
+    chosen, missing = _photos(described, tree.photos)
     if not chosen:
         return None
 
     def meanings(photo: str) -> Meanings:
         stem = described[chosen[photo]]
         if f"{stem}.json" in paths:
-            return _of_2020(folder / f"{stem}.json")
-        return _of_2017(folder / f"{stem}_atr.txt", folder / chosen[photo])
+            found: Meanings = tree.json(f"{stem}.json", (), WHOLE, _of_2020)
+            return found
+        return _of_2017(tree, f"{stem}_atr.txt", chosen[photo])
 
-    annotations, bad = read_maps(folder, chosen, meanings, colours=True)
+    annotations, bad = read_maps(tree, chosen, meanings, colours=True)
     parts = (Trap(PARTS, path) for path in sorted(paths) if re.search(r"_parts_\d+\.png$", path))
     return MarkedPhotos(
         form=WHOLE,
@@ -105,32 +105,35 @@ def _splits(photos: Mapping[str, str]) -> dict[str, str]:
     return dict(splits)
 
 
-def _names(path: Path) -> dict[int, str]:
+def _names(tree: FileTree, path: str) -> dict[int, str]:
     """Return the names of the benchmark's classes by their numbers.
 
     Raises:
         DataError: they cannot be read.
     """
     names: dict[int, str] = {}
-    for line in read_bytes(path, "the names of ADE20K's classes").decode(errors="replace").splitlines():
+    for line in tree.text(path).splitlines():
         number, _, rest = line.partition("\t")
         if number.strip().isdecimal():
             names[int(number)] = rest.rpartition("\t")[2].strip()
     if sorted(names) != [*range(1, len(names) + 1)] or not all(names.values()):
         raise DataError(
-            f"'{path}' does not number the classes of ADE20K from 1 on, each with its name; take it from its archive."
+            f"'{tree.file(path).name}' does not number the classes of ADE20K from 1 on, each with its name; take it from its "
+            "archive."
         )
     return names
 
 
-def _of_2017(path: Path, mask: Path) -> Meanings:
+def _of_2017(tree: FileTree, path: str, mask: str) -> Meanings:
     """Return what a photo's codes mean by its list of objects, whose numbers are the ranks of B."""
     names: dict[int, str] = {}
-    for line in read_bytes(path, "ADE20K's objects").decode(errors="replace").splitlines():
+    for line in tree.text(path).splitlines():
         cells = [cell.strip() for cell in line.split("#")]
         if len(cells) > 4 and cells[0].isdecimal() and cells[1] == "0":
             names[int(cells[0])] = cells[3]
-    ranks = {value: rank for rank, value in enumerate(np.unique(read_values(mask, colours=True) & 0xFF).tolist())}
+    ranks = {
+        value: rank for rank, value in enumerate(np.unique(read_values(tree.file(mask), colours=True) & 0xFF).tolist())
+    }
 
     def meaning(code: int) -> Meaning | None:
         name = names.get(ranks[code & 0xFF])
@@ -139,13 +142,10 @@ def _of_2017(path: Path, mask: Path) -> Meanings:
     return meaning
 
 
-def _of_2020(path: Path) -> Meanings:
+def _of_2020(values: Any) -> Meanings:  # noqa: ANN401
     """Return what a photo's codes mean by its description, which has the numbers of the classes."""
-    try:
-        listed = json.loads(read_bytes(path, WHOLE).decode("latin-1"))["annotation"]["object"]
-        names = {int(each["name_ndx"]): str(each["name"]) for each in listed if each["parts"]["part_level"] == 0}
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise DataError(f"'{path}' cannot be read as ADE20K's objects ({one_line(error)}).") from error
+    listed = values["annotation"]["object"]
+    names = {int(each["name_ndx"]): str(each["name"]) for each in listed if each["parts"]["part_level"] == 0}
 
     def meaning(code: int) -> Meaning | None:
         name = names.get((code >> 16) // 10 * 256 + (code >> 8 & 0xFF))

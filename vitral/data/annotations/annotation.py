@@ -17,6 +17,7 @@ from vitral.images.run_lengths import RunLengths, decode_mask, encode_mask, runs
 from vitral.tasks.regions import Regions
 
 Size = tuple[int, int]  # height and width, pixels
+Scale = tuple[float, float]  # of x and y
 Pixels = TypeVar("Pixels", bound=np.ndarray)  # a value a pixel
 
 
@@ -117,6 +118,12 @@ class Marks:
         """Return the regions as the file has them."""
         return [Mark(*fields) for fields in json.loads(zlib.decompress(self.packed))]
 
+    def scale(self, size: Size) -> Scale:
+        """Return what x and y are to be multiplied by in a photo of some size."""
+        if self.relative or self.stated is None:
+            return size[::-1] if self.relative else (1, 1)
+        return size[1] / self.stated[1], size[0] / self.stated[0]
+
     def content(self) -> bytes:
         """Return the regions as JSON."""
         return zlib.decompress(self.packed)
@@ -124,7 +131,9 @@ class Marks:
     def regions(self, numbers: Mapping[str, int], size: Size) -> Regions:
         """Return the regions; those that cover nothing of the photo are left out. See `Annotation`."""
         marks = [mark for mark in self.marks() if mark.name in numbers]
-        scale = size[::-1] if self.relative else (1, 1)
+        scale = self.scale(size)
+        if not self.relative and scale != (1, 1):
+            marks = [mark._replace(area=mark.area and mark.area * scale[0] * scale[1]) for mark in marks]
         if not self.masked:
             return _boxes(marks, numbers, size, scale)
         masks = [mark_runs(mark, size, scale) for mark in marks]
@@ -140,7 +149,7 @@ class Marks:
         )
 
 
-def _boxes(marks: list[Mark], numbers: Mapping[str, int], size: Size, scale: tuple[int, int]) -> Regions:
+def _boxes(marks: list[Mark], numbers: Mapping[str, int], size: Size, scale: Scale) -> Regions:
     height, width = size
     outer = [mark.outer_box() or _box_of_runs(mark, size) for mark in marks]
     boxes = np.array(outer, dtype=np.float64).reshape(-1, 4) * np.tile(scale, 2)
@@ -161,7 +170,7 @@ def _box_of_runs(mark: Mark, size: Size) -> tuple[float, ...]:
     return tuple(Regions.of_runs(size, [0], [mark_runs(mark, size, (1, 1))]).boxes[0].tolist())
 
 
-def mark_runs(mark: Mark, size: Size, scale: tuple[int, int]) -> RunLengths:
+def mark_runs(mark: Mark, size: Size, scale: Scale) -> RunLengths:
     """Return the run lengths of a region's mask in a photo of some size; the whole box of one that has no mask.
 
     Args:
@@ -200,7 +209,7 @@ def resized(mask: Pixels, size: Size) -> Pixels:
 
 
 def regions_of(annotation: Annotation, numbers: Mapping[str, int], content: bytes | Path) -> Regions:
-    """Return what is marked in a photo, the right way up; where the annotation has the photo's size unturned, turn it, too.
+    """Return what is marked in a photo, the right way up; what is of the photo as it is stored is turned with it.
 
     Args:
         annotation: The photo's annotation.
@@ -211,11 +220,29 @@ def regions_of(annotation: Annotation, numbers: Mapping[str, int], content: byte
         ImageError: the photo cannot be read.
         DataError: the annotation cannot be read, or does not fit the photo.
     """
-    (height, width), turn = stored_size(content)
-    upright = (width, height) if turn in SIDEWAYS else (height, width)
-    if annotation.stated == (height, width) != upright:
-        return _turned(annotation.regions(numbers, (height, width)), turn)
-    return annotation.regions(numbers, upright)
+    stored, turn = stored_size(content)
+    if of_stored(annotation.stated, stored, turn):
+        return _turned(annotation.regions(numbers, stored), turn)
+    return annotation.regions(numbers, stored[::-1] if turn in SIDEWAYS else stored)
+
+
+def of_stored(stated: Size | None, stored: Size, turn: int) -> bool:
+    """Tell whether an annotation is of a photo as it is stored, and not as its EXIF turns it.
+
+    Args:
+        stated: The size of the annotation, if it states one.
+        stored: The photo's size as it is stored.
+        turn: The photo's EXIF orientation.
+    """
+    upright = stored[::-1]
+    if turn not in SIDEWAYS or stated is None or stated == upright:
+        return False
+    return stated == stored or (same_shape(stated, stored) and not same_shape(stated, upright))
+
+
+def same_shape(size: Size, other: Size) -> bool:
+    """Tell whether one size is the other one scaled, up to a pixel of rounding of the smaller one."""
+    return abs(size[1] * other[0] - size[0] * other[1]) <= max(*size, *other)
 
 
 def _turned(regions: Regions, turn: int) -> Regions:

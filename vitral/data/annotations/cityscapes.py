@@ -12,13 +12,13 @@ preparation/json2instanceImg.py).
 
 import re
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from vitral.data.annotations.coded_map import Meaning, read_maps
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, Photos
+from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos
 from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.tree import FileTree
 from vitral.data.names import split_within
-from vitral.paths import Walk
 from vitral.tasks.panoptic import PANOPTIC
 from vitral.tasks.semantic import SEMANTIC
 
@@ -37,17 +37,17 @@ COUNTED = 24  # from this class on, objects are counted
 OF_INSTANCES = 1000
 
 
-def read_cityscapes(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_cityscapes(tree: FileTree) -> MarkedPhotos | None:
     """Return what Cityscapes' annotations in a folder say; None where there are none.
 
     With instances the photos are for panoptic segmentation, otherwise for semantic segmentation.
     """
-    named = {file.path: MASKS.fullmatch(PurePosixPath(file.path).name) for file in walked.files}
+    named = {file.path: MASKS.fullmatch(PurePosixPath(file.path).name) for file in tree.files}
     masks = {path: (match[1], match[2]) for path, match in named.items() if match}
     chosen: dict[str, str] = {}  # the mask of each photo
     traps = list[Trap]()
     for path, (stem, _) in sorted(masks.items(), key=lambda item: (FORMS.index(item[1][1]), item[0])):
-        photo = photos.find(f"{stem}_leftImg8bit", path)
+        photo = tree.photos.find(f"{stem}_leftImg8bit", path)
         if photo is None:
             traps.append(Trap(NOT_THERE, path))
         elif photo not in chosen:
@@ -55,7 +55,7 @@ def read_cityscapes(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos 
     if not chosen:
         return None
     meanings = {photo: partial(meaning, masks[path][1]) for photo, path in chosen.items()}
-    read, bad = read_maps(folder, chosen, meanings.__getitem__)
+    read, bad = read_maps(tree, chosen, meanings.__getitem__)
     counted = any(masks[path][1] == FORMS[0] for path in chosen.values())
     splits = ((photo, split) for photo in chosen for part in photo.split("/") if (split := split_within(part)))
     return MarkedPhotos(

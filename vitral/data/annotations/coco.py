@@ -4,9 +4,7 @@ Boxes are continuous and count from 0. Several polygons are parts that cover an 
 The ids of classes may have gaps, and their order is that of the ids. A photo that is listed without annotations shows nothing.
 """
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -17,22 +15,18 @@ from vitral.data.annotations.marked import (
     NO_AREA,
     NOT_THERE,
     MarkedPhotos,
-    Photos,
     has_area,
-    json_files,
     of_marks,
-    read_bytes,
     split_of_path,
 )
 from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.tree import FileTree
 from vitral.data.names import ALL
-from vitral.errors import DataError, one_line
 from vitral.images.decode import HALVED, pixel_limit
 from vitral.images.run_lengths import counts_text, runs_of_text
-from vitral.paths import Walk
 
 FORM = "COCO JSON"
-KEYS = (b'"images"', b'"annotations"', b'"categories"')
+KEYS = ("images", "annotations", "categories")
 OTHER_KINDS = (
     "captions_",
     "image_info_",
@@ -45,17 +39,17 @@ AGAIN = "photos that another file of annotations has, too, read from that alone"
 Fields = Mapping[str, Any]
 
 
-def read_coco(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_coco(tree: FileTree) -> MarkedPhotos | None:
     """Return what COCO's files of objects in a folder say; None where there are none.
 
     Raises:
         DataError: one cannot be read.
     """
-    files = {path: values for path in _candidates(walked) if (values := _read(folder / path)) is not None}
-    files = {path: values for path, values in files.items() if _has_objects(values)}
+    found = {path: tree.json(path, KEYS, FORM, _of_objects) for path in _candidates(tree)}
+    files = {path: values for path, values in found.items() if values is not None}
     if not files:
         return None
-    reader = _CocoFiles(photos)
+    reader = _CocoFiles(tree)
     for path in sorted(
         files, key=lambda path: (split_of_path(path) == ALL, path)
     ):  # those of a split before those of all
@@ -63,43 +57,32 @@ def read_coco(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None
     return reader.result()
 
 
-def _candidates(walked: Walk) -> list[str]:
+def _candidates(tree: FileTree) -> list[str]:
     """Return the JSON files that may be COCO's; of its several files of one split that of the objects."""
-    names = json_files(walked)
+    names = tree.json_files()
     kinds = [path for path in names if path.rpartition("/")[2].startswith(("instances_", *OTHER_KINDS))]
     if any(path.rpartition("/")[2].startswith("instances_") for path in kinds):
         return [path for path in names if not path.rpartition("/")[2].startswith(OTHER_KINDS)]
     return names
 
 
-def _read(path: Path) -> Fields | None:
-    """Return a JSON file that has COCO's lists; None for any other."""
-    content = read_bytes(path, "annotations")
-    if not all(key in content for key in KEYS):
-        return None
-    try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"'{path}' cannot be read as COCO's JSON ({one_line(error)}).") from error
+def _of_objects(values: Any) -> Fields | None:  # noqa: ANN401
+    """Return values that have COCO's lists of objects, or of none at all, not of captions or panoptic maps; None for others."""
     lists = isinstance(values, dict) and all(
-        isinstance(values.get(name), list) and all(isinstance(item, dict) for item in values[name])
-        for name in ("images", "annotations", "categories")
+        isinstance(values.get(name), list) and all(isinstance(item, dict) for item in values[name]) for name in KEYS
     )
-    return values if lists else None
-
-
-def _has_objects(values: Fields) -> bool:
-    """Tell whether annotations are of objects, not of captions or panoptic maps; those of no object at all are, too."""
+    if not lists or not values["categories"] or not values["images"]:
+        return None
     listed = values["annotations"]
     known = any("category_id" in item and ("bbox" in item or "segmentation" in item) for item in listed)
-    return bool(values["categories"]) and bool(values["images"]) and (known or not listed)
+    return values if known or not listed else None
 
 
 class _CocoFiles:
     """Collects the photos and classes of COCO's files."""
 
-    def __init__(self, photos: Photos) -> None:
-        self._photos = photos
+    def __init__(self, tree: FileTree) -> None:
+        self._photos = tree.photos
         self._marks: dict[str, list[Mark]] = {}
         self._stated: dict[str, tuple[int, int] | None] = {}
         self._splits: dict[str, str] = {}

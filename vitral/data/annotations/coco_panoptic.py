@@ -4,109 +4,57 @@ Classes are things, whose segments are objects, or matter such as sky (panoptica
 are ignored.
 """
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
-import numpy as np
-
-from vitral.data.annotations.annotation import Size, resized
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, Photos, json_files, read_bytes, split_of_path
-from vitral.data.annotations.mask_images import Values, read_values, size_traps
+from vitral.data.annotations.coded_map import Meaning, read_maps
+from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, split_of_path
 from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.tree import FileTree
 from vitral.data.names import ALL
-from vitral.data.source import BadImage
-from vitral.errors import DataError, one_line
-from vitral.images.run_lengths import encode_mask
-from vitral.paths import Walk
 from vitral.tasks.panoptic import PANOPTIC
-from vitral.tasks.regions import Regions
 
 FORM = "COCO panoptic"
-KEYS = (b'"segments_info"', b'"images"', b'"categories"')
+KEYS = ("segments_info", "images", "categories")
 ABSENT = "segments that their map does not have, left out"
 
 
-@dataclass(frozen=True)
-class SegmentMap:
-    """The segments of a photo, in an image beside it; an `Annotation`.
-
-    Attributes:
-        path: The map.
-        classes: The names of the classes in it.
-        segments: The number of each segment, its class, and whether it is a crowd.
-        stated: The map's height and width, pixels.
-        digest: A hash of the map's file.
-    """
-
-    path: str
-    classes: tuple[str, ...]
-    segments: tuple[tuple[int, str, bool], ...]
-    stated: Size
-    digest: str
-
-    def content(self) -> bytes:
-        """Return a hash of the map and its segments."""
-        return f"{self.digest} {self.segments}".encode()
-
-    def regions(self, numbers: Mapping[str, int], size: Size) -> Regions:
-        """Return a region for each segment. See `Annotation`."""
-        values = read_segments(Path(self.path))
-        values = values if values.shape == size else resized(values, size)
-        known = [segment for segment in self.segments if segment[1] in numbers]
-        masks = [values == number for number, *_ in known]
-        regions = Regions.of_masks(
-            size, [numbers[name] for _, name, _ in known], masks, crowd=[crowd for *_, crowd in known]
-        )
-        rest = ~np.isin(values, [number for number, *_ in self.segments])
-        return replace(regions, ignored=encode_mask(rest) if rest.any() else None)
-
-
-def read_segments(path: Path) -> Values:
-    """Return the number of each pixel's segment.
-
-    Raises:
-        DataError: the map cannot be read.
-    """
-    colours = read_values(path, colours=True)
-    return (colours >> 16) | (colours & 0xFF00) | ((colours & 0xFF) << 16)
-
-
-def read_panoptic(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_panoptic(tree: FileTree) -> MarkedPhotos | None:
     """Return what COCO's panoptic files in a folder say; None where there are none.
 
     Raises:
         DataError: one cannot be read.
     """
     names: dict[int, tuple[str, bool]] = {}
-    annotations: dict[str, SegmentMap] = {}
+    maps: dict[str, str] = {}  # of each photo
+    segments: dict[str, dict[int, Meaning]] = {}  # of each photo, by their codes in its map
     splits: dict[str, str] = {}
     traps: list[Trap] = []
-    bad: list[BadImage] = []
-    for path in json_files(walked):
-        if (values := _read(folder / path)) is None:
+    for path in tree.json_files():
+        if (values := tree.json(path, KEYS, FORM, _checked)) is None:
             continue
         split, beside = split_of_path(path), PurePosixPath(path).stem
-        called = {image["id"]: str(image["file_name"]) for image in values["images"]}
+        called = {image["id"]: image["file_name"] for image in values["images"]}
         names |= {item["id"]: (str(item["name"]), bool(item.get("isthing", 1))) for item in values["categories"]}
         for item in values["annotations"]:
-            segments = photos.find(f"{beside}/{item['file_name']}", path, split)
-            photo = photos.find(called.get(item["image_id"], ""), path, split, other_than=segments)
-            if photo is None or segments is None:
+            drawn = tree.photos.find(f"{beside}/{item['file_name']}", path, split)
+            photo = tree.photos.find(called.get(item["image_id"], ""), path, split, other_than=drawn)
+            if photo is None or drawn is None:
                 traps.append(Trap(NOT_THERE, path))
                 continue
-            try:
-                annotations[photo] = found = _map(folder, segments, item, names, traps)
-                traps += size_traps(folder / photo, segments, found.stated)
-            except DataError as error:
-                bad.append(BadImage(str(folder / photo), str(error).rstrip("."), listed=True))
+            maps[photo] = drawn
+            segments[photo] = {
+                _code(each["id"]): Meaning(names[each["category_id"]][0], bool(each.get("iscrowd")))
+                for each in item["segments_info"]
+                if each["category_id"] in names
+            }
             if (own := split if split != ALL else split_of_path(photo)) != ALL:
                 splits[photo] = own
-    if not annotations and not bad:
+    if not maps:
         return None
+    annotations, bad = read_maps(tree, maps, lambda photo: segments[photo].get, colours=True)
+    absent = {photo: len(segments[photo]) - len(there.meanings) for photo, there in annotations.items()}
+    traps += [Trap(ABSENT, maps[photo], count) for photo, count in absent.items() if count]
     ordered = [names[number] for number in sorted(names)]
     return MarkedPhotos(
         form=FORM,
@@ -116,54 +64,28 @@ def read_panoptic(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | 
         splits=splits,
         things=tuple(dict.fromkeys(name for name, is_thing in ordered if is_thing)),
         traps=tuple(traps),
-        bad=tuple(bad),
+        bad=bad,
     )
 
 
-def _map(
-    folder: Path, path: str, item: Mapping[str, Any], names: Mapping[int, tuple[str, bool]], traps: list[Trap]
-) -> SegmentMap:
-    values = read_segments(folder / path)
-    there = set(np.unique(values).tolist())
-    listed = [
-        (segment["id"], names[segment["category_id"]][0], bool(segment.get("iscrowd")))
-        for segment in item["segments_info"]
-        if segment["category_id"] in names
-    ]
-    kept = [segment for segment in listed if segment[0] in there]
-    traps += [Trap(ABSENT, path, len(listed) - len(kept))] if len(kept) < len(listed) else []
-    height, width = values.shape
-    digest = hashlib.blake2b(read_bytes(folder / path, "a map"), digest_size=16).hexdigest()
-    return SegmentMap(
-        str(folder / path), tuple(dict.fromkeys(name for _, name, _ in kept)), tuple(kept), (height, width), digest
-    )
+def _code(number: int) -> int:
+    """Return a segment's number as the colour that stands for it, 65536 R + 256 G + B."""
+    return (number & 0xFF) << 16 | number & 0xFF00 | number >> 16
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Return a panoptic JSON file; None for any other.
+def _checked(values: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the values of a panoptic file.
 
     Raises:
-        DataError: it lacks what the form has.
+        KeyError: they lack what the form has; likewise a TypeError or a ValueError.
     """
-    content = read_bytes(path, "annotations")
-    if not all(key in content for key in KEYS):
-        return None
-    try:
-        values = json.loads(content)
-        ids = [image["id"] for image in values["images"]]
-        ids += [item["id"] for item in values["categories"] if item["name"]]
-        ids += [item["image_id"] for item in values["annotations"] if item["file_name"]]
-        ids += [
-            each[key]
-            for item in values["annotations"]
-            for each in item["segments_info"]
-            for key in ("id", "category_id")
-        ]
-        names = [image["file_name"] for image in values["images"]]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise DataError(f"'{path}' cannot be read as COCO's panoptic JSON ({one_line(error)}).") from error
+    items, images = values["annotations"], values["images"]
+    segments = [each for item in items for each in item["segments_info"]]
+    ids = [each["id"] for each in (*images, *values["categories"], *segments)]
+    ids += [item["image_id"] for item in items] + [each["category_id"] for each in segments]
+    names = [each["file_name"] for each in (*images, *items)]
     if not all(isinstance(number, int) for number in ids) or not all(isinstance(name, str) for name in names):
-        raise DataError(
-            f"'{path}' cannot be read as COCO's panoptic JSON (an id is no number, or a file's name no text)."
-        )
+        raise ValueError("an id is no number, or a file's name no text")
+    if not all(item["name"] for item in values["categories"]):
+        raise ValueError("a class without a name")
     return dict(values)

@@ -1,20 +1,28 @@
 """`CodedMap`: a mask image whose values are codes of classes or of instances, as a table says what each code means."""
 
 import hashlib
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
+from jaxtyping import Int64
+from PIL import Image
 
 from vitral.data.annotations.annotation import Size, resized
-from vitral.data.annotations.mask_images import read_values
+from vitral.data.annotations.tree import FileTree, StoredFile
 from vitral.data.source import BadImage
-from vitral.errors import DataError
+from vitral.errors import DataError, one_line
+from vitral.images.decode import pixel_limit
 from vitral.images.run_lengths import encode_mask
 from vitral.machine import in_threads
 from vitral.tasks.regions import Regions
+
+FORMATS = ("PNG", "GIF", "BMP", "WEBP")
+COLOURED = ("RGB", "RGBA", "RGBX")
+GREY = 0x010101  # times a value is that grey as a colour
+Values = Int64[np.ndarray, "height width"]
 
 
 class Meaning(NamedTuple):
@@ -32,30 +40,28 @@ class CodedMap:
     """A mask image with what its codes mean; an `Annotation`.
 
     Attributes:
-        path: The image.
+        file: The image.
         meanings: The meaning of each code in it; pixels of other codes count for nothing.
         stated: The image's height and width.
         colours: Whether codes are colours, 65536 R + 256 G + B.
     """
 
-    path: str
+    file: StoredFile
     meanings: tuple[tuple[int, Meaning], ...]
     stated: Size
     colours: bool = False
 
     @classmethod
-    def read(cls, path: Path, meaning: Meanings, *, colours: bool = False) -> Self:
+    def read(cls, file: StoredFile, meaning: Meanings, *, colours: bool = False) -> Self:
         """Return the annotation that a mask image is; `meaning` gives that of a code, None for one that counts for nothing.
 
         Raises:
             DataError: it cannot be read.
         """
-        codes = read_values(path, colours)
+        codes = read_values(file, colours)
         known = ((code, meaning(code)) for code in np.unique(codes).tolist())
         height, width = codes.shape
-        return cls(
-            str(path), tuple((code, there) for code, there in known if there is not None), (height, width), colours
-        )
+        return cls(file, tuple((code, there) for code, there in known if there is not None), (height, width), colours)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -63,12 +69,12 @@ class CodedMap:
         return tuple(dict.fromkeys(meaning.name for _, meaning in self.meanings))
 
     def content(self) -> bytes:
-        """Return a hash of the file."""
-        return hashlib.sha256(Path(self.path).read_bytes()).digest()
+        """Return a hash of the file, and what its codes mean."""
+        return hashlib.sha256(self.file.content()).digest() + repr(self.meanings).encode()
 
     def regions(self, numbers: Mapping[str, int], size: Size) -> Regions:
         """Return a region for each code; pixels of codes without a meaning are ignored. See `Annotation`."""
-        codes = read_values(Path(self.path), self.colours)
+        codes = read_values(self.file, self.colours)
         codes = codes if codes.shape == size else resized(codes, size)
         wanted = [(code, meaning) for code, meaning in self.meanings if meaning.name in numbers]
         unknown = ~np.isin(codes, [code for code, _ in self.meanings])
@@ -82,13 +88,43 @@ class CodedMap:
         )
 
 
+def read_values(file: StoredFile, colours: bool) -> Values:
+    """Return the value of each pixel of a mask: a colour as red, green and blue in one number, grey as one of 0 to 65,535.
+
+    Args:
+        file: The image.
+        colours: Whether grey is a colour, too, and a palette stands for its colours.
+
+    Raises:
+        DataError: it cannot be read, or is a JPEG.
+    """
+    content = file.content()
+    try:
+        with Image.open(io.BytesIO(content), formats=(*FORMATS, "JPEG")) as image:
+            if image.format in ("JPEG", "MPO"):
+                raise DataError(f"'{file.name}' is a JPEG, which changes the values of a mask; save masks as PNG.")
+            if image.format not in FORMATS or image.width * image.height > pixel_limit():
+                raise ValueError(f"{image.format}, {image.width}x{image.height}")
+            if image.mode in COLOURED or (image.mode == "P" and colours):
+                red, green, blue = np.moveaxis(np.asarray(image.convert("RGB")), 2, 0).astype(np.int64)
+                grey = not colours and np.array_equal(red, green) and np.array_equal(green, blue)
+                coded: Values = red if grey else (red << 16) | (green << 8) | blue
+                return coded
+            values: Values = np.asarray(image.getchannel(0) if image.mode == "LA" else image).astype(np.int64)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file can make a decoder raise anything
+        raise DataError(f"'{file.name}' cannot be read as a mask ({one_line(error)[:120]}).") from error
+    return values * GREY if colours else values
+
+
 def read_maps(
-    folder: Path, masks: Mapping[str, str], meanings: Callable[[str], Meanings], *, colours: bool = False
+    tree: FileTree, masks: Mapping[str, str], meanings: Callable[[str], Meanings], *, colours: bool = False
 ) -> tuple[dict[str, CodedMap], tuple[BadImage, ...]]:
     """Return the annotations that mask images are by their photos, and the photos whose masks cannot be read.
 
     Args:
-        folder: The folder of the data.
+        tree: The folder of the data.
         masks: The mask image of each photo; both are paths in the folder.
         meanings: What the codes of a photo's mask mean, by the photo; it may raise a `DataError`, too.
         colours: Whether codes are colours.
@@ -96,9 +132,9 @@ def read_maps(
 
     def read(photo: str) -> CodedMap | BadImage:
         try:
-            return CodedMap.read(folder / masks[photo], meanings(photo), colours=colours)
+            return CodedMap.read(tree.file(masks[photo]), meanings(photo), colours=colours)
         except DataError as error:
-            return BadImage(str(folder / photo), str(error).rstrip("."), listed=True)
+            return tree.bad(photo, error)
 
     seen = dict(zip(masks, in_threads(read, [*masks]), strict=True))
     return (

@@ -5,26 +5,25 @@ runs go along the rows of its own box. A frame's shape with outside="1" has left
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.drawn import NO_REGION, around, ellipse, stated_size, turned_box, usable
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, Photos, of_marks, read_xml, split_of_path
+from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, of_marks, split_of_path
 from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.tree import FileTree
 from vitral.data.names import ALL, split_within
 from vitral.errors import DataError, one_line
 from vitral.images.run_lengths import counts_text, encode_mask
-from vitral.paths import Walk
 
 FORM = "CVAT XML"
 SHAPES = ("box", "polygon", "ellipse", "mask")
 WITHOUT_AREA = ("points", "polyline", "skeleton", "cuboid", "tag")  # shapes and kinds of labels
 
 
-def read_cvat(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_cvat(tree: FileTree) -> MarkedPhotos | None:
     """Return what CVAT's files in a folder say; None where there are none.
 
     Raises:
@@ -37,9 +36,9 @@ def read_cvat(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None
     traps = list[Trap]()
     damaged: DataError | None = None
     others = 0
-    for path in sorted(file.path for file in walked.files if file.path.lower().endswith(".xml")):
+    for path in tree.ending(".xml"):
         try:
-            root = read_xml(folder / path)
+            root = tree.xml(path)
         except DataError as error:  # one of many files of another form is that form's to tell
             damaged = error
             continue
@@ -50,7 +49,7 @@ def read_cvat(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None
         for image, shapes in _images(root):
             name = image.get("name") or ""
             split = split_within(image.get("subset") or "") or split_of_path(path)
-            photo = photos.find(name, path, split)
+            photo = tree.photos.find(name, path, split)
             if photo is None:
                 traps.append(Trap(NOT_THERE, path))
                 continue

@@ -8,7 +8,7 @@ the data's name reads the annotations, "classes:" leaves them unread.
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from vitral.advice import counted
 from vitral.data.annotations.ade20k import read_ade20k, read_scene_parsing
@@ -18,26 +18,27 @@ from vitral.data.annotations.coco import read_coco
 from vitral.data.annotations.coco_panoptic import read_panoptic
 from vitral.data.annotations.cvat import read_cvat
 from vitral.data.annotations.label_studio import read_label_studio
-from vitral.data.annotations.marked import MarkedPhotos, Photos, speaks_of_masks
+from vitral.data.annotations.marked import MarkedPhotos
 from vitral.data.annotations.mask_images import MaskPairs, pair_masks, read_masks
 from vitral.data.annotations.mask_names import LISTS_OF_MASKS
 from vitral.data.annotations.other_task import for_task
+from vitral.data.annotations.sizes import fitted
 from vitral.data.annotations.traps import said
+from vitral.data.annotations.tree import FileTree, Photos, speaks_of_masks
 from vitral.data.annotations.voc import read_voc
 from vitral.data.annotations.yolo import read_yolo
 from vitral.data.chosen import note
 from vitral.data.classes import arrange
-from vitral.data.folder import MASKS, Files
+from vitral.data.folder import MASKS
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, natural_key, some, split_within
 from vitral.data.stored import Entry
 from vitral.errors import DataError
-from vitral.paths import Walk
 from vitral.tasks.panoptic import PANOPTIC
 from vitral.tasks.registry import task_named
 from vitral.tasks.semantic import SEMANTIC
 
-Reader = Callable[[Path, Walk, Photos], MarkedPhotos | None]
+Reader = Callable[[FileTree], MarkedPhotos | None]
 READERS: tuple[Reader, ...] = (
     *(read_coco, read_panoptic, read_voc, read_cvat, read_label_studio),
     *(read_cityscapes, read_scene_parsing, read_ade20k, read_yolo),
@@ -46,60 +47,56 @@ WHOLE = "classes"  # the prefix that leaves annotations unread
 FORCED = ("boxes", "semantic", "instances", "panoptic")  # the prefixes that choose a task
 
 
-def list_annotated(folder: Path, walked: Walk, how: Opening) -> Listing | None:
-    """Return the annotated photos of a folder; None where there are none, or folders name the classes.
+def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
+    """Return the annotated photos of a folder or an archive; None where there are none, or folders name the classes.
 
     Raises:
         DataError: annotations cannot be read, or there are none and a task needs them.
     """
     if how.marked == WHOLE or not how.labelled:
         return None
-    photos = Photos(walked)
-    marked = _read(folder, walked, photos, how)
+    marked = _read(tree, how)
     if marked is None:
         if how.marked is not None:
-            raise DataError(f"'{folder}' has no annotations that are recognised, as '{how.marked}:' needs them.")
+            raise DataError(f"'{tree.title}' has no annotations that are recognised, as '{how.marked}:' needs them.")
         return None
-    forced = how.marked
-    if forced is not None:
-        marked = for_task(marked, task_named(forced), str(folder))
-    return _listing(folder, walked, photos, marked)
+    marked = fitted(tree, marked)
+    if how.marked is not None:
+        marked = for_task(marked, task_named(how.marked), str(tree.title))
+    return _listing(tree, marked)
 
 
-def _read(folder: Path, walked: Walk, photos: Photos, how: Opening) -> MarkedPhotos | None:
-    if (
-        how.marked == SEMANTIC.name
-        and (pairs := pair_masks(folder, walked, photos, by_name=_described(walked))) is not None
-    ):
-        return read_masks(folder, walked, pairs)
+def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
+    if how.marked == SEMANTIC.name and (pairs := pair_masks(tree, by_name=_described(tree))) is not None:
+        return read_masks(tree, pairs)
     readers = (read_panoptic, *READERS) if how.marked == PANOPTIC.name else READERS
-    found = next((marked for read in readers if (marked := read(folder, walked, photos)) is not None), None)
+    found = next((marked for read in readers if (marked := read(tree)) is not None), None)
     if found is None:
-        return _read_masks(folder, walked, photos, how)
+        return _read_masks(tree, how)
     if how.marked is None and _named_alike(found):
         note(
-            f"{found.form} in '{folder}' is not read: folders name the classes. To learn from it, put "
+            f"{found.form} in '{tree.title}' is not read: folders name the classes. To learn from it, put "
             f"'{found.task.name}:' before the data's name."
         )
         return None
     return found
 
 
-def _read_masks(folder: Path, walked: Walk, photos: Photos, how: Opening) -> MarkedPhotos | None:
-    described = _described(walked)
-    if how.marked is None and not described and not _may_have_masks(photos):
+def _read_masks(tree: FileTree, how: Opening) -> MarkedPhotos | None:
+    described = _described(tree)
+    if how.marked is None and not described and not _may_have_masks(tree.photos):
         return None
-    pairs = pair_masks(folder, walked, photos, by_name=described)
+    pairs = pair_masks(tree, by_name=described)
     if pairs is None and how.marked is not None:
-        pairs = pair_masks(folder, walked, photos, by_name=True)
-    if pairs is None or (how.marked is None and not pairs.objects and _in_classes(photos, pairs)):
+        pairs = pair_masks(tree, by_name=True)
+    if pairs is None or (how.marked is None and not pairs.objects and _in_classes(tree.photos, pairs)):
         return None
-    return read_masks(folder, walked, pairs)
+    return read_masks(tree, pairs)
 
 
-def _described(walked: Walk) -> bool:
+def _described(tree: FileTree) -> bool:
     """Tell whether a list of classes says that there are masks."""
-    return any(file.path.rpartition("/")[2].lower() in LISTS_OF_MASKS for file in walked.files)
+    return any(file.path.rpartition("/")[2].lower() in LISTS_OF_MASKS for file in tree.files)
 
 
 def _may_have_masks(photos: Photos) -> bool:
@@ -129,14 +126,13 @@ def _named_alike(marked: MarkedPhotos) -> bool:
     return len(names) > 1 and 2 * len(names & {name.casefold() for name in marked.class_names}) > len(names)
 
 
-def _listing(folder: Path, walked: Walk, photos: Photos, marked: MarkedPhotos) -> Listing:
-    paths = sorted(marked.annotations, key=natural_key)
-    sizes = dict(walked.files)
-    notes = [_recognised(marked), *marked.notes, *said(marked.traps), *_unannotated(folder, photos, marked)]
+def _listing(tree: FileTree, marked: MarkedPhotos) -> Listing:
+    sizes = dict(tree.files)
+    notes = [_recognised(marked), *marked.notes, *said(marked.traps), *_unannotated(tree, marked)]
     entries: dict[str, list[Entry]] = {}
-    for index, path in enumerate(paths):
-        split = marked.splits.get(path, ALL)
-        entries.setdefault(split, []).append(Entry(index, path, marked.annotations[path].classes, sizes[path]))
+    for path in sorted(marked.annotations, key=natural_key):
+        split, classes = marked.splits.get(path, ALL), marked.annotations[path].classes
+        entries.setdefault(split, []).append(Entry(tree.number(path), path, classes, sizes[path]))
     entries = {split: entries[split] for split in ("train", "validation", "test", ALL) if split in entries}
     if len(entries) > 1 and (rest := entries.pop(ALL, [])):
         if "train" in entries:
@@ -146,15 +142,15 @@ def _listing(folder: Path, walked: Walk, photos: Photos, marked: MarkedPhotos) -
         else:
             entries["train"] = rest
     return Listing(
-        title=str(folder),
-        name=folder.resolve().name or "folder",
-        store=Files(folder, paths),
+        title=str(tree.title),
+        name=tree.name,
+        store=tree.store,
         entries=entries or {ALL: []},
         class_names=marked.class_names,
         task=marked.task,
         notes=tuple(notes),
         bad=marked.bad,
-        annotations={index: marked.annotations[path] for index, path in enumerate(paths)},
+        annotations={tree.number(path): each for path, each in marked.annotations.items()},
         things=marked.things,
     )
 
@@ -169,16 +165,16 @@ def _recognised(marked: MarkedPhotos) -> str:
     return f"Annotations: {marked.form}, {regions}{kinds} in {photos}{nothing}; the task is '{marked.task.name}'."
 
 
-def _unannotated(folder: Path, photos: Photos, marked: MarkedPhotos) -> list[str]:
+def _unannotated(tree: FileTree, marked: MarkedPhotos) -> list[str]:
     """Return a note on photos that no annotation speaks of, which are left out."""
     bad = {image.path for image in marked.bad}
     left = [
         path
-        for path in photos.paths
+        for path in tree.photos.paths
         if path not in marked.annotations
         and path not in marked.others
         and not any(map(speaks_of_masks, path.split("/")[:-1]))
-        and str(folder / path) not in bad
+        and tree.file(path).name not in bad
     ]
     if not left:
         return []

@@ -4,10 +4,7 @@ Whatever angle the photo was viewed at (`image_rotation`), the coordinates are t
 a box clockwise about its top left corner, an ellipse about its centre (label-studio-frontend, src/regions, `serialize`).
 """
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -16,24 +13,23 @@ from jaxtyping import UInt8
 
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.drawn import NAMELESS, NO_REGION, around, ellipse, stated_size, turned_box, usable
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, Photos, in_order, of_marks, read_bytes
+from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, in_order, of_marks
 from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.tree import FileTree
 from vitral.described import mapping
 from vitral.errors import DataError, one_line
 from vitral.images.decode import EXTENSIONS
 from vitral.images.run_lengths import RunLengths, counts_text, encode_mask
-from vitral.paths import Walk
 
 FORM = "Label Studio JSON"
 SEVERAL = "annotations of photos that several people marked, left out but for that of the ground truth or the last"
 AGAIN = "tasks of a photo that another task is about, left out"
-HASHED = re.compile(r"^[0-9a-f]{8}-")  # what an upload puts before a file's name
 OPAQUE = 3  # the channel of a brush stroke's RGBA that holds the mask
 LABELS = "labels"  # how the keys of a region's classes end: "rectanglelabels", "polygonlabels", "labels"
 Values = UInt8[np.ndarray, " values"]
 
 
-def read_label_studio(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_label_studio(tree: FileTree) -> MarkedPhotos | None:
     """Return what exports of Label Studio in a folder say; None where there are none.
 
     Raises:
@@ -42,10 +38,9 @@ def read_label_studio(folder: Path, walked: Walk, photos: Photos) -> MarkedPhoto
     marks: dict[str, list[Mark]] = {}
     stated: dict[str, Size | None] = {}
     traps = list[Trap]()
-    for path in sorted(file.path for file in walked.files if file.path.lower().endswith(".json")):
-        for task in _tasks(folder / path):
-            name = _photo_named(task, path)
-            photo = photos.find(HASHED.sub("", name), path) or photos.find(name, path)
+    for path in tree.json_files():
+        for task in tree.json(path, ["original_width"], FORM, _tasks) or []:
+            photo = tree.photos.find(_photo_named(task, path), path)
             if photo is None or photo in marks:
                 traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
             else:
@@ -53,15 +48,8 @@ def read_label_studio(folder: Path, walked: Walk, photos: Photos) -> MarkedPhoto
     return of_marks(FORM, marks, in_order(marks), stated=stated, traps=traps, relative=True) if marks else None
 
 
-def _tasks(path: Path) -> list[dict[str, Any]]:
+def _tasks(values: object) -> list[dict[str, Any]]:
     """Return the tasks of an export; none of any other file."""
-    content = read_bytes(path, FORM)
-    if b'"original_width"' not in content:
-        return []
-    try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"'{path}' cannot be read as {FORM} ({one_line(error)}).") from error
     tasks = [mapping(task) for task in values] if isinstance(values, list) else []
     return tasks if any(True for task in tasks for _ in _regions(task)) else []
 

@@ -8,17 +8,15 @@
 | dataset_meta.json, as Datumaro has it | {"label_map": {"0": "road"}} |
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from vitral.data.annotations.marked import read_bytes
+from vitral.data.annotations.tree import FileTree
 from vitral.data.names import NAMES_FILE, listed_names
-from vitral.errors import DataError, one_line
-from vitral.paths import Walk
+from vitral.errors import DataError
 
 BACKGROUND = "background"
 OBJECT = "object"
@@ -41,12 +39,11 @@ class ValueNames:
     notes: tuple[str, ...] = ()
 
 
-def names_of_values(folder: Path, walked: Walk, masks: Sequence[Counter[int]], *, colours: bool) -> ValueNames:
+def names_of_values(tree: FileTree, masks: Sequence[Counter[int]], *, colours: bool) -> ValueNames:
     """Return what the values of masks are called.
 
     Args:
-        folder: The folder of the data.
-        walked: Its content.
+        tree: The folder of the data.
         masks: The pixels of each value in each mask.
         colours: Whether values are colours.
 
@@ -54,13 +51,13 @@ def names_of_values(folder: Path, walked: Walk, masks: Sequence[Counter[int]], *
         DataError: a list of classes cannot be read, or there are too many classes.
     """
     there = {value for counts in masks for value in counts}
-    listed = _listed(folder, walked, colours=colours)
+    listed = _listed(tree, colours=colours)
     if listed and len(there & listed.keys()) * 2 > len(there):
         return ValueNames(listed, frozenset(there - listed.keys() - {IGNORED}))
     stray = _stray(masks)
     values = sorted(there - stray)
     if len(values) > MOST_CLASSES:
-        raise DataError(f"The masks in '{folder}' have {len(values):,} values, too many for classes.")
+        raise DataError(f"The masks in '{tree.title}' have {len(values):,} values, too many for classes.")
     if colours:
         return ValueNames({value: f"#{value:06x}" for value in values}, stray)
     if len(values) == 2 and values[0] == 0:
@@ -87,13 +84,13 @@ def _stray(masks: Sequence[Counter[int]]) -> frozenset[int]:
     )
 
 
-def _listed(folder: Path, walked: Walk, *, colours: bool) -> dict[int, str]:
+def _listed(tree: FileTree, *, colours: bool) -> dict[int, str]:
     """Return the class of each value as a file beside the masks lists them; nothing where there is none."""
-    for path in sorted((file.path for file in walked.files), key=lambda path: (path.count("/"), path)):
+    for path in sorted((file.path for file in tree.files), key=lambda path: (path.count("/"), path)):
         name = path.rpartition("/")[2].lower()
         if name == NAMES_FILE or name in LISTS_OF_MASKS:
-            text = read_bytes(folder / path, "classes").decode("utf-8-sig", errors="replace")
-            found = _of_json(folder / path, text, colours) if name.endswith(".json") else _of_lines(text, colours)
+            is_json = name.endswith(".json")
+            found = _of_json(tree, path, colours) if is_json else _of_lines(tree.text(path), colours)
             if found:
                 return found
     return {}
@@ -109,13 +106,12 @@ def _of_lines(text: str, colours: bool) -> dict[int, str]:
     return {int(match[2]) << 16 | int(match[3]) << 8 | int(match[4]): match[1] for match in coloured}
 
 
-def _of_json(path: Path, text: str, colours: bool) -> dict[int, str]:
-    try:
-        values = json.loads(text)
+def _of_json(tree: FileTree, path: str, colours: bool) -> dict[int, str]:
+    def read(values: Any) -> dict[int, str]:  # noqa: ANN401
         names = {int(value): str(name) for value, name in values["label_map"].items()}
         if not colours:
             return names
         shades = [red << 16 | green << 8 | blue for red, green, blue in values["segmentation_colors"]]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"'{path}' cannot be read as a list of classes ({one_line(error)}).") from error
-    return {shade: names[value] for value, shade in enumerate(shades) if value in names}
+        return {shade: names[value] for value, shade in enumerate(shades) if value in names}
+
+    return tree.json(path, ["label_map"], "a list of classes", read) or {}

@@ -4,7 +4,8 @@ A photo is found by the name of its file of annotations: what that says of name,
 """
 
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import PurePosixPath
 from xml.etree.ElementTree import Element
 
 from vitral.data.annotations.annotation import Mark, Size
@@ -12,19 +13,17 @@ from vitral.data.annotations.marked import (
     NO_AREA,
     NOT_THERE,
     MarkedPhotos,
-    Photos,
     has_area,
     in_order,
     of_marks,
-    read_xml,
     split_of_path,
 )
 from vitral.data.annotations.traps import Trap
-from vitral.data.joined_lists import PHOTOS, voc_splits
+from vitral.data.annotations.tree import FileTree
+from vitral.data.joined_lists import PHOTOS, listed_splits
 from vitral.data.names import ALL
 from vitral.data.source import BadImage
 from vitral.errors import DataError
-from vitral.paths import Walk
 
 FORM = "Pascal VOC XML"
 ROOT = "annotation"
@@ -35,52 +34,56 @@ Box = tuple[float, float, float, float]
 Object = tuple[str, Box, bool]  # its class, its box as written, whether it is difficult
 
 
-def read_voc(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_voc(tree: FileTree) -> MarkedPhotos | None:
     """Return what VOC's files in a folder say; None where there are none."""
-    reader = _VocFiles(photos)
-    for path in sorted(file.path for file in walked.files if file.path.lower().endswith(".xml")):
-        reader.add(folder, path)
-    return reader.result(_splits(folder, walked))
+    reader = _VocFiles(tree)
+    for path in tree.ending(".xml"):
+        reader.add(path)
+    return reader.result(_splits(tree))
 
 
-def _splits(folder: Path, walked: Walk) -> dict[str, str]:
+def _splits(tree: FileTree) -> dict[str, str]:
     """Return the split of each photo by its stem, as VOC's lists beside the photos say."""
-    there = {file.path.rpartition("/")[0] for file in walked.files}
     splits: dict[str, str] = {}
-    for place in sorted(path for path in there if PurePosixPath(path).name == PHOTOS):
-        splits |= {name: split for name, split in voc_splits((folder / place).parent).items() if split != ALL}
+    for place in sorted(path for path in tree.folders if PurePosixPath(path).name == PHOTOS):
+        splits |= listed_splits(partial(_lines, tree, PurePosixPath(place).parent))
     return splits
+
+
+def _lines(tree: FileTree, around: PurePosixPath, name: str) -> list[str]:
+    path = str(around / name)
+    return tree.text(path).splitlines() if path in tree else []
 
 
 class _VocFiles:
     """Collects the photos of VOC's files."""
 
-    def __init__(self, photos: Photos) -> None:
-        self._photos = photos
+    def __init__(self, tree: FileTree) -> None:
+        self._tree = tree
         self._objects: dict[str, tuple[str, list[Object]]] = {}
         self._stated: dict[str, Size | None] = {}
         self._traps: list[Trap] = []
         self._bad: list[BadImage] = []
 
-    def add(self, folder: Path, path: str) -> None:
+    def add(self, path: str) -> None:
         """Add a file, if it is of the form."""
         stem = PurePosixPath(path).stem
-        photo = self._photos.find(stem, path)
+        photo = self._tree.photos.find(stem, path)
         try:
-            root = read_xml(folder / path)
+            root = self._tree.xml(path)
             if root.tag != ROOT:
                 return
             named = (root.findtext("filename") or "").strip()
             if photo is None and named:
-                photo = self._photos.find(named, path)
+                photo = self._tree.photos.find(named, path)
             objects = [_object(item) for item in root.findall("object")]
         except DataError as error:
             if photo is not None:
-                self._bad.append(BadImage(str(folder / photo), str(error).rstrip("."), listed=True))
+                self._bad.append(self._tree.bad(photo, error))
             return
         except (ValueError, TypeError):
-            why = f"'{folder / path}' has an object without a name or a box of four numbers"
-            self._bad.append(BadImage(str(folder / (photo or path)), why, listed=True))
+            why = f"'{self._tree.file(path).name}' has an object without a name or a box of four numbers"
+            self._bad.append(self._tree.bad(photo or path, why))
             return
         if photo is None:
             self._traps.append(Trap(NOT_THERE, path))

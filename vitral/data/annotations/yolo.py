@@ -6,16 +6,16 @@ in data.yaml, or in a list of names. A polygon is one outline: it has neither ho
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from vitral.data.annotations.annotation import Mark
-from vitral.data.annotations.marked import NO_AREA, MarkedPhotos, Photos, has_area, of_marks, read_bytes, split_of_path
+from vitral.data.annotations.marked import NO_AREA, MarkedPhotos, has_area, of_marks, split_of_path
 from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.tree import FileTree, StoredFile
 from vitral.data.names import ALL, listed_names, split_named
 from vitral.data.source import BadImage
 from vitral.errors import DataError, one_line
-from vitral.paths import Walk
 
 FORM = "YOLO text"
 LABELS = "labels"
@@ -39,18 +39,18 @@ class Description:
     keypoints: bool = False
 
 
-def read_yolo(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None:
+def read_yolo(tree: FileTree) -> MarkedPhotos | None:
     """Return what YOLO's files in a folder say; None where there are none, or the text beside photos is something else.
 
     Raises:
         DataError: data.yaml cannot be read.
     """
-    texts = {file.path for file in walked.files if file.path.lower().endswith(".txt")}
-    places = {photo: _place(photo, texts) for photo in photos.paths} if texts else {}
+    texts = {*tree.ending(".txt")}
+    places = {photo: _place(photo, texts) for photo in tree.photos.paths} if texts else {}
     holding = {place.rpartition("/")[0] for place in places.values() if place in texts}
     if not holding:
         return None
-    described = _described(folder, walked)
+    described = _described(tree)
     marks: dict[str, list[Mark]] = {}
     traps: list[Trap] = []
     bad: list[BadImage] = []
@@ -58,9 +58,9 @@ def read_yolo(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None
         if place.rpartition("/")[0] not in holding:
             continue
         try:
-            marks[photo] = _read(folder, place, described, traps) if place in texts else []
-        except ValueError as error:
-            bad.append(BadImage(str(folder / photo), f"'{folder / place}': {error}", listed=True))
+            marks[photo] = _read(tree, place, described, traps) if place in texts else []
+        except (ValueError, DataError) as error:
+            bad.append(tree.bad(photo, f"'{tree.file(place).name}': {error}"))
     written = sum(place in texts for place in places.values())
     if 2 * len(bad) > written:
         if not described.names:
@@ -69,7 +69,7 @@ def read_yolo(folder: Path, walked: Walk, photos: Photos) -> MarkedPhotos | None
     highest = max((int(mark.name) for listed in marks.values() for mark in listed), default=-1)
     names = described.names or tuple(map(str, range(highest + 1)))
     named = {photo: [mark._replace(name=names[int(mark.name)]) for mark in listed] for photo, listed in marks.items()}
-    splits = _splits(folder, named, described, photos)
+    splits = _splits(tree, named, described)
     return of_marks(FORM, named, names, splits=splits, traps=traps, bad=bad, relative=True)
 
 
@@ -82,18 +82,15 @@ def _place(photo: str, texts: set[str]) -> str:
     return str(PurePosixPath(*folders, path.name))
 
 
-def _read(folder: Path, place: str, described: Description, traps: list[Trap]) -> list[Mark]:
+def _read(tree: FileTree, place: str, described: Description, traps: list[Trap]) -> list[Mark]:
     """Return the regions of a file, their classes as numbers.
 
     Raises:
+        DataError: the file cannot be read.
         ValueError: a line is not of the form; the message says which.
     """
-    try:
-        lines = read_bytes(folder / place, "labels").decode("utf-8-sig").splitlines()
-    except DataError as error:
-        raise ValueError(str(error)) from error
     marks: dict[Mark, None] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(tree.file(place).content().decode("utf-8-sig").splitlines(), 1):
         if not line.strip():
             continue
         mark = _mark(line.split(), described, number)
@@ -125,29 +122,26 @@ def _mark(columns: Sequence[str], described: Description, line: int) -> Mark:
     return Mark(str(int(kind)), (x - width / 2, y - height / 2, x + width / 2, y + height / 2))
 
 
-def _described(folder: Path, walked: Walk) -> Description:
+def _described(tree: FileTree) -> Description:
     """Return what data.yaml says, or else a list of names; nothing where neither is there."""
-    paths = sorted((file.path for file in walked.files), key=lambda path: (path.count("/"), path))
+    paths = sorted((file.path for file in tree.files), key=lambda path: (path.count("/"), path))
     for path in paths:
-        if path.lower().endswith((".yaml", ".yml")) and (found := _of_yaml(folder / path)).names:
+        if path.lower().endswith((".yaml", ".yml")) and (found := _of_yaml(tree.file(path))).names:
             return found
-    for path in paths:
-        if path.rpartition("/")[2].lower() in NAMES:
-            text = read_bytes(folder / path, "names").decode("utf-8-sig", errors="replace")
-            return Description(listed_names(text))
-    return Description()
+    lists = (path for path in paths if path.rpartition("/")[2].lower() in NAMES)
+    return next((Description(listed_names(tree.text(path))) for path in lists), Description())
 
 
-def _of_yaml(path: Path) -> Description:
+def _of_yaml(file: StoredFile) -> Description:
     import yaml  # a part of the Hub's client, which is always there
 
-    content = read_bytes(path, "YAML")
+    content = file.content()
     if len(content) > LARGEST_DESCRIPTION or b"names" not in content:
         return Description()
     try:
         values = yaml.safe_load(content)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise DataError(f"'{path}' cannot be read as YAML ({one_line(error)}).") from error
+        raise DataError(f"'{file.name}' cannot be read as YAML ({one_line(error)}).") from error
     given = values.get("names") if isinstance(values, dict) else None
     if isinstance(given, dict) and all(isinstance(number, int) and 0 <= number < 1 << 20 for number in given):
         names = [str(given.get(number, number)) for number in range(max(given, default=-1) + 1)]
@@ -160,7 +154,7 @@ def _of_yaml(path: Path) -> Description:
     return Description(tuple(names), splits, "kpt_shape" in values)
 
 
-def _splits(folder: Path, marks: Mapping[str, Any], described: Description, photos: Photos) -> dict[str, str]:
+def _splits(tree: FileTree, marks: Mapping[str, Any], described: Description) -> dict[str, str]:
     """Return the splits that data.yaml says by folders or lists of photos, or else those that folders are called by."""
     splits = {photo: split for photo in marks if (split := split_of_path(photo)) != ALL}
     if splits:
@@ -168,11 +162,11 @@ def _splits(folder: Path, marks: Mapping[str, Any], described: Description, phot
     for split, places in described.splits.items():
         for place in places:
             parts = [part for part in place.split("/") if part not in ("", ".", "..")]
-            if place.endswith(".txt") and (folder / place).is_file():
-                lines = (
-                    read_bytes(folder / place, "a list of photos").decode("utf-8-sig", errors="replace").splitlines()
-                )
-                inside = {photo for line in lines if line.strip() and (photo := photos.find(line.strip(), place))}
+            ending = f"/{'/'.join(parts)}"
+            lists = [path for path in tree.ending(".txt") if place.endswith(".txt") and f"/{path}".endswith(ending)]
+            if lists:
+                lines = tree.text(lists[0]).splitlines()
+                inside = {photo for line in lines if line.strip() and (photo := tree.photos.find(line.strip(), place))}
             else:
                 inside = {photo for photo in marks if parts and _is_in(photo, parts)}
             splits |= dict.fromkeys(inside & set(marks), split)

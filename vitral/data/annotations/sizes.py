@@ -1,0 +1,72 @@
+"""The sizes that annotations state for their photos, and those of mask images, held against the photos.
+
+| the size | what becomes of the annotation |
+|---|---|
+| is the photo's, as EXIF turns it or as it is stored | it is taken as it is, and turned with the photo |
+| has the photo's shape | it is scaled to the photo; masks by the nearest pixel |
+| has regions far beyond it | the size is wrong, and coordinates are taken as they are |
+| has another shape | it is refused: what it marks is of another photo, or of one that was cut |
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vitral.data.annotations.annotation import Annotation, Marks, Size, same_shape
+from vitral.data.annotations.marked import MarkedPhotos
+from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.tree import FileTree
+from vitral.data.source import BadImage
+from vitral.errors import ImageError
+from vitral.images.decode import SIDEWAYS
+from vitral.images.header import stored_size
+from vitral.machine import in_threads
+
+SCALED = "photos of another size than their annotations state, of the same shape; what is marked is scaled to them"
+OTHER_SIZE = (
+    "photos of another size than their masks, of the same shape; masks are enlarged or reduced by the nearest pixel"
+)
+WRONG = "photos of another size than their annotations state and mark beyond; the coordinates are taken as they are"
+BEYOND = 1.1  # times the stated size, to which regions reach by mistakes and roundings
+
+
+def fitted(tree: FileTree, marked: MarkedPhotos) -> MarkedPhotos:
+    """Return annotated photos whose annotations are of the photos' sizes, or are brought to them; others are bad."""
+
+    def look(photo: str) -> tuple[Annotation | BadImage, str]:
+        return _fitted(tree, photo, marked.annotations[photo])
+
+    seen = dict(zip(marked.annotations, in_threads(look, [*marked.annotations]), strict=True))
+    annotations: Mapping[str, Annotation] = {
+        photo: found for photo, (found, _) in seen.items() if not isinstance(found, BadImage)
+    }
+    bad = (found for found, _ in seen.values() if isinstance(found, BadImage))
+    traps = (Trap(kind, photo) for photo, (_, kind) in seen.items() if kind)
+    return replace(marked, annotations=annotations, bad=(*marked.bad, *bad), traps=(*marked.traps, *traps))
+
+
+def _fitted(tree: FileTree, photo: str, annotation: Annotation) -> tuple[Annotation | BadImage, str]:
+    """Return a photo's annotation or why there is none, and the kind of what misleads in it."""
+    stated = annotation.stated
+    if stated is None or not annotation.classes:
+        return annotation, ""
+    try:
+        stored, turn = stored_size(tree.store.read(tree.number(photo)))
+    except ImageError:  # which is said elsewhere
+        return annotation, ""
+    upright = stored[::-1] if turn in SIDEWAYS else stored
+    if stated in (stored, upright):
+        return annotation, ""
+    if isinstance(annotation, Marks) and _reaches_beyond(annotation, stated):
+        return replace(annotation, stated=None), WRONG
+    if same_shape(stated, stored) or same_shape(stated, upright):
+        return annotation, SCALED if isinstance(annotation, Marks) else OTHER_SIZE
+    turned = ", turned by 90 degrees" if same_shape(stated[::-1], upright) else ""
+    why = f"is annotated as of {stated[1]}x{stated[0]} pixels{turned}, and has {upright[1]}x{upright[0]}"
+    return tree.bad(
+        photo, f"'{tree.file(photo).name}' {why}; correct the size or take the photo that was annotated"
+    ), ""
+
+
+def _reaches_beyond(annotation: Marks, size: Size) -> bool:
+    boxes = () if annotation.relative else (mark.outer_box() for mark in annotation.marks())
+    return any(box is not None and (box[2] > BEYOND * size[1] or box[3] > BEYOND * size[0]) for box in boxes)

@@ -1,0 +1,229 @@
+"""`FileTree`: the files of a folder or of an archive, by their paths in it, so that readers of annotations need not know which.
+
+Nothing is unpacked: a path of an archive is only looked up among its members.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, Self
+from urllib.parse import unquote
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from vitral.data.folder import Files
+from vitral.data.masks import FOLDER
+from vitral.data.names import ALL, composed, split_within
+from vitral.data.source import BadImage
+from vitral.data.stored import Store
+from vitral.errors import DataError, ImageError, one_line
+from vitral.images.decode import EXTENSIONS
+from vitral.paths import FoundFile, Walk, refuse_endless
+
+LARGEST = 1 << 30  # bytes of a file of annotations
+MOST_JSON = 200  # files
+UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the name of a file that is uploaded
+
+
+class StoredFile(NamedTuple):
+    """A file of a folder or an archive, which can be sent to worker processes and read there."""
+
+    store: Store
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Its name for people: its path, or "photos.zip:masks/1.png"."""
+        return self.store.name(self.number)
+
+    def content(self) -> bytes:
+        """Return its bytes.
+
+        Raises:
+            DataError: it cannot be read, or is too large for annotations.
+        """
+        try:
+            where = self.store.read(self.number)
+            if isinstance(where, bytes):
+                return where
+            refuse_endless(where, DataError)
+            with open(where, "rb") as file:
+                content = file.read(LARGEST + 1)
+        except ImageError as error:
+            raise DataError(str(error)) from error
+        except OSError as error:
+            raise DataError(f"'{self.name}' cannot be read ({one_line(error)}).") from error
+        if len(content) > LARGEST:
+            raise DataError(f"'{self.name}' has over {LARGEST:,} bytes, too many for annotations.")
+        return content
+
+
+class Photos:
+    """Photos, found by the names that annotations call them.
+
+    Args:
+        paths: The paths of files, of which those of images count.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = [path for path in paths if path.lower().endswith(EXTENSIONS)]
+
+    @functools.cached_property
+    def _named(self) -> dict[str, list[str]]:
+        """The photos by their names, with and without suffix."""
+        named: dict[str, list[str]] = {}
+        for path in self.paths:
+            name = path.rpartition("/")[2]
+            for key in {_key(name), _key(name.rpartition(".")[0])}:
+                named.setdefault(key, []).append(path)
+        return named
+
+    def find(self, name: str, beside: str, split: str = ALL, other_than: str | None = None) -> str | None:
+        """Return the path of the photo that an annotation means; None where there is none, or it may be any of several.
+
+        Of photos of one name the one counts whose path ends in more of the name's folders, that is in the same split, in no
+        folder of masks, and in more of the annotation's folders.
+
+        Args:
+            name: The photo's name, with folders or not, with a suffix or not, of this or another machine.
+            beside: The path of the file of annotations.
+            split: The split that the file of annotations speaks of.
+            other_than: The path of an image that is not meant: the photo's mask.
+        """
+        parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+        last = parts[-1] if parts else ""
+        meant = dict.fromkeys(map(_key, (last, unquote(last), UPLOADED.sub("", last), UPLOADED.sub("", unquote(last)))))
+        named = next((found for key in meant if (found := self._named.get(key))), [])
+        fitting = [path for path in named if path != other_than]
+        if len(fitting) < 2:
+            return fitting[0] if fitting else None
+        around = set(PurePosixPath(beside).parts[:-1])
+
+        def nearness(path: str) -> tuple[int, bool, bool, int]:
+            folders = path.split("/")[:-1]
+            shared = 0
+            for own, other in zip(reversed(folders), reversed(parts[:-1]), strict=False):
+                if own != other:
+                    break
+                shared += 1
+            in_split = split != ALL and split in map(split_within, folders)
+            return shared, in_split, not any(map(speaks_of_masks, folders)), len(around & set(folders))
+
+        best = max(map(nearness, fitting))
+        nearest = [path for path in fitting if nearness(path) == best]
+        return nearest[0] if len(nearest) == 1 else None
+
+
+class FileTree:
+    """The files of a folder or an archive, but for hidden ones.
+
+    Args:
+        title: The folder or the archive.
+        name: A short name, for people and folder names.
+        store: What reads the files.
+        numbers: The index of each file in the store, by its path.
+        files: The files.
+        folders: The folders, empty ones among them.
+
+    Attributes:
+        photos: The files that are images.
+    """
+
+    def __init__(
+        self,
+        title: Path,
+        name: str,
+        store: Store,
+        numbers: Mapping[str, int],
+        files: Sequence[FoundFile],
+        folders: Collection[str],
+    ) -> None:
+        self.title, self.name, self.store = title, name, store
+        self.files, self.folders = files, folders
+        self._numbers = numbers
+        self.photos = Photos(file.path for file in files)
+
+    @classmethod
+    def of_folder(cls, folder: Path, walked: Walk) -> Self:
+        """Return the files of a folder, of which it is known what is in it."""
+        paths = [file.path for file in walked.files]
+        numbers = {path: number for number, path in enumerate(paths)}
+        name = folder.resolve().name or "folder"
+        return cls(folder, name, Files(folder, paths), numbers, walked.files, walked.folders)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._numbers
+
+    def number(self, path: str) -> int:
+        """Return the index of a file in the store."""
+        return self._numbers[path]
+
+    def file(self, path: str) -> StoredFile:
+        """Return a file."""
+        return StoredFile(self.store, self._numbers[path])
+
+    def ending(self, *suffixes: str) -> list[str]:
+        """Return the paths of the files whose names end so, in whatever case, sorted."""
+        return sorted(file.path for file in self.files if file.path.lower().endswith(suffixes))
+
+    def text(self, path: str) -> str:
+        """Return a text in UTF-8; what is none stands there as question marks.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        return self.file(path).content().decode("utf-8-sig", errors="replace")
+
+    def json_files(self) -> list[str]:
+        """Return the JSON files that may speak of all photos: of very many, such as one a photo, the largest."""
+        files = [file for file in self.files if file.path.lower().endswith(".json")]
+        return sorted(file.path for file in sorted(files, key=lambda file: -file.size)[:MOST_JSON])
+
+    def json(self, path: str, keys: Iterable[str], form: str, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+        """Return what a reader makes of the values of a JSON file that has all the keys; None of any other file.
+
+        Raises:
+            DataError: it cannot be read, or the reader finds it to be of another form.
+        """
+        file = self.file(path)
+        content = file.content()
+        try:
+            text = content.decode(json.detect_encoding(content))
+        except UnicodeDecodeError:  # ADE20K's are in it, and what Windows wrote is much like it
+            text = content.decode("latin-1")
+        if not all(f'"{key}"' in text for key in keys):
+            return None
+        try:
+            return read(json.loads(text))
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"'{file.name}' cannot be read as {form} ({one_line(error)}).") from error
+
+    def xml(self, path: str) -> Element:
+        """Return the root of an XML file; nothing outside it is fetched, and no entities are defined in it.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        file = self.file(path)
+        content = file.content()
+        try:
+            if b"<!ENTITY" in content:
+                raise ValueError("it defines entities")
+            return ElementTree.fromstring(content)
+        except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as error:
+            raise DataError(f"'{file.name}' cannot be read as XML ({one_line(error)}).") from error
+
+    def bad(self, photo: str, why: object) -> BadImage:
+        """Return a photo whose annotation cannot be used."""
+        return BadImage(self.file(photo).name, str(why).rstrip("."), listed=True)
+
+
+def speaks_of_masks(folder: str) -> bool:
+    """Tell whether a folder is called like one that holds masks."""
+    return FOLDER.fullmatch(folder) is not None
+
+
+def _key(name: str) -> str:
+    return composed(name).casefold()
