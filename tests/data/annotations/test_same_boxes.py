@@ -306,7 +306,7 @@ def test_splits_are_those_of_folders_files_and_lists(tmp_path: Path) -> None:
         assert {name: len(label) for name, label in labels(data).items()} == {
             name: len(boxes) for name, boxes in drawn.SCENES.items()
         }
-    assert said(data, "photos that another file of annotations has, too, read from that alone: 20 in 1 file")
+    assert said(data, "annotations of photos that other annotations are of, too, left out: 20 in 1 file")
 
 
 def test_panoptic_maps_have_things_matter_crowds_and_what_is_ignored(tmp_path: Path) -> None:

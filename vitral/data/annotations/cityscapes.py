@@ -52,7 +52,7 @@ def read_cityscapes(tree: FileTree) -> MarkedPhotos | None:
             traps.append(Trap(NOT_THERE, path))
         elif photo not in chosen:
             chosen[photo] = path
-    if not chosen:
+    if not chosen and not traps:
         return None
     meanings = {photo: partial(meaning, masks[path][1]) for photo, path in chosen.items()}
     read, bad = read_maps(tree, chosen, meanings.__getitem__)

@@ -9,8 +9,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from vitral.data.annotations.annotation import Mark
+from vitral.data.annotations.annotation import Mark, same_shape
 from vitral.data.annotations.marked import (
+    AGAIN,
     FEW_POINTS,
     NO_AREA,
     NOT_THERE,
@@ -22,6 +23,7 @@ from vitral.data.annotations.marked import (
 from vitral.data.annotations.traps import Trap
 from vitral.data.annotations.tree import FileTree
 from vitral.data.names import ALL
+from vitral.errors import DataError
 from vitral.images.decode import HALVED, pixel_limit
 from vitral.images.run_lengths import counts_text, runs_of_text
 
@@ -35,7 +37,9 @@ OTHER_KINDS = (
     "person_keypoints_",
 )  # of COCO's own files, beside instances_
 LARGEST_NUMBER = 1e12  # of a coordinate or an area; JSON's NaN and Infinity are none
-AGAIN = "photos that another file of annotations has, too, read from that alone"
+SHARED = "photos whose id is that of others, too, left out"
+NO_NUMBERS = "boxes that are not four numbers, left out"
+NO_RUNS = "masks whose run lengths cannot be read, or are not of the photo, instead of which boxes are taken"
 Fields = Mapping[str, Any]
 
 
@@ -95,25 +99,24 @@ class _CocoFiles:
         names, earlier = self._classes(path, values), {*self._marks}
         where: dict[Any, str] = {}
         stated: dict[Any, tuple[int, int] | None] = {}
+        listed: dict[Any, set[str]] = {}
         for image in values["images"]:
-            called = str(image.get("file_name", image.get("id")))
-            photo = self._photos.find(called, path, split)
-            if photo is None:
-                self._traps.append(Trap(NOT_THERE, path))
+            listed.setdefault(_id(image.get("id")), set()).add(str(image.get("file_name")))
+        for image in values["images"]:
+            number = _id(image.get("id"))
+            photo = self._photos.find(str(image.get("file_name", image.get("id"))), path, split)
+            kinds = {NOT_THERE: photo is None, AGAIN: photo in earlier, SHARED: len(listed[number]) > 1}
+            if photo is None or any(kinds.values()):
+                self._traps.append(Trap(next(kind for kind, there in kinds.items() if there), path))
                 continue
-            if photo in earlier:
-                self._traps.append(Trap(AGAIN, path))
-                continue
-            number = _hashable(image.get("id"))
             where[number], stated[number] = photo, _stated(image)
             self._marks.setdefault(photo, [])
             self._stated[photo] = stated[number]
             own = split if split != ALL else split_of_path(photo)
             if own != ALL:
                 self._splits[photo] = own
-        listed = {_hashable(image.get("id")) for image in values["images"]}
         for item in values["annotations"]:
-            number = _hashable(item.get("image_id"))
+            number = _id(item.get("image_id"))
             if number in where:
                 mark = self._mark(item, names, path, stated[number])
                 self._marks[where[number]].extend([] if mark is None else [mark])
@@ -122,8 +125,9 @@ class _CocoFiles:
 
     def _classes(self, path: str, values: Fields) -> dict[Any, str]:
         """Return the names of a file's classes by their ids, without a parent of them all that marks nothing."""
-        used = {_hashable(item.get("category_id")) for item in values["annotations"]}
-        kinds = [item for item in values["categories"] if isinstance(item.get("id"), int) and "name" in item]
+        used = {_id(item.get("category_id")) for item in values["annotations"]}
+        kinds = [{**item, "id": _id(item.get("id"))} for item in values["categories"] if "name" in item]
+        kinds = [item for item in kinds if isinstance(item["id"], int)]
         parents = {str(item.get("supercategory")) for item in kinds}
         unused_parents = [
             item for item in kinds if item["id"] not in used and str(item["name"]) in parents and len(kinds) > 1
@@ -132,14 +136,20 @@ class _CocoFiles:
             self._traps.append(
                 Trap(f"classes that are parents of the others and mark nothing ('{item['name']}'), left out", path)
             )
-        names = {item["id"]: str(item["name"]) for item in kinds if item not in unused_parents}
+        names: dict[int, str] = {}
+        for item in kinds:
+            if item not in unused_parents and names.setdefault(item["id"], str(item["name"])) != str(item["name"]):
+                raise DataError(
+                    f"'{path}' gives the number {item['id']} to the classes '{names[item['id']]}' and '{item['name']}'; give "
+                    "each its own."
+                )
         for number, name in names.items():
             if self._names.setdefault(number, name) != name:
                 self._names[max(self._names) + 1] = name  # another file calls another class by the number
         return names
 
     def _mark(self, item: Fields, names: Mapping[Any, str], path: str, size: tuple[int, int] | None) -> Mark | None:
-        name = names.get(_hashable(item.get("category_id")))
+        name = names.get(_id(item.get("category_id")))
         if name is None:
             self._traps.append(Trap("regions of classes that are not listed, left out", path))
             return None
@@ -150,7 +160,7 @@ class _CocoFiles:
             name, box, polygons, runs, bool(item.get("iscrowd")), float(area) if _is_number(area) and area > 0 else None
         )
         if not has_area(mark):
-            self._traps.append(Trap(NO_AREA, path))
+            self._traps.append(Trap(NO_NUMBERS if item.get("bbox") and box is None else NO_AREA, path))
             return None
         return mark
 
@@ -159,10 +169,9 @@ class _CocoFiles:
     ) -> tuple[tuple[tuple[float, ...], ...], tuple[str, int, int] | None]:
         if isinstance(given, dict):
             runs = _runs(given)
-            if runs is None:
-                self._traps.append(
-                    Trap("masks whose run lengths cannot be read, instead of which boxes are taken", path)
-                )
+            if runs is None or (size is not None and not same_shape(runs[1:], size)):
+                self._traps.append(Trap(NO_RUNS, path))
+                return (), None
             return (), runs
         polygons = given if isinstance(given, list) else []
         if polygons and all(map(_is_number, polygons)):  # one polygon that is in no list
@@ -173,16 +182,17 @@ class _CocoFiles:
             self._traps.append(Trap(FEW_POINTS, path, len(polygons) - len(kept)))
         return kept, None
 
-    def result(self) -> MarkedPhotos | None:
-        """Return what the files say; None where none of their photos is there."""
-        if not self._marks:
-            return None
+    def result(self) -> MarkedPhotos:
+        """Return what the files say."""
         names = dict.fromkeys(self._names[number] for number in sorted(self._names))
         return of_marks(FORM, self._marks, tuple(names), stated=self._stated, splits=self._splits, traps=self._traps)
 
 
-def _hashable(number: object) -> object:
-    return number if isinstance(number, int | str | float) else None
+def _id(number: object) -> object:
+    """Return an id, which some tools write as text in one place and as a number in another."""
+    if isinstance(number, str):
+        return int(number) if number.isdecimal() else number
+    return number if isinstance(number, int | float) else None
 
 
 def _is_number(value: object) -> TypeGuard[float]:

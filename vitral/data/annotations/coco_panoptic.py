@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vitral.data.annotations.coded_map import Meaning, read_maps
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, split_of_path
+from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, split_of_path
 from vitral.data.annotations.traps import Trap
 from vitral.data.annotations.tree import FileTree
 from vitral.data.names import ALL
@@ -39,8 +39,8 @@ def read_panoptic(tree: FileTree) -> MarkedPhotos | None:
         for item in values["annotations"]:
             drawn = tree.photos.find(f"{beside}/{item['file_name']}", path, split)
             photo = tree.photos.find(called.get(item["image_id"], ""), path, split, other_than=drawn)
-            if photo is None or drawn is None:
-                traps.append(Trap(NOT_THERE, path))
+            if photo is None or drawn is None or photo in maps:
+                traps.append(Trap(AGAIN if photo in maps else NOT_THERE, path))
                 continue
             maps[photo] = drawn
             segments[photo] = {
@@ -50,7 +50,7 @@ def read_panoptic(tree: FileTree) -> MarkedPhotos | None:
             }
             if (own := split if split != ALL else split_of_path(photo)) != ALL:
                 splits[photo] = own
-    if not maps:
+    if not maps and not traps:
         return None
     annotations, bad = read_maps(tree, maps, lambda photo: segments[photo].get, colours=True)
     absent = {photo: len(segments[photo]) - len(there.meanings) for photo, there in annotations.items()}

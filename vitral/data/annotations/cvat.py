@@ -11,7 +11,7 @@ import numpy as np
 
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.drawn import NO_REGION, around, ellipse, stated_size, turned_box, usable
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, of_marks, split_of_path
+from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, of_marks, split_of_path
 from vitral.data.annotations.traps import Trap
 from vitral.data.annotations.tree import FileTree
 from vitral.data.names import ALL, split_within
@@ -50,8 +50,8 @@ def read_cvat(tree: FileTree) -> MarkedPhotos | None:
             name = image.get("name") or ""
             split = split_within(image.get("subset") or "") or split_of_path(path)
             photo = tree.photos.find(name, path, split)
-            if photo is None:
-                traps.append(Trap(NOT_THERE, path))
+            if photo is None or photo in marks:
+                traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
                 continue
             stated[photo], marks[photo] = _photo(name, image, shapes, path, traps)
             names |= dict.fromkeys(mark.name for mark in marks[photo])
@@ -59,7 +59,7 @@ def read_cvat(tree: FileTree) -> MarkedPhotos | None:
                 splits[photo] = split
     if damaged is not None and not others:
         raise damaged
-    return of_marks(FORM, marks, [*names], stated=stated, splits=splits, traps=traps) if marks else None
+    return of_marks(FORM, marks, [*names], stated=stated, splits=splits, traps=traps) if marks or traps else None
 
 
 def _is_cvat(root: Element) -> bool:

@@ -70,7 +70,7 @@ def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
     if how.marked == SEMANTIC.name and (pairs := pair_masks(tree, by_name=_described(tree))) is not None:
         return read_masks(tree, pairs)
     readers = (read_panoptic, *READERS) if how.marked == PANOPTIC.name else READERS
-    found = next((marked for read in readers if (marked := read(tree)) is not None), None)
+    found = next((marked for read in readers if (marked := read(tree)) is not None and _of_photos(tree, marked)), None)
     if found is None:
         return _read_masks(tree, how)
     if how.marked is None and _named_alike(found):
@@ -80,6 +80,14 @@ def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
         )
         return None
     return found
+
+
+def _of_photos(tree: FileTree, marked: MarkedPhotos) -> bool:
+    """Tell whether annotations are of photos that are there, and note it where they are of none."""
+    if marked.annotations or marked.bad:
+        return True
+    note(" ".join([f"{marked.form} in '{tree.title}' is of none of its images.", *said(marked.traps)]))
+    return False
 
 
 def _read_masks(tree: FileTree, how: Opening) -> MarkedPhotos | None:

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.drawn import NAMELESS, NO_REGION, around, ellipse, stated_size, turned_box, usable
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, in_order, of_marks
+from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, in_order, of_marks
 from vitral.data.annotations.traps import Trap
 from vitral.data.annotations.tree import FileTree
 from vitral.described import mapping
@@ -23,7 +23,6 @@ from vitral.images.run_lengths import RunLengths, counts_text, encode_mask
 
 FORM = "Label Studio JSON"
 SEVERAL = "annotations of photos that several people marked, left out but for that of the ground truth or the last"
-AGAIN = "tasks of a photo that another task is about, left out"
 OPAQUE = 3  # the channel of a brush stroke's RGBA that holds the mask
 LABELS = "labels"  # how the keys of a region's classes end: "rectanglelabels", "polygonlabels", "labels"
 Values = UInt8[np.ndarray, " values"]
@@ -45,7 +44,7 @@ def read_label_studio(tree: FileTree) -> MarkedPhotos | None:
                 traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
             else:
                 stated[photo], marks[photo] = _read_task(task, path, traps)
-    return of_marks(FORM, marks, in_order(marks), stated=stated, traps=traps, relative=True) if marks else None
+    return of_marks(FORM, marks, in_order(marks), stated=stated, traps=traps, relative=True) if marks or traps else None
 
 
 def _tasks(values: object) -> list[dict[str, Any]]:

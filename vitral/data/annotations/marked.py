@@ -15,6 +15,7 @@ from vitral.tasks.task import Task
 
 # Kinds of traps that several formats have.
 NOT_THERE = "photos with annotations that are not in the folder, or one of several of the name"
+AGAIN = "annotations of photos that other annotations are of, too, left out"
 NO_AREA = "boxes without width or height, left out"
 FEW_POINTS = "polygons of fewer than three points, left out"
 

@@ -155,9 +155,12 @@ def _read_objects(tree: FileTree, paths: Sequence[str]) -> tuple[list[Mark], lis
     """Return a photo's objects, and what misleads in their masks; `DataError` if one cannot be read."""
     found: list[Mark] = []
     traps: list[Trap] = []
+    shape: Size | None = None
     for path in paths:
         mask = _read_object(tree.file(path))
         height, width = mask.shape
+        if (height, width) != (shape := shape or (height, width)):
+            raise DataError(f"'{tree.file(path).name}' has {width}x{height} pixels, another mask of its photo has not")
         if mask.any():
             found.append(Mark(OBJECT, runs=(counts_text(encode_mask(mask)), height, width)))
         else:

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.marked import (
+    AGAIN,
     NO_AREA,
     NOT_THERE,
     MarkedPhotos,
@@ -85,8 +86,8 @@ class _VocFiles:
             why = f"'{self._tree.file(path).name}' has an object without a name or a box of four numbers"
             self._bad.append(self._tree.bad(photo or path, why))
             return
-        if photo is None:
-            self._traps.append(Trap(NOT_THERE, path))
+        if photo is None or photo in self._objects:
+            self._traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
             return
         if named and PurePosixPath(named).stem != stem and PurePosixPath(photo).stem == stem:
             self._traps.append(Trap(LIES, path))
@@ -94,9 +95,9 @@ class _VocFiles:
         self._stated[photo] = _stated(root)
 
     def result(self, lists: dict[str, str]) -> MarkedPhotos | None:
-        """Return what the files say; None where none is of a photo that is there, or most have no boxes."""
+        """Return what the files say; None where there are none, or most have no boxes."""
         every = [item for _, objects in self._objects.values() for item in objects]
-        if not every or len(self._bad) > len(self._objects):
+        if not (self._objects or self._traps) or len(self._bad) > len(self._objects):
             return None
         first = 0 if any(min(box[:2]) < 1 for _, box, _ in every) else 1
         ignored = 2 * sum(difficult for *_, difficult in every) < len(every)  # otherwise the tool's default

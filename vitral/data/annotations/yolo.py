@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vitral.data.annotations.annotation import Mark
-from vitral.data.annotations.marked import NO_AREA, MarkedPhotos, has_area, of_marks, split_of_path
+from vitral.data.annotations.marked import NO_AREA, NOT_THERE, MarkedPhotos, has_area, of_marks, split_of_path
 from vitral.data.annotations.traps import Trap
 from vitral.data.annotations.tree import FileTree, StoredFile
 from vitral.data.names import ALL, listed_names, split_named
@@ -52,7 +52,8 @@ def read_yolo(tree: FileTree) -> MarkedPhotos | None:
         return None
     described = _described(tree)
     marks: dict[str, list[Mark]] = {}
-    traps: list[Trap] = []
+    alone = texts - {*places.values()}
+    traps = [Trap(NOT_THERE, text) for text in sorted(alone) if LABELS in text.split("/")[:-1]]
     bad: list[BadImage] = []
     for photo, place in places.items():
         if place.rpartition("/")[0] not in holding:
