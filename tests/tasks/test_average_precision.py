@@ -17,6 +17,7 @@ from vitral.tasks.resampling import mean_known, paired_difference
 from vitral.tasks.shown import ConfusionMatrix
 
 FIGURES = Path(__file__).with_suffix(".json")  # of pycocotools, by tests/peers/write_average_precision.py
+BOUNDARY_FIGURES = Path(__file__).with_name("boundary_precision.json")  # by tests/peers/write_boundary_precision.py
 SEEDS = (0, 1, 4, 5, 6, 7)  # the first has a photo with more than 100 answers of a class
 NAMES = ("0", "1", "2")
 BOX = (10.0, 10.0, 30.0, 30.0)
@@ -70,6 +71,22 @@ def test_the_twelve_numbers_are_pycocotools(kind: str, seed: int) -> None:
     theirs = json.loads(FIGURES.read_text())[kind][str(seed)]
     masks = kind == "masks"
     np.testing.assert_allclose(twelve(tally(object_photos(seed, masks=masks), masks=masks)), theirs, atol=1e-12)
+
+
+@every_case("seed", SEEDS)
+def test_the_ap_of_boundaries_is_its_authors(seed: int) -> None:
+    theirs = json.loads(BOUNDARY_FIGURES.read_text())[str(seed)]
+    result = tally(object_photos(seed, masks=True), masks=True).result()
+    assert result.boundary_ap == pytest.approx(theirs, abs=1e-12)
+    assert result.boundary_ap <= result.ap
+    assert result.scores()["boundary_ap"] == result.boundary_ap
+
+
+def test_boxes_have_no_ap_of_boundaries() -> None:
+    result = tally(object_photos(0, masks=False), masks=False).result()
+    assert result.boundary_ap is None
+    assert "boundary_ap" not in result.scores()
+    assert not any("boundary" in remark for remark in result.remarks())
 
 
 def test_the_overlap_of_masks_is_that_of_their_pixels() -> None:

@@ -21,7 +21,9 @@ from vitral.tasks.region_matches import (
     SMALL,
     THRESHOLDS,
     Matches,
+    Overlaps,
     areas_of,
+    boundary_overlaps,
     match,
     overlaps,
     partners,
@@ -42,12 +44,14 @@ class _PhotoObjects:
 
     Attributes:
         matches: Of each class that is there or found.
+        boundaries: Likewise, by the overlap of boundaries; none of boxes.
         pairs: True class and found class of each object, found or missed, and of each invented one; "nothing" comes last.
         areas: The area of the true one, pixels; NaN of an invented one.
         sure: How sure the answers are, their mean; NaN without any.
     """
 
     matches: dict[int, Matches]
+    boundaries: dict[int, Matches]
     pairs: Int64[np.ndarray, "objects 2"]
     areas: Float64[np.ndarray, " objects"]
     sure: float
@@ -116,6 +120,7 @@ class ObjectsTally(PhotoTally):
             ap=figures["ap"],
             ap50=figures["ap50"],
             ap75=figures["ap75"],
+            boundary_ap=known(_mean(self._boundary_precision())[None])[0] if self.masks else None,
             recall_of_most=tuple(float(_mean(recall[:, 0])) for recall in recalls),
             sizes=self._sizes(precision, recalls[-1]),
             class_ap=known(_means(precision[:, 0])),
@@ -133,16 +138,30 @@ class ObjectsTally(PhotoTally):
     def _matched(self, answer: FoundRegions, truth: Regions) -> _PhotoObjects:
         order = np.argsort(-answer.scores, kind="stable")
         found, scores = answer.regions.chosen(order), answer.scores[order]
-        shares, areas = overlaps(found, truth, masks=self.masks), areas_of(found, masks=self.masks)
-        matches = {}
+        shares = overlaps(found, truth, masks=self.masks)
+        matches = self._matches(found, scores, truth, shares)
+        boundaries = boundary_overlaps(found, truth, shares) if self.masks else None
+        sure = scores >= self.threshold
+        pairs, sizes = self._paired(found.classes[sure], shares[sure], truth)
+        return _PhotoObjects(
+            matches,
+            {} if boundaries is None else self._matches(found, scores, truth, boundaries),
+            pairs,
+            sizes,
+            float(scores[sure].mean()) if sure.any() else np.nan,
+        )
+
+    def _matches(
+        self, found: Regions, scores: Float64[np.ndarray, " found"], truth: Regions, shares: Overlaps
+    ) -> dict[int, Matches]:
+        """Return what becomes of the regions of each class, the surest first."""
+        areas, matches = areas_of(found, masks=self.masks), {}
         for number in np.union1d(found.classes, truth.classes).tolist():
             rows = np.flatnonzero(found.classes == number)[: MOST_FOUND[-1]]
             columns = np.flatnonzero(truth.classes == number)
             close = shares[np.ix_(rows, columns)]
             matches[number] = match(close, scores[rows], areas[rows], truth.areas[columns], truth.crowd[columns])
-        sure = scores >= self.threshold
-        pairs, sizes = self._paired(found.classes[sure], shares[sure], truth)
-        return _PhotoObjects(matches, pairs, sizes, float(scores[sure].mean()) if sure.any() else np.nan)
+        return matches
 
     def _paired(
         self, classes: Int64[np.ndarray, " found"], shares: Float64[np.ndarray, "found true"], truth: Regions
@@ -163,11 +182,17 @@ class ObjectsTally(PhotoTally):
 
     def _classes(self) -> "list[_Ranked]":
         if self._ranked is None:
-            self._ranked = [
-                _ranked([(i, photo.matches[k]) for i, photo in enumerate(self._photos) if k in photo.matches])
-                for k in range(len(self.class_names))
-            ]
+            self._ranked = self._rank([photo.matches for photo in self._photos])
         return self._ranked
+
+    def _rank(self, matches: "Sequence[dict[int, Matches]]") -> "list[_Ranked]":
+        return [
+            _ranked([(photo, each[number]) for photo, each in enumerate(matches) if number in each])
+            for number in range(len(self.class_names))
+        ]
+
+    def _boundary_precision(self) -> Float64[np.ndarray, "classes thresholds recalls"]:
+        return np.stack([ranked.precision(0) for ranked in self._rank([photo.boundaries for photo in self._photos])])
 
     def _precision(self) -> Float64[np.ndarray, "classes sizes thresholds recalls"]:
         return np.stack([[ranked.precision(size) for size in range(len(SIZES))] for ranked in self._classes()])

@@ -56,6 +56,7 @@ class RegionEvaluation(DenseResult):
         threshold: How sure an answer must be to be counted.
         best_threshold: How sure it would have to be for the best F1 score on these photos.
         crowded: The number of photos with more than 100 objects of a class, of which AP takes 100 answers.
+        boundary_ap: The average precision by the smaller of the IoU of masks and that of their boundaries; None of boxes.
     """
 
     figure: ClassVar[Figure] = Figure("ap", "AP")
@@ -71,6 +72,7 @@ class RegionEvaluation(DenseResult):
     threshold: float
     best_threshold: float
     crowded: int = 0
+    boundary_ap: float | None = None
 
     def objects(self, classes: tuple[int, ...] | None = None) -> tuple[int, int, int, int]:
         """Return how many objects are found, taken for another class, missed and invented: of some classes, or of all."""
@@ -90,7 +92,8 @@ class RegionEvaluation(DenseResult):
             f"ar_{each.size}": each.recall for each in self.sizes
         }
         known = {name: value for name, value in by_size.items() if value is not None}
-        return {"ap": self.ap, **low, "ap50": self.ap50, "ap75": self.ap75, **dict(recalls), **known}
+        boundary = {} if self.boundary_ap is None else {"boundary_ap": self.boundary_ap}
+        return {"ap": self.ap, **low, "ap50": self.ap50, "ap75": self.ap75, **boundary, **dict(recalls), **known}
 
     def counts(self, split: str) -> str:
         """Return how many objects are found, missed and invented."""
@@ -108,8 +111,10 @@ class RegionEvaluation(DenseResult):
             f"{each.objects - each.found:,} of {each.objects:,} {each.size}" for each in self.sizes if each.objects
         )
         crowded = f"{counted(self.crowded, 'photo')} with over 100 objects of a class, of which AP takes the 100 surest at most"
+        boundary = "" if self.boundary_ap is None else f", boundary AP {percent(self.boundary_ap)}"
         return (
-            f"AP50 {percent(self.ap50)}, AP75 {percent(self.ap75)}, recall of 100 {percent(self.recall_of_most[-1])}",
+            f"AP50 {percent(self.ap50)}, AP75 {percent(self.ap75)}{boundary}, recall of 100 "
+            f"{percent(self.recall_of_most[-1])}",
             f"not found by size: {sizes}",
             f"objects count as found from a score of {percent(self.threshold, 0)} on; "
             f"{percent(self.best_threshold, 0)} would be best on these photos (F1)",

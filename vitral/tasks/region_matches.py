@@ -4,8 +4,10 @@ The rules are those of pycocotools (`bbIou` and `rleIou` of common/maskApi.c, `e
 whole pixels; of a crowd the IoU is the share of the found region that lies in it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import cv2
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
@@ -18,6 +20,7 @@ MEDIUM = 96.0**2
 SIZES = ("all", "small", "medium", "large")
 SIZE_RANGES = ((0.0, 1e10), (0.0, SMALL), (SMALL, MEDIUM), (MEDIUM, 1e10))  # both ends belong to a size
 NONE = -1  # instead of a true region
+RIM = 0.02  # of a photo's diagonal: how wide the boundary of a mask is
 
 Overlaps = Float64[np.ndarray, "found true"]
 OfSizes = Bool[np.ndarray, "sizes regions"]
@@ -59,16 +62,25 @@ def overlaps(found: Regions, truth: Regions, *, masks: bool) -> Overlaps:
     """
     if not masks or not len(found) or not len(truth):
         return _box_overlaps(found.boxes, truth.boxes, truth.crowd)
-    assert found.masks is not None and truth.masks is not None, "only boxes are known"  # noqa: PT018
-    assert found.size == truth.size, f"masks of {found.size} for a photo of {truth.size}"
-    ours = [_cropped(runs, found.size[0]) for runs in found.masks]
-    theirs = [_cropped(runs, truth.size[0]) for runs in truth.masks]
-    boxes = [np.array([mask.box for mask in masks], dtype=np.float64) for masks in (ours, theirs)]
-    shares = np.zeros((len(ours), len(theirs)))
-    for row, column in np.argwhere(_shared(*boxes) > 0).tolist():
-        common, mine = _common(ours[row], theirs[column]), ours[row].area
-        shares[row, column] = common / (mine if truth.crowd[column] else mine + theirs[column].area - common)
-    return shares
+    return _mask_overlaps(_all_cropped(found), _all_cropped(truth), truth.crowd)
+
+
+def boundary_overlaps(found: Regions, truth: Regions, shares: Overlaps) -> Overlaps:
+    """Return the smaller of the IoU of masks and that of their boundaries, by which coarse edges of large objects count.
+
+    The boundary of a mask is its pixels within 2% of the photo's diagonal from pixels outside it, or from the photo's edge
+    (Cheng et al., CVPR 2021, arXiv 2103.16562; boundary_utils.py of boundary-iou-api). Of a crowd the masks alone count.
+
+    Args:
+        found: The found regions, which have masks.
+        truth: The true ones, likewise.
+        shares: What `overlaps` gives.
+    """
+    if not shares.any():
+        return shares
+    width = max(1, round(RIM * float(np.hypot(*truth.size))))
+    rims = ([_rim(mask, width) for mask in _all_cropped(regions)] for regions in (found, truth))
+    return np.where(truth.crowd, shares, np.minimum(shares, _mask_overlaps(*rims, truth.crowd)))
 
 
 def areas_of(found: Regions, *, masks: bool) -> Float64[np.ndarray, " regions"]:
@@ -158,6 +170,31 @@ def _box_overlaps(
     mine, other = ((boxes[:, 2:] - boxes[:, :2]).prod(axis=1) for boxes in (ours, theirs))
     whole = np.where(crowd, mine[:, None], mine[:, None] + other - common)
     return np.divide(common, whole, out=np.zeros_like(common), where=common > 0)
+
+
+def _mask_overlaps(ours: Sequence[_Cropped], theirs: Sequence[_Cropped], crowd: Bool[np.ndarray, " true"]) -> Overlaps:
+    boxes = [np.array([mask.box for mask in masks], dtype=np.float64) for masks in (ours, theirs)]
+    shares = np.zeros((len(ours), len(theirs)))
+    for row, column in np.argwhere(_shared(*boxes) > 0).tolist():
+        common, mine = _common(ours[row], theirs[column]), ours[row].area
+        shares[row, column] = common / (mine if crowd[column] else mine + theirs[column].area - common)
+    return shares
+
+
+def _rim(mask: _Cropped, width: int) -> _Cropped:
+    """Return a mask's boundary."""
+    if not mask.area:
+        return mask
+    padded = np.pad(mask.inside, 1).astype(np.uint8)  # what is outside the photo is outside the mask
+    inside = mask.inside & ~cv2.erode(padded, np.ones((3, 3), dtype=np.uint8), iterations=width)[1:-1, 1:-1].astype(
+        bool
+    )
+    return replace(mask, inside=inside, area=int(np.count_nonzero(inside)))
+
+
+def _all_cropped(regions: Regions) -> list[_Cropped]:
+    assert regions.masks is not None, "only boxes are known"
+    return [_cropped(runs, regions.size[0]) for runs in regions.masks]
 
 
 def _cropped(runs: RunLengths, height: int) -> _Cropped:
