@@ -27,7 +27,8 @@ CVAT = """<?xml version="1.0" encoding="utf-8"?>
 </image></annotations>"""
 
 
-def _datumaro(folder: Path, form: str) -> dict[str, list[dict[str, Any]]]:
+def regions_of_datumaro(folder: Path, form: str) -> dict[str, list[dict[str, Any]]]:
+    """Return what Datumaro reads of each photo: kind, class, level, box and mask of each region."""
     from datumaro import Dataset
     from datumaro.components.annotation import AnnotationType as Kind
     from pycocotools import mask as coco
@@ -51,7 +52,7 @@ def _datumaro(folder: Path, form: str) -> dict[str, list[dict[str, Any]]]:
             if one.type == Kind.polygon:
                 height, width = item.media.size
                 region["mask"] = coco.decode(coco.frPyObjects([one.points], height, width)[0]).tolist()
-            if one.type == Kind.rotated_bbox:
+            if one.type.name == "rotated_bbox":  # of later versions
                 region["corners"] = np.asarray(one.as_polygon()).tolist()
             if one.type == Kind.mask:
                 region["mask"] = np.asarray(one.image).astype(int).tolist()
@@ -118,7 +119,8 @@ def main(datumaro: Path) -> None:
             "cityscapes": (cities, "cityscapes"),
         }
         written = {
-            name: {"files": _files(folder), "regions": _datumaro(folder, form)} for name, (folder, form) in sets.items()
+            name: {"files": _files(folder), "regions": regions_of_datumaro(folder, form)}
+            for name, (folder, form) in sets.items()
         }
     trained = {label.id: [label.trainId, label.name, label.hasInstances] for label in labels if 0 <= label.trainId < 19}
     values = {"sets": written, "label studio": _label_studio(), "cityscapes": trained}
