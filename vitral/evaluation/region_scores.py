@@ -1,6 +1,7 @@
 """What a classifier of regions finds in the images of a source, added up image by image, so that none need be kept."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
@@ -12,9 +13,13 @@ from vitral.errors import DataError, Stopped
 from vitral.events import Listener, Progress, ignore
 from vitral.tasks.average_precision import ObjectsTally
 from vitral.tasks.dense import DenseTask, RegionTally
+from vitral.tasks.panoptic import Panoptic
+from vitral.tasks.query_answers import SURE
 from vitral.tasks.regions import FoundRegions, Regions
+from vitral.tasks.task import Task
 
 FITTED_ON = 40  # photos that a threshold is fitted on
+TRIED = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # probabilities above which a query has pixels
 TOGETHER = 8  # images after which the processes of a job tell one another what they found
 
 
@@ -65,6 +70,31 @@ def _found(classifier: Classifier, source: Source, index: int) -> tuple[FoundReg
     truth = source.label(index)
     assert isinstance(truth, Regions), "the label of another task"
     return find_in(classifier, source.image(index)), truth, source.describe(index)
+
+
+def fitted_task(classifier: Classifier, validating: Source | None) -> Task:
+    """Return a classifier's task; of a panoptic one with how sure a query must be where some validation photos tell.
+
+    That is where their panoptic quality is best; of equal ones what is nearest to EoMT's own.
+    """
+    task = classifier.task
+    if not isinstance(task, Panoptic) or validating is None or not len(validating):
+        return task
+    few = spread_over(validating, FITTED_ON)
+    tried = [replace(task, sure=sure) for sure in sorted(TRIED, key=lambda sure: abs(sure - SURE))]
+    tallies = [each.tally_regions(classifier.class_names) for each in tried]
+    for index in range(len(few)):
+        image, truth = few.image(index), few.label(index)
+        assert isinstance(truth, Regions), "the label of another task"
+        views = [classifier.preprocessing.geometry(*image.shape[:2])]
+        answers = classifier.predictor.answers(classifier.preprocessing(image)[None])
+        for each, tally in zip(tried, tallies, strict=True):
+            tally.add(each.find(answers, views), [truth], [few.describe(index)])
+    try:
+        figures = [tally.figures()["pq"] for tally in tallies]
+    except DataError:  # nothing is marked in these photos
+        return task
+    return tried[figures.index(max(figures))]
 
 
 def fitted_threshold(classifier: Classifier, data: DataSet, validating: Source | None) -> Calibration | None:

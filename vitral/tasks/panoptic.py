@@ -1,7 +1,7 @@
 """Every pixel has a class, and objects are told apart: panoptic segmentation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from vitral.images.geometry import Geometry
 from vitral.models.dense.queries import QueryHeadConfig
 from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
 from vitral.tasks.panoptic_quality import PanopticEvaluation, PanopticTally
-from vitral.tasks.query_answers import find_segments_of_queries
+from vitral.tasks.query_answers import SURE, find_segments_of_queries
 from vitral.tasks.regions import FoundRegions, RegionTargets
 from vitral.tasks.task import Figure, Result
 
@@ -23,6 +23,7 @@ class Panoptic(DenseTask):
 
     Attributes:
         things: The numbers of the classes whose objects are told apart; the others are matter, such as sky.
+        sure: The probability of its class above which a query has pixels, 0 to 1.
     """
 
     name: ClassVar[str] = "panoptic"
@@ -32,6 +33,7 @@ class Panoptic(DenseTask):
     head: ClassVar[str] = QueryHeadConfig.kind
     closed_form: ClassVar[bool] = False
     things: tuple[int, ...] = ()
+    sure: float = field(default=SURE, compare=False)  # of a network, not of what its photos are
 
     def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
         """Return what matches segments."""
@@ -40,7 +42,7 @@ class Panoptic(DenseTask):
     def find(self, answers: Any, views: Sequence[Geometry]) -> list[FoundRegions]:  # noqa: ANN401  # of whatever head
         """Return the segments; see `DenseTask.find`."""
         stuff = set(range(answers.classes.shape[-1] - 1)) - set(self.things)
-        return find_segments_of_queries(answers, views, stuff=stuff)
+        return find_segments_of_queries(answers, views, stuff=stuff, sure=self.sure)
 
     def loss(self, logits: Any, targets: RegionTargets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:  # type: ignore[override]  # noqa: ANN401
         """Refuse: queries have a method of their own.
@@ -51,19 +53,22 @@ class Panoptic(DenseTask):
         raise ModelError("Panoptic segmentation is learned by the method 'mask-queries'; set method.name to it.")
 
     def described(self) -> dict[str, Any]:
-        """Return the things, for a classifier's description."""
-        return {"things": list(self.things)}
+        """Return the things, and how sure a query must be, for a classifier's description."""
+        return {"things": list(self.things), "sure": self.sure}
 
     def as_described(self, description: Mapping[str, Any]) -> Self:
-        """Return the task with the things that a description lists.
+        """Return the task with what a description says of it.
 
         Raises:
-            ModelError: they are no list of numbers.
+            ModelError: the things are no list of numbers, or how sure a query must be is no share.
         """
         things = description.get("things", [])
         if not isinstance(things, list) or not all(type(number) is int for number in things):
             raise ModelError("its things are no list of numbers.")
-        return replace(self, things=tuple(things))
+        sure = description.get("sure", SURE)
+        if not isinstance(sure, int | float) or not 0 <= sure <= 1:
+            raise ModelError("how sure it must be of a region is no number from 0 to 1.")
+        return replace(self, things=tuple(things), sure=float(sure))
 
 
 PANOPTIC = Panoptic()

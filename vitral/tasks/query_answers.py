@@ -18,7 +18,7 @@ from vitral.models.dense.answers import QueryAnswers
 from vitral.tasks.regions import VOID, FoundRegions, Regions
 
 MOST_OBJECTS = 100  # of a photo: as many as COCO counts
-SURE = 0.8  # the probability from which on a query counts in a panoptic map
+SURE = 0.8  # the probability above which a query counts in a panoptic map, where no photos tell
 OWN_SHARE = 0.8  # of its own mask that a query must keep there
 UNSEEN = -1e4  # the logit of a mask where the view shows nothing of the photo
 
@@ -90,7 +90,7 @@ def _objects(classes: ClassLogits, masks: MaskLogits, view: Geometry, most: int)
 
 
 def find_segments_of_queries(
-    answers: QueryAnswers, views: Sequence[Geometry], *, stuff: Collection[int] = ()
+    answers: QueryAnswers, views: Sequence[Geometry], *, stuff: Collection[int] = (), sure: float = SURE
 ) -> list[FoundRegions]:
     """Return the panoptic map of some photos: regions that do not overlap, of which those of one class of stuff are one.
 
@@ -101,13 +101,16 @@ def find_segments_of_queries(
         answers: The answers to views of the photos; the last class is "no object".
         views: The steps from each photo to its view.
         stuff: The classes that are not counted, such as sky.
+        sure: The probability of its class above which a query counts, 0 to 1.
     """
-    return [_segments(*row, stuff) for row in _rows(answers, views)]
+    return [_segments(*row, stuff, sure) for row in _rows(answers, views)]
 
 
-def _segments(classes: ClassLogits, masks: MaskLogits, view: Geometry, stuff: Collection[int]) -> FoundRegions:
+def _segments(
+    classes: ClassLogits, masks: MaskLogits, view: Geometry, stuff: Collection[int], sure: float
+) -> FoundRegions:
     scores, labels = classes.softmax(dim=-1).max(dim=-1)
-    kept = (labels != classes.shape[1] - 1) & (scores > SURE)
+    kept = (labels != classes.shape[1] - 1) & (scores > sure)
     scores, labels = scores[kept], labels[kept]
     class_map = np.full(view.original, VOID, dtype=np.int64)
     if not len(scores):

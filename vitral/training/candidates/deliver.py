@@ -18,7 +18,7 @@ from vitral.evaluation.baselines import Baselines, Labels
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.opening import TEST, note_look
 from vitral.evaluation.region_baselines import score_region_baselines
-from vitral.evaluation.region_scores import fitted_threshold
+from vitral.evaluation.region_scores import fitted_task, fitted_threshold
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.models.model import Features
@@ -121,6 +121,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     threshold = fitted_threshold(outcome.classifier, data, scoring.validating)
     if threshold is not None:
         outcome.classifier.calibration = threshold
+    task = outcome.classifier.task = fitted_task(outcome.classifier, scoring.validating)
     evaluation = _evaluated(run, outcome.classifier, split)
     beside = baselines if outcome.trained else None  # a simple classifier would be compared with itself
     diagnosis = diagnose_run(run, outcome.training, beside, evaluation)
@@ -130,6 +131,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     classifier.remember(*known)
     if threshold is not None:
         classifier.calibration = threshold
+    classifier.task = task
     entry = choice_entry(choice)
     if torchrun.is_main():
         write_known(classifier, folder, run.listener)
