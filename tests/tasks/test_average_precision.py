@@ -78,6 +78,7 @@ def test_the_ap_of_boundaries_is_its_authors(seed: int) -> None:
     theirs = json.loads(BOUNDARY_FIGURES.read_text())[str(seed)]
     result = tally(object_photos(seed, masks=True), masks=True).result()
     assert result.boundary_ap == pytest.approx(theirs, abs=1e-12)
+    assert result.boundary_ap is not None
     assert result.boundary_ap <= result.ap
     assert result.scores()["boundary_ap"] == result.boundary_ap
 

@@ -62,6 +62,7 @@ def overlaps(found: Regions, truth: Regions, *, masks: bool) -> Overlaps:
     """
     if not masks or not len(found) or not len(truth):
         return _box_overlaps(found.boxes, truth.boxes, truth.crowd)
+    assert found.size == truth.size, f"masks of {found.size} for a photo of {truth.size}"
     return _mask_overlaps(_all_cropped(found), _all_cropped(truth), truth.crowd)
 
 
@@ -79,8 +80,8 @@ def boundary_overlaps(found: Regions, truth: Regions, shares: Overlaps) -> Overl
     if not shares.any():
         return shares
     width = max(1, round(RIM * float(np.hypot(*truth.size))))
-    rims = ([_rim(mask, width) for mask in _all_cropped(regions)] for regions in (found, truth))
-    return np.where(truth.crowd, shares, np.minimum(shares, _mask_overlaps(*rims, truth.crowd)))
+    ours, theirs = ([_rim(mask, width) for mask in _all_cropped(regions)] for regions in (found, truth))
+    return np.where(truth.crowd, shares, np.minimum(shares, _mask_overlaps(ours, theirs, truth.crowd)))
 
 
 def areas_of(found: Regions, *, masks: bool) -> Float64[np.ndarray, " regions"]:
