@@ -78,7 +78,7 @@ def test_the_gate_of_a_swiglu_is_its_first_half() -> None:
 def test_rotated_products_depend_on_how_far_apart_patches_lie(kind: RotaryKind) -> None:
     rotary = RotaryPosition(kind, (4, 5), 8)
     query, key = drawn(8, seed=1), drawn(8, seed=2)
-    rotation = rotary(1, 0)
+    rotation = rotary().among(1, 0)
     queries, keys = (rotate(head.expand(1, 1, 21, 8), rotation)[0, 0] for head in (query, key))
     scores = queries @ keys.T
     assert float(scores[0, 0] - query @ key) == pytest.approx(0, abs=1e-5)  # the class token is not turned
@@ -109,6 +109,40 @@ def test_rotary_positions_follow_the_grid() -> None:
         model.transform(dropped)
 
 
+def test_dinov3s_positions_move_in_training_alone_by_torchs_own_draws() -> None:
+    """One draw a forward pass, however many steps it is taken in; what is drawn is the original's formula."""
+    rotary = RotaryPosition("dinov3", (3, 5), 8, shift=0.25, jitter=1.5, rescale=2.0)
+    torch.manual_seed(3)
+    found = rotary()
+    torch.manual_seed(3)
+    shift, jitter = (2 * torch.rand(2) - 1) * 0.25, ((2 * torch.rand(2) - 1) * math.log(1.5)).exp()
+    scale = float(((2 * torch.rand(1) - 1) * math.log(2.0)).exp())
+    place = (torch.tensor([2 * 1.5 / 3 - 1, 2 * 3.5 / 5 - 1]) + shift) * jitter * scale  # of row 1, column 3
+    angles = torch.cat([side * 2 * math.pi * torch.tensor([1.0, 0.1]) for side in place])
+    torch.testing.assert_close(found.cosine[8], angles.cos().tile(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.sine[8], angles.sin().tile(2), atol=1e-5, rtol=0)
+    state = torch.get_rng_state()
+    still = rotary.eval()()
+    assert torch.equal(torch.stack([still.cosine, still.sine]), rotary.table)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_all_blocks_of_a_forward_pass_turn_by_the_same_draw() -> None:
+    model: Any = ViT(dataclasses.replace(vit("rotary").config, rotary_rescale=2.0, layer_scale=1.0))
+    model.init_weights(0)
+    for block in model.encoder:
+        block.attention.qkv.weight.data.mul_(30)
+    batch = images(model)
+    torch.manual_seed(4)
+    whole = model.encode(batch).tokens
+    torch.manual_seed(4)
+    z = model.embed(model.patches(batch))
+    for block in range(model.config.depth):
+        z = model.transform(z, start=block, stop=block + 1)
+    torch.testing.assert_close(model.normalize(z).tokens, whole)
+    assert not torch.allclose(model.encode(batch).tokens, whole, atol=1e-3)
+
+
 def test_the_recorded_attention_is_the_rotated_one() -> None:
     model = vit("rotary")
     batch = images(model)
@@ -116,7 +150,7 @@ def test_the_recorded_attention_is_the_rotated_one() -> None:
         model(batch)
     attention = model.encoder[0].attention
     tokens = model.encoder[0].norm1(model.embed(model.patches(batch)).tokens)
-    assert torch.equal(found["blocks.0.attention"], attention.probabilities(tokens, model.rotary(3, 0)))
+    assert torch.equal(found["blocks.0.attention"], attention.probabilities(tokens, model.rotary().among(3, 0)))
     assert not torch.allclose(found["blocks.0.attention"], attention.probabilities(tokens), atol=1e-4)
 
 
@@ -151,6 +185,8 @@ def test_dinov2s_classifier_reads_class_token_and_mean() -> None:
         ({"mlp": "glu"}, "mlp must be one of plain, swiglu"),
         ({"rotary": "rope"}, "rotary must be one of none, dinov3"),
         ({"rotary": "dinov3", "num_heads": 16}, "heads of a width that 4 divides, not 2"),
+        ({"rotary": "eva02", "rotary_rescale": 2.0}, "Only rotary positions of the kind 'dinov3' are moved"),
+        ({"rotary": "dinov3", "rotary_rescale": 0.5}, "rotary_rescale must be at least 1, not 0.5"),
         ({"norm_pooled": True}, "needs pooling 'gap', not 'token'"),
         ({"mlp": "swiglu", "experts": CONFIGS["experts"].experts}, "Experts and a gated MLP"),  # type: ignore[attr-defined]
     ],

@@ -55,6 +55,7 @@ DINOV3S: dict[str, Width] = {
     "h16-plus": Width(1280, 32, 5120, 20),
     "7b16": Width(4096, 40, 8192, 32),
 }
+DINOV3_RESCALE = 2.0  # of their positions in training (ibid., pos_embed_rope_rescale_coords)
 DINOV3_GATED = ("s16-plus", "h16-plus", "7b16")
 DINOV3_UNBIASED = ("7b16",)
 # Published sizes of EVA-02 and their pixels (baaivision/EVA, EVA-02); the MLP of the larger two has a norm.
@@ -93,6 +94,7 @@ def _dinov3s() -> dict[str, ViTConfig]:
             16,
             position="none",
             rotary="dinov3",
+            rotary_rescale=DINOV3_RESCALE,
             registers=4,
             gelu="exact",
             mlp="swiglu" if name in DINOV3_GATED else "plain",

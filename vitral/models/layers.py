@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
+from vitral.models.position import Rotation
 
 Tokens = Float[Tensor, "batch tokens dim"]
 Maps = Float[Tensor, "batch channels rows columns"]
@@ -43,6 +44,7 @@ class TokenGrid:
         prefix: Tokens before the patches: class token, distillation token, registers.
         suffix: Tokens after them, which others have appended, such as queries.
         losses: Auxiliary losses of the blocks that these tokens went through.
+        rotation: How far the patches' queries and keys are turned in every block; None where they are not.
     """
 
     tokens: Tokens
@@ -50,6 +52,7 @@ class TokenGrid:
     prefix: int = 0
     suffix: int = 0
     losses: Mapping[str, Tensor] = field(default_factory=dict)
+    rotation: Rotation | None = None
 
     @property
     def patches(self) -> Tokens:
@@ -75,7 +78,7 @@ class TokenGrid:
     def append(self, tokens: Tokens) -> "TokenGrid":
         """Return these tokens with others after them, (batch, tokens, dim)."""
         both = torch.cat([self.tokens, tokens.to(self.tokens.dtype)], dim=1)
-        return TokenGrid(both, self.grid, self.prefix, self.suffix + tokens.shape[1], self.losses)
+        return TokenGrid(both, self.grid, self.prefix, self.suffix + tokens.shape[1], self.losses, self.rotation)
 
     def keep(self, indices: Int64[Tensor, "batch kept"]) -> "TokenGrid":
         """Return these tokens with some of the patches only, those of `indices` in that order; they lie on no grid."""
@@ -86,7 +89,7 @@ class TokenGrid:
 
     def with_tokens(self, tokens: Tokens) -> "TokenGrid":
         """Return the same grid with other values: as many tokens in the same order."""
-        return TokenGrid(tokens, self.grid, self.prefix, self.suffix, self.losses)
+        return TokenGrid(tokens, self.grid, self.prefix, self.suffix, self.losses, self.rotation)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ class Rotation:
     sine: Float[Tensor, "tokens head_dim"]
     interleaved: bool
 
+    def among(self, prefix: int, suffix: int) -> "Rotation":
+        """Return the rotation of the patches with so many tokens before and after them, which are not turned."""
+        padding = (0, 0, prefix, suffix)
+        cosine = functional.pad(self.cosine, padding, value=1.0)
+        return Rotation(cosine, functional.pad(self.sine, padding), self.interleaved)
+
 
 def rotate(
     heads: Float[Tensor, "batch heads some head_dim"], rotation: Rotation
@@ -89,28 +95,59 @@ def rotation_table(kind: RotaryKind, grid: tuple[int, int], head_dim: int) -> Fl
 
 
 class RotaryPosition(nn.Module):
-    """The angles of every token: patches by where they lie, others not turned at all.
+    """The angles of the patches, by where they lie.
+
+    In training those of DINOv3 may lie elsewhere, all patches of a batch alike, so that a network bears images of other sizes
+    (dinov3/layers/rope_position_encoding.py). What is drawn comes from torch's own generator, as dropout's does.
 
     Args:
         kind: "dinov3" or "eva02".
         grid: Rows and columns of patches.
         head_dim: Channels of an attention head.
+        shift: The most by which rows and columns are moved, each on its own, where the image reaches from -1 to 1; None for 0.
+        jitter: The most by which rows and columns are stretched or shrunk, each on its own; None for 1.
+        rescale: The most by which both are stretched or shrunk alike; None for 1.
     """
 
     table: Tensor
 
-    def __init__(self, kind: RotaryKind, grid: tuple[int, int], head_dim: int) -> None:
+    def __init__(
+        self,
+        kind: RotaryKind,
+        grid: tuple[int, int],
+        head_dim: int,
+        *,
+        shift: float | None = None,
+        jitter: float | None = None,
+        rescale: float | None = None,
+    ) -> None:
         super().__init__()
         self.kind = kind
         self.grid = grid
         self.head_dim = head_dim
+        self.shift, self.jitter, self.rescale = shift, jitter, rescale
         self.register_buffer("table", rotation_table(kind, grid, head_dim), persistent=False)
 
-    def forward(self, prefix: int, suffix: int) -> Rotation:
-        """Return the rotation of all tokens, so many of them before the patches and after them."""
-        cosine, sine = self.table
-        padding = (0, 0, prefix, suffix)
-        return Rotation(functional.pad(cosine, padding, value=1.0), functional.pad(sine, padding), self.kind == "eva02")
+    def forward(self) -> Rotation:
+        """Return the rotation of the patches, in row-major order; in training a newly drawn one, where any is drawn."""
+        moves = (self.shift, self.jitter, self.rescale) != (None, None, None)
+        cosine, sine = self._drawn() if self.training and moves else self.table
+        return Rotation(cosine, sine, self.kind == "eva02")
+
+    def _drawn(self) -> Float[Tensor, "2 patches head_dim"]:
+        """Return the cosines and sines of moved patches, with draws and rounding as in the original."""
+        device, count = self.table.device, self.head_dim // 4
+        sides = [torch.arange(0.5, side, device=device) / side for side in self.grid]
+        places = 2 * torch.cartesian_prod(*sides) - 1
+        if self.shift is not None:
+            places = places + torch.empty(2, device=device).uniform_(-self.shift, self.shift)
+        for factor, draws in ((self.jitter, 2), (self.rescale, 1)):
+            if factor is not None:
+                most = math.log(factor)
+                places = places * torch.empty(draws, device=device).uniform_(-most, most).exp()
+        frequency = 1 / DINOV3_BASE ** (torch.arange(count, device=device) / count)
+        angles = (2 * math.pi * places[:, :, None] * frequency).flatten(1).tile(2)
+        return torch.stack([angles.cos(), angles.sin()])
 
     def _apply(self, *arguments: Any, **named: Any) -> Self:  # noqa: ANN401  # torch's own
         """Move with the network, but stay in float32: in bfloat16 neighbouring patches would share an angle."""

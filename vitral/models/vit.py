@@ -66,7 +66,8 @@ class ViT(TokenModel):
         if config.norm_before:
             self.norm_before = nn.LayerNorm(dim, eps=config.norm_eps)
         if config.rotary != "none":
-            self.rotary = RotaryPosition(config.rotary, config.grid, dim // config.num_heads)
+            moves = {"shift": config.rotary_shift, "jitter": config.rotary_jitter, "rescale": config.rotary_rescale}
+            self.rotary = RotaryPosition(config.rotary, config.grid, dim // config.num_heads, **moves)
         self.dropout = nn.Dropout(0.0)
         if config.position_at == "layers":
             self.later_positions = nn.ModuleList(_position(config) for _ in range(config.depth - 1))
@@ -139,7 +140,8 @@ class ViT(TokenModel):
             tokens = torch.cat([tokens[:, :prefix], _repeated(self.registers, tokens), tokens[:, prefix:]], dim=1)
         if self.config.norm_before:
             tokens = self.norm_before(tokens).to(tokens.dtype)
-        return TokenGrid(tokens, patches.grid, prefix=self.config.num_prefix_tokens)
+        rotation = None if self.config.rotary == "none" else self.rotary()
+        return TokenGrid(tokens, patches.grid, prefix=self.config.num_prefix_tokens, rotation=rotation)
 
     def transform(
         self,
@@ -163,7 +165,7 @@ class ViT(TokenModel):
             losses |= {name: losses[name] + loss if name in losses else loss for name, loss in auxiliary.items()}
         if num_queries is not None:
             return TokenGrid(tokens, grid=None, prefix=num_queries, losses=losses)
-        return TokenGrid(tokens, z.grid, z.prefix, z.suffix, losses)
+        return TokenGrid(tokens, z.grid, z.prefix, z.suffix, losses, z.rotation)
 
     def _position_of(self, block: int, z: TokenGrid) -> nn.Module:
         """Return what adds the positions at the beginning of a block."""
@@ -176,9 +178,9 @@ class ViT(TokenModel):
     def _rotation(self, z: TokenGrid) -> Rotation | None:
         if self.config.rotary == "none":
             return None
-        if z.grid is None:
+        if z.rotation is None:
             raise ModelError("Rotary positions need every patch of the grid: none can be dropped or merged.")
-        return self.rotary(z.prefix, z.suffix)
+        return z.rotation.among(z.prefix, z.suffix)
 
     def normalize(self, z: TokenGrid) -> TokenGrid:
         """Return the tokens after the encoder's norm (the LN of equation 4); as they are, if that norm comes later."""

@@ -55,6 +55,9 @@ class ViTConfig(ModelConfig):
             `init_weights`.
         mlp: "plain", "swiglu" (a gate of SiLU: the largest of DINOv2) or "swiglu-norm" (with a norm before its last layer).
         rotary: How queries and keys are turned by where their patches lie: "none", as in "dinov3" or as in "eva02".
+        rotary_shift: The most by which DINOv3's rows and columns move in training; None for 0. See `RotaryPosition`.
+        rotary_jitter: The most by which they are stretched or shrunk there, each on its own; None for 1.
+        rotary_rescale: The most by which they are stretched or shrunk there alike, 2 in DINOv3; None for 1.
         norm_before: Whether there is a norm between the positions and the first block (CLIP).
         norm_pooled: Whether the last norm comes after the mean over the patches, not before it (MAE's fine-tuned networks).
         patch_bias: Whether the projection of the patches has a bias; CLIP's has none.
@@ -85,6 +88,9 @@ class ViTConfig(ModelConfig):
     initialization: Initialization = field(default="vit", metadata=LATER)
     mlp: MlpKind = field(default="plain", metadata=LATER)
     rotary: RotaryKind = field(default="none", metadata=LATER)
+    rotary_shift: float | None = field(default=None, metadata=LATER)
+    rotary_jitter: float | None = field(default=None, metadata=LATER)
+    rotary_rescale: float | None = field(default=None, metadata=LATER)
     norm_before: bool = field(default=False, metadata=LATER)
     norm_pooled: bool = field(default=False, metadata=LATER)
     patch_bias: bool = field(default=True, metadata=LATER)
@@ -244,6 +250,12 @@ def _check_widths(config: ViTConfig) -> None:
         raise ModelError(
             f"Rotary positions need heads of a width that 4 divides, not {config.dim // config.num_heads}."
         )
+    moves = {name: getattr(config, f"rotary_{name}") for name in ("shift", "jitter", "rescale")}
+    if config.rotary != "dinov3" and any(value is not None for value in moves.values()):
+        raise ModelError(f"Only rotary positions of the kind 'dinov3' are moved in training, not '{config.rotary}'.")
+    for name, value in moves.items():
+        if value is not None and value < (least := 0.0 if name == "shift" else 1.0):
+            raise ModelError(f"rotary_{name} must be at least {least:g}, not {value}.")
     parts = {"learned-2d": 2, "sincos-2d": 4}.get(config.position, 1)
     if config.dim % parts:
         raise ModelError(

@@ -21,7 +21,7 @@ from vitral.weights.recognize import DIALECTS
 # Fields that matter to training and resizing alone: whatever they are, the logits are the same.
 TRAINING = (
     *("head_bias", "dropout", "attention_dropout", "stochastic_depth", "even_depth", "initialization"),
-    "position_resize",
+    *("position_resize", "rotary_shift", "rotary_jitter", "rotary_rescale"),
 )
 SAID = ("image_size", "pooling")  # fields that a reader must know to understand its tensors
 NAMED = 3  # fields in a message where no single field is at fault

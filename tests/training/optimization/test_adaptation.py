@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.cases import every_case
+from tests.conftest import TINY
 from tests.training.conftest import CONFIG, Run
 from vitral.errors import RecipeError
 from vitral.models.catalog import variant
@@ -49,6 +50,16 @@ def test_a_frozen_network_gives_what_it_gave(name: str) -> None:
     training_mode(model, settings)
     model(others)
     torch.testing.assert_close(model.eval()(images), before)
+
+
+def test_a_frozen_backbones_positions_stay_and_one_that_learns_has_them_moved() -> None:
+    config = replace(TINY, position="none", rotary="dinov3", rotary_rescale=2.0, depth=1)
+    for method, same in (("probe", True), ("lora", False), ("full", False)):
+        model, settings = build(config, seed=0), AdaptationSettings(method=method)  # type: ignore[arg-type]
+        adapt(model, settings, seed=0)
+        training_mode(model, settings)
+        first, second = (model.encode(torch.ones(1, 3, 16, 16)).tokens for _ in range(2))  # type: ignore[union-attr]
+        assert torch.equal(first, second) == same, method
 
 
 def test_the_batch_norms_of_first_blocks_that_are_frozen_stay_and_those_that_learn_move() -> None:

@@ -9,6 +9,7 @@ from torch.nn.utils import parametrize
 
 from vitral.errors import RecipeError
 from vitral.models.model import HEADS, Model
+from vitral.models.position import RotaryPosition
 from vitral.training.optimization.optimizers import layer_depths
 from vitral.training.settings.sections import AdaptationSettings
 
@@ -64,17 +65,17 @@ def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
 def training_mode(network: Model, settings: AdaptationSettings) -> None:
     """Put an adapted network into training mode, except its frozen batch norms, or all of them where the settings say so.
 
-    In training mode they would normalise by the batch and move their running statistics, so frozen layers would change.
+    In training mode they would normalise by the batch and move their running statistics, so frozen layers would change. A
+    frozen backbone's rotary positions stay in place, too.
     """
     network.train()
     for name, module in network.named_modules():
-        if not isinstance(module, _BatchNorm):
-            continue
-        frozen = settings.frozen_statistics and not name.startswith(
-            HEADS
-        )  # a new head has no statistics of its own yet
-        if frozen or not any(parameter.requires_grad for parameter in module.parameters()):
-            module.eval()
+        of_head = name.startswith(HEADS)  # a new head has no statistics of its own yet
+        if isinstance(module, _BatchNorm):
+            learns = any(parameter.requires_grad for parameter in module.parameters())
+            module.train(learns and (of_head or not settings.frozen_statistics))
+        elif isinstance(module, RotaryPosition):
+            module.train(of_head or settings.method != "probe")
 
 
 def batch_norms(network: Model) -> list[_BatchNorm]:

@@ -143,6 +143,7 @@ def _read(stored: Stored, format_name: str) -> Reading:
         pooling=pooling,
         position="none",
         rotary="dinov3",
+        **transformers.moves_of(stored),  # neither its own files nor timm's say any
         gelu=(known and known.gelu) or ("exact" if gated or not library else transformers.gelu_of(stored.config)),
         registers=shapes.get(registers[format_name], (1, 0))[1] + (pooling == "gap"),
         layer_scale=LAYER_SCALE,
@@ -212,6 +213,7 @@ def describe(config: ViTConfig) -> dict[str, Any]:
         "value_bias": config.qkv_bias,
         "num_register_tokens": config.registers,
         "layerscale_value": config.layer_scale,
+        **transformers.moves(config),
     }
 
 

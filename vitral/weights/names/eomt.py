@@ -211,6 +211,7 @@ def _dinov3(stored: Stored) -> ViTConfig:
         image_size=stored.image_size or (SIZE, SIZE),
         position="none",
         rotary="dinov3",
+        **transformers.moves_of(stored),
         qkv_bias="layers.0.attention.q_proj.bias" in stored.shapes,
         **shape,
     )
@@ -245,7 +246,7 @@ def describe(config: DenseConfig) -> dict[str, Any]:
     if rotary:
         rope = {"rope_parameters": {"rope_theta": DINOV3_BASE, "rope_type": "default"}}
         biases = {f"{name}_bias": backbone.qkv_bias for name in ("query", "value")}
-        shape = {"intermediate_size": backbone.mlp_dim, **biases, **rope}
+        shape = {"intermediate_size": backbone.mlp_dim, **biases, **rope, **transformers.moves(backbone)}
     return {
         "architectures": ["EomtDinov3ForUniversalSegmentation" if rotary else "EomtForUniversalSegmentation"],
         "model_type": "eomt_dinov3" if rotary else "eomt",

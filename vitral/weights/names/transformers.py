@@ -6,6 +6,7 @@ from typing import Any
 
 from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
+from vitral.models.foundations import DINOV3_RESCALE
 from vitral.models.layers import Gelu
 from vitral.models.vit_config import ViTConfig
 from vitral.tasks.multi_label import MULTI_LABEL
@@ -73,6 +74,18 @@ def vit_settings(config: ViTConfig) -> dict[str, Any]:
         "patch_size": config.patch_size[0],
         "num_channels": 3,
     }
+
+
+def moves_of(stored: Stored) -> dict[str, float | None]:
+    """Return by how much rotary positions are moved in training: what a config.json says, or else DINOv3's own."""
+    usual = {"shift": None, "jitter": None, "rescale": DINOV3_RESCALE}
+    said = {name: stored.config.get(f"pos_embed_{name}", value) for name, value in usual.items()}
+    return {f"rotary_{name}": None if value is None else float(value) for name, value in said.items()}
+
+
+def moves(config: ViTConfig) -> dict[str, float | None]:
+    """Return the same as settings of a config.json."""
+    return {f"pos_embed_{name}": getattr(config, f"rotary_{name}") for name in ("shift", "jitter", "rescale")}
 
 
 def class_names(stored: Stored) -> tuple[str, ...] | None:
