@@ -185,10 +185,10 @@ def init_torch_default(
 def init_norms(network: nn.Module) -> None:
     """Set the scale of every norm in a network to 1, its bias to 0, and statistics to those of standardised maps."""
     for module in network.modules():
-        if isinstance(module, nn.LayerNorm | nn.GroupNorm | nn.BatchNorm2d):
+        if isinstance(module, nn.LayerNorm | nn.GroupNorm | nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.ones_(module.weight)
             nn.init.zeros_(module.bias)
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             module.reset_running_stats()
 
 

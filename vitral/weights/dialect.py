@@ -38,6 +38,7 @@ class Stored:
         preprocessor: transformers' "preprocessor_config.json"; empty if there is none.
         wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
         given: fields of the network's config that our own description says, or the caller.
+        backbone: The config of the network that the file's head stands on; None where none is given.
     """
 
     source: str
@@ -47,6 +48,7 @@ class Stored:
     preprocessor: Mapping[str, Any] = field(default_factory=dict)
     wrapper: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
+    backbone: ModelConfig | None = None
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -174,6 +176,7 @@ class Dialect:
         wrapper: the entry under which a torch file keeps the tensors; empty for none.
         describe: the config.json of a model, for "transformers".
         prepare: the preprocessor_config.json of a model of regions there; None for that of a classifier.
+        on_backbone: Whether its files hold a head alone, which stands on a network from elsewhere.
     """
 
     name: str
@@ -187,6 +190,7 @@ class Dialect:
     wrapper: str = ""
     describe: Callable[[Any], dict[str, Any]] | None = None
     prepare: Callable[[Preprocessing], dict[str, Any]] | None = None
+    on_backbone: bool = False
 
 
 def having(*names: str) -> Callable[[Stored], bool]:

@@ -56,6 +56,7 @@ def read_weights(
     *,
     architecture: Mapping[str, Any] | None = None,
     image_size: tuple[int, int] | None = None,
+    backbone: Model | None = None,
 ) -> LoadedWeights:
     """Read a weights file of any known library; library and architecture are recognised by names and shapes alone.
 
@@ -67,6 +68,7 @@ def read_weights(
             {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
         image_size: Height and width of images, pixels, for which a fixed table is computed that the file leaves out; a table in
             the file keeps its own size, for the model to interpolate.
+        backbone: The network that the head of a file stands on which holds a head alone; it becomes a part of the model.
 
     Raises:
         WeightsError: it cannot be read or is not a weights file; missing, extra or wrongly shaped tensors are named.
@@ -74,7 +76,7 @@ def read_weights(
     """
     source = str(path)
     with open_weights(Path(path)) as container:
-        recognized = recognize(container, architecture)
+        recognized = recognize(container, architecture, None if backbone is None else backbone.config)
         reading = recognized.reading
         config = changed(reading.config, architecture or {})
         model = build(config, seed=None)
@@ -88,6 +90,12 @@ def read_weights(
         named = {name: shapes.get(name, ()) for rule in reading.rules for name in rule.theirs}
         compare(named, shapes, source)  # before any value is read
         tensors = _read_all(recognized, container, wanted)
+    if recognized.dialect.on_backbone and backbone is not None:
+        tensors |= {
+            f"backbone.{name}": value for name, value in backbone.state_dict().items() if f"backbone.{name}" in wanted
+        }
+    elif backbone is not None:
+        raise WeightsError(f"'{source}' holds a whole network; leave out the backbone.")
     tensors |= {name: torch.zeros(wanted[name]) for name in reading.absent}
     tensors |= {name: torch.zeros((), dtype=torch.int64) for name in wanted if name.endswith(COUNTER)}
     tensors |= {name: value for name, value in model.fixed_tensors().items() if name not in tensors}

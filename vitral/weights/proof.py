@@ -12,7 +12,7 @@ from vitral.advice import function
 from vitral.errors import VitralError, WeightsError
 from vitral.models.dense.dense_model import DenseConfig
 from vitral.models.families import FAMILIES, family
-from vitral.models.model import ModelConfig
+from vitral.models.model import HEADS, ModelConfig
 from vitral.weights.dialect import BROKEN, Dialect, NotHeld, Reading, Stored, cannot_hold, meta_state, our_names
 from vitral.weights.layouts import Rule, written
 from vitral.weights.names import timm
@@ -159,12 +159,14 @@ def _read_back(
         shapes = {name: tuple(tensor.shape) for name, tensor in written(present, ours).items()}
         # What our own description says.
         given = {} if dialect.describe else {name: getattr(config, name, None) for name in SAID}
-        stored = Stored("", "", shapes, described, wrapper=dialect.wrapper, given=given)
+        backbone = config.backbone if dialect.on_backbone and isinstance(config, DenseConfig) else None
+        stored = Stored("", "", shapes, described, wrapper=dialect.wrapper, given=given, backbone=backbone)
         read = next(reader for reader in DIALECTS if reader.matches(stored)).read(stored)
     except (*BROKEN, RuntimeError, StopIteration):
         return None
     complete = {name for rule in read.rules for name in rule.theirs} == shapes.keys()
-    complete = complete and {name for rule in rules for name in rule.ours} == set(our_names(config))
+    held = {name for name in our_names(config) if not dialect.on_backbone or name.startswith(HEADS)}
+    complete = complete and {name for rule in rules for name in rule.ours} == held
     return read if complete or _lost(dialect, config, read.config) else None
 
 

@@ -18,6 +18,7 @@ from vitral.advice import function
 from vitral.errors import WeightsError
 from vitral.files import sha256, text_of, write_file
 from vitral.models.dense.dense_model import DenseConfig
+from vitral.models.model import ModelConfig
 from vitral.weights.containers import (
     ARCHITECTURE,
     Container,
@@ -40,6 +41,7 @@ from vitral.weights.names import (
     efficientnet,
     eomt,
     eva02,
+    pmt,
     resnet,
     rf_detr,
     t2t,
@@ -64,6 +66,7 @@ DIALECTS: tuple[Dialect, ...] = (
     *clip.DIALECTS,
     *eva02.DIALECTS,
     *eomt.DIALECTS,
+    *pmt.DIALECTS,
     *dinov3.DIALECTS,
     *dinov2.DIALECTS,  # whose names contain those of the two that follow
     *vit_transformers.DIALECTS,
@@ -202,12 +205,15 @@ def open_weights(path: Path) -> Iterator[Container]:
         yield Shards(path, [stack.enter_context(open_container(path.parent / name)) for name in names])
 
 
-def recognize(container: Container, given: Mapping[str, Any] | None = None) -> Recognized:
+def recognize(
+    container: Container, given: Mapping[str, Any] | None = None, backbone: ModelConfig | None = None
+) -> Recognized:
     """Recognise the architecture and the library.
 
     Args:
         container: The file.
         given: Fields of the config that the caller says.
+        backbone: The config of the network that the file's head stands on; None where none is given.
 
     Raises:
         WeightsError: the names or shapes belong to no known architecture, or are incomplete; or the file holds several
@@ -221,6 +227,7 @@ def recognize(container: Container, given: Mapping[str, Any] | None = None) -> R
         config=foreign_config(container.path.parent),
         preprocessor=read_config(container.path.parent / PREPROCESSOR),
         given=given or {},
+        backbone=backbone,
     )
     found: dict[str, tuple[Dialect, Stored]] = {}
 

@@ -13,6 +13,7 @@ from vitral.errors import ModelError
 from vitral.models.dense.detail import DetailHead, DetailHeadConfig
 from vitral.models.dense.head import DenseHead, HeadConfig
 from vitral.models.dense.linear import LinearHead, LinearHeadConfig
+from vitral.models.dense.mask_decoder import MaskDecoder, MaskDecoderConfig
 from vitral.models.dense.points import PointsHead, PointsHeadConfig
 from vitral.models.dense.queries import QueryHead, QueryHeadConfig
 from vitral.models.dense.ridge import RidgeHead, RidgeHeadConfig
@@ -26,6 +27,7 @@ HEADS: dict[str, tuple[type[HeadConfig], type[DenseHead]]] = {
     DetailHeadConfig.kind: (DetailHeadConfig, DetailHead),
     RimHeadConfig.kind: (RimHeadConfig, RimHead),
     QueryHeadConfig.kind: (QueryHeadConfig, QueryHead),
+    MaskDecoderConfig.kind: (MaskDecoderConfig, MaskDecoder),
     RidgeHeadConfig.kind: (RidgeHeadConfig, RidgeHead),
     PointsHeadConfig.kind: (PointsHeadConfig, PointsHead),
 }
@@ -121,6 +123,7 @@ class DenseModel(Model):
         """Make the network take images of another size; see `Model.resize`."""
         self.backbone.resize(image_size)
         self.config = dataclasses.replace(self.config, image_size=self.backbone.image_size)
+        self.head.resize(self.config.backbone)
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the backbone."""

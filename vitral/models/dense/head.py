@@ -56,6 +56,10 @@ class DenseHead(nn.Module, ABC):
             part: Which examples of a batch these are, while training with stochastic depth; None for all.
         """
 
+    def resize(self, backbone: ModelConfig) -> None:
+        """Take the grid of a backbone that takes images of another size; most heads take any."""
+        return
+
     @abstractmethod
     def init_weights(self, generator: torch.Generator) -> None:
         """Draw every parameter of the head."""

@@ -5,6 +5,8 @@ each joint block lets a query look at the patches of its own mask only, with a p
 is plain attention (eomt, models/eomt.py). Their queries stand before all other tokens, ours after them: the same in effect.
 """
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
@@ -22,24 +24,42 @@ from vitral.models.layers import BatchPart, TokenGrid, init_torch_default
 from vitral.models.model import Images, Model, ModelConfig, TokenModel
 
 MOST_QUERIES = 10_000
+# What a block makes of tokens, given its number, from 0, and which tokens each may attend to.
+Through = Callable[[TokenGrid, int, Mask | None], TokenGrid]
 
 
 @dataclass(frozen=True, slots=True)
-class QueryHeadConfig(HeadConfig):
-    """What a head of queries is.
+class MaskHeadConfig(HeadConfig):
+    """What the config of every head with queries for masks says.
 
     Attributes:
         queries: How many there are: at most so many regions are found. 200 for objects and 100 for classes in EoMT.
-        joint_blocks: How many of the last blocks they go through: 3 of S and B, 4 of L, 5 of g.
         doublings: How often the patches' map is doubled; None for to a stride of 4.
+    """
+
+    queries: int = 100
+    doublings: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that nobody means."""
+        if not 1 <= self.queries <= MOST_QUERIES:
+            raise ModelError(f"queries must be 1 to {MOST_QUERIES}, not {self.queries}.")
+        if self.doublings is not None and not 0 <= self.doublings <= 4:
+            raise ModelError(f"doublings must be 0 to 4, not {self.doublings}.")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryHeadConfig(MaskHeadConfig):
+    """What a head of queries is.
+
+    Attributes:
+        joint_blocks: How many of the last blocks they go through: 3 of S and B, 4 of L, 5 of g.
     """
 
     kind: ClassVar[str] = "queries"
     title: ClassVar[str] = "a head of queries"
 
-    queries: int = 100
     joint_blocks: int = 3
-    doublings: int | None = None
 
     def check(self, backbone: ModelConfig) -> None:
         """Refuse a backbone that takes no further tokens, or has fewer blocks.
@@ -52,10 +72,6 @@ class QueryHeadConfig(HeadConfig):
         depth = getattr(backbone, "depth", self.joint_blocks)
         if not 1 <= self.joint_blocks <= depth:
             raise ModelError(f"joint_blocks must be 1 to {depth}, the network's blocks, not {self.joint_blocks}.")
-        if not 1 <= self.queries <= MOST_QUERIES:
-            raise ModelError(f"queries must be 1 to {MOST_QUERIES}, not {self.queries}.")
-        if self.doublings is not None and not 0 <= self.doublings <= 4:
-            raise ModelError(f"doublings must be 0 to 4, not {self.doublings}.")
 
 
 class MaskMLP(nn.Module):
@@ -71,19 +87,21 @@ class MaskMLP(nn.Module):
         return self.fc3(self.activation(self.fc2(self.activation(self.fc1(queries)))))
 
 
-class QueryHead(DenseHead):
-    """The class and the mask of each query.
+class MaskHead(DenseHead):
+    """The class and the mask of each query, wherever queries and patches meet.
 
     Attributes:
-        masking: The probability with which a query sees its own mask's patches alone, in each joint block: 1 in a new head,
-            0 in a trained one. Whoever trains sets it.
+        masking: The probability with which a query sees its own mask's patches alone, in each block that it goes through: 1 in
+            a new head, 0 in a trained one. Whoever trains sets it.
     """
 
     masking: Tensor
 
-    def __init__(self, config: QueryHeadConfig, backbone: ModelConfig, channels: int, num_classes: int) -> None:
+    @abstractmethod
+    def __init__(
+        self, config: MaskHeadConfig, backbone: ModelConfig, channels: int, num_classes: int, *, blocks: int
+    ) -> None:
         super().__init__(config, backbone, channels, num_classes)
-        self.config = config
         self.queries = nn.Parameter(torch.empty(config.queries, channels))
         self.classifier = nn.Linear(channels, num_classes + 1)  # the last is "no object"
         self.mask_mlp = MaskMLP(channels)
@@ -91,24 +109,26 @@ class QueryHead(DenseHead):
         assert grid is not None, "a backbone that `check` refuses"
         steps = doublings(max(grid.stride)) if config.doublings is None else config.doublings
         self.upscale = nn.Sequential(*(ScaleBlock(channels) for _ in range(steps)))
-        self.register_buffer("masking", torch.ones(config.joint_blocks))
+        self.register_buffer("masking", torch.ones(blocks))
 
-    def answer(self, backbone: Model, images: Images, part: BatchPart | None = None) -> QueryAnswers:
-        """Return the queries' answers after the last block; in training with those before each joint block."""
-        assert isinstance(backbone, TokenModel), "a backbone that `check` refuses"
-        last = len(backbone.blocks())
-        first = last - self.config.joint_blocks
-        z = backbone.transform(backbone.embed(backbone.patches(images)), stop=first, part=part)
-        z = z.append(self.queries.expand(images.shape[0], -1, -1))
+    def meet(self, z: TokenGrid, through: Through, normalize: Callable[[TokenGrid], TokenGrid]) -> QueryAnswers:
+        """Return the answers of queries that go through blocks beside patches; in training with those before each block.
+
+        Args:
+            z: The tokens before the first of these blocks, without queries.
+            through: What a block makes of tokens.
+            normalize: The norm before every answer.
+        """
+        z = z.append(self.queries.expand(len(z.tokens), -1, -1))
         masked = self.training or self._masks_in_use()
         earlier: list[QueryAnswers] = []
-        for number, block in enumerate(range(first, last)):
+        for number in range(len(self.masking)):
             mask = None
             if masked:
-                earlier.append(self.predict(backbone.normalize(z)))
+                earlier.append(self.predict(normalize(z)))
                 mask = self.visible(z, earlier[-1], number)
-            z = backbone.transform(z, start=block, stop=block + 1, mask=mask, part=part)
-        answers = self.predict(backbone.normalize(z))
+            z = through(z, number, mask)
+        answers = self.predict(normalize(z))
         return replace(answers, earlier=tuple(earlier)) if self.training else answers
 
     def predict(self, z: TokenGrid) -> QueryAnswers:
@@ -119,14 +139,14 @@ class QueryHead(DenseHead):
 
     @torch.no_grad()
     def visible(self, z: TokenGrid, answers: QueryAnswers, number: int) -> Mask:
-        """Return which tokens each token may attend to in a joint block: queries the patches in their own mask alone, or all.
+        """Return which tokens each token may attend to in a block: queries the patches in their own mask alone, or all.
 
         In training the draw is each image's and query's own. In use nothing is left to chance: the likelier of the two holds.
 
         Args:
             z: The tokens before the block, queries last.
             answers: What they answer by now.
-            number: The number of the joint block, from 0.
+            number: The number of the block, from 0.
         """
         assert z.grid is not None, "every patch is needed"
         assert answers.masks is not None
@@ -147,11 +167,35 @@ class QueryHead(DenseHead):
         return bool((self.masking >= 0.5).any())
 
     @torch.no_grad()
-    def init_weights(self, generator: torch.Generator) -> None:
-        """Draw queries from the standard normal distribution, layers as torch does; every mask is in use."""
+    def init_answers(self, generator: torch.Generator) -> None:
+        """Draw queries from the standard normal distribution, what reads them as torch does; every mask is in use."""
         self.queries.normal_(generator=generator)
         for layer in (self.classifier, self.mask_mlp.fc1, self.mask_mlp.fc2, self.mask_mlp.fc3):
             init_torch_default(layer, generator)
         for block in self.upscale:
             cast(ScaleBlock, block).init_weights(generator)
         self.masking.fill_(1.0)
+
+
+class QueryHead(MaskHead):
+    """Queries in the backbone's own last blocks."""
+
+    def __init__(self, config: QueryHeadConfig, backbone: ModelConfig, channels: int, num_classes: int) -> None:
+        super().__init__(config, backbone, channels, num_classes, blocks=config.joint_blocks)
+
+    def answer(self, backbone: Model, images: Images, part: BatchPart | None = None) -> QueryAnswers:
+        """Return the queries' answers after the last block; in training with those before each joint block."""
+        assert isinstance(backbone, TokenModel), "a backbone that `check` refuses"
+        first = len(backbone.blocks()) - len(self.masking)
+
+        def through(z: TokenGrid, number: int, mask: Mask | None) -> TokenGrid:
+            block = first + number
+            return backbone.transform(z, start=block, stop=block + 1, mask=mask, part=part)
+
+        z = backbone.transform(backbone.embed(backbone.patches(images)), stop=first, part=part)
+        return self.meet(z, through, backbone.normalize)
+
+    @torch.no_grad()
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Draw every parameter; see `init_answers`."""
+        self.init_answers(generator)

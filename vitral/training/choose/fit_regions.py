@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from vitral.models.catalog import VARIANTS
 from vitral.models.costs import COSTS
+from vitral.models.dense.mask_decoder import MaskDecoderConfig
 from vitral.models.dense.points import PointsHeadConfig, stride_for
 from vitral.models.dense.queries import QueryHeadConfig
 from vitral.tasks.dense import DenseTask
@@ -77,8 +78,12 @@ def fit_regions(
         "preprocessing.crop_fraction": 1.0,
     }
     kind = recipe.head.kind or task.head
-    if kind == QueryHeadConfig.kind:
+    if kind in (QueryHeadConfig.kind, MaskDecoderConfig.kind):
         changes |= {"method.name": QUERIES, "optimizer.lr": QUERY_RATE, "optimizer.layer_decay": QUERY_DECAY}
+    if kind == MaskDecoderConfig.kind:
+        changes["method.joint_blocks"] = MaskDecoderConfig().blocks
+        if model is None:  # whose weights are worth keeping
+            changes["adaptation.method"] = "probe"
     if kind == PointsHeadConfig.kind and facts.data.small_regions is not None:
         changes["head.stride"] = stride_for(size * facts.data.small_regions)
     if {"steps", "epochs"} & set(overridden):

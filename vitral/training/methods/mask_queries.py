@@ -12,7 +12,8 @@ from vitral import distributed
 from vitral.errors import ModelError
 from vitral.models.dense.answers import QueryAnswers
 from vitral.models.dense.dense_model import DenseModel
-from vitral.models.dense.queries import QueryHead, QueryHeadConfig
+from vitral.models.dense.mask_decoder import MaskDecoderConfig
+from vitral.models.dense.queries import MaskHead, MaskHeadConfig, QueryHeadConfig
 from vitral.models.model import Model, Outputs
 from vitral.objectives.masks import MaskLoss
 from vitral.objectives.matching import MaskCosts
@@ -33,7 +34,7 @@ class MaskQueriesSettings(MethodSettings):
 
     Attributes:
         queries: The number of queries of a new head.
-        joint_blocks: The number of the last blocks that they go through.
+        joint_blocks: The number of blocks that they go through: the backbone's last, or a decoder's own.
         class_weight: The weight of the classes' cross-entropy, in matching, too.
         mask_weight: The weight of the masks' cross-entropy.
         dice_weight: The weight of the masks' Dice loss.
@@ -93,26 +94,28 @@ class MaskQueries(Method):
 
     def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
         super().__init__(network, recipe, task, context)
-        if not isinstance(network, DenseModel) or not isinstance(network.head, QueryHead):
+        if not isinstance(network, DenseModel) or not isinstance(network.head, MaskHead):
             raise ModelError("The method 'mask-queries' needs a network with a head of queries.")
         self.settings = cast(MaskQueriesSettings, recipe.method)
         self.head = network.head
-        self.phases = self.settings.phases(self.head.config.joint_blocks)
+        self.phases = self.settings.phases(len(self.head.masking))
         self.module = TrainingOutputs(network)
         costs = MaskCosts(self.settings.class_weight, self.settings.mask_weight, self.settings.dice_weight)
         self.mask_loss = MaskLoss(costs, self.settings.points, self.settings.no_object)
 
     @classmethod
-    def region_head(cls, recipe: Recipe) -> QueryHeadConfig:
-        """Return the head of queries that the settings describe."""
+    def region_head(cls, recipe: Recipe) -> MaskHeadConfig:
+        """Return the head of queries that the settings describe, over the backbone where the recipe names a decoder."""
         settings = cast(MaskQueriesSettings, recipe.method)
+        if recipe.head.kind == MaskDecoderConfig.kind:
+            return MaskDecoderConfig(queries=settings.queries, blocks=settings.joint_blocks)
         return QueryHeadConfig(queries=settings.queries, joint_blocks=settings.joint_blocks)
 
     def optimizers(self) -> list[Optimizer]:
         """Return the recipe's optimizer, in which the backbone may wait, and the layers' rates fall as EoMT's do."""
         optimizer = build_optimizer(self.module, self.network, self.recipe.optimizer)
         decay, blocks = self.recipe.optimizer.layer_decay, len(self.network.blocks())
-        whole = decay ** (self.head.config.joint_blocks - 0.5) if not self.settings.decay_joint_blocks else 1.0
+        whole = decay ** (len(self.head.masking) - 0.5) if not self.settings.decay_joint_blocks else 1.0
         for group in optimizer.param_groups:
             # Theirs is 1 in the last block, and before the first what it is there; ours falls by one step more at both ends.
             scale = min(1.0, max(group["scale"] / decay, decay ** (blocks - 1)))

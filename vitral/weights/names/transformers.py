@@ -76,7 +76,7 @@ def vit_settings(config: ViTConfig) -> dict[str, Any]:
     }
 
 
-def moves_of(stored: Stored) -> dict[str, float | None]:
+def moves_of(stored: Stored) -> dict[str, Any]:
     """Return by how much rotary positions are moved in training: what a config.json says, or else DINOv3's own."""
     usual = {"shift": None, "jitter": None, "rescale": DINOV3_RESCALE}
     said = {name: stored.config.get(f"pos_embed_{name}", value) for name, value in usual.items()}
