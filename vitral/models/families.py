@@ -354,6 +354,7 @@ def count_macs(config: ModelConfig) -> int:
 
 def _counted(model: nn.Module, image_size: tuple[int, int]) -> int:
     """Run a network on the `meta` device, without memory, and count what it multiplies."""
+    model.to("meta")  # with the tables that are computed
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.empty(1, 3, *image_size, device="meta"))
     return counter.get_total_flops() // 2

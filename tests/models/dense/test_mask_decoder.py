@@ -19,7 +19,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import variant
 from vitral.models.dense.dense_model import DenseConfig, with_region_head
 from vitral.models.dense.mask_decoder import MaskDecoder, MaskDecoderConfig
-from vitral.models.families import build, config_from_json, config_to_json
+from vitral.models.families import build, config_from_json, config_to_json, count_macs
 from vitral.models.vit_config import ViTConfig
 from vitral.tasks.semantic import SEMANTIC
 from vitral.training.optimization.adaptation import adapt, training_mode
@@ -143,6 +143,17 @@ def test_several_decoders_stand_on_one_backbone_and_take_another_grid() -> None:
     assert isinstance(dense.head, MaskDecoder)
     assert dense.head.rotary is not None
     assert dense.head.rotary.grid == (6, 3)
+
+
+def test_its_products_are_counted_on_any_backbone() -> None:
+    patches, tokens = 9, 9 + 3 + QUERIES
+    for config in map(config_of, BACKBONES.values()):
+        block = tokens * (4 * DIM * DIM + 2 * DIM * DIM) + 2 * tokens**2 * DIM
+        answers = QUERIES * (3 * DIM * DIM + DIM * (CLASSES + 1)) + QUERIES * 16 * patches * DIM
+        upscaled = sum(patches * 4**step * (4 * DIM * DIM + 4 * 9 * DIM) for step in range(2))
+        laterals = 4 * (patches + 3) * DIM * DIM
+        own = config.backbone.known_macs - DIM  # its own head
+        assert count_macs(config) == own + laterals + BLOCKS * block + answers + upscaled
 
 
 def test_its_config_is_read_as_it_was_written() -> None:

@@ -101,7 +101,7 @@ def main(checkout: str) -> None:
         scramble(network)
         encoder.load_state_dict(kept)
         written |= answers(network.network, name)
-    np.savez_compressed(TARGET, **written)
+    np.savez_compressed(TARGET, **written)  # type: ignore[arg-type]  # of numpy 2.4
 
 
 if __name__ == "__main__":

@@ -13,11 +13,14 @@ from vitral.data.batch import Batch
 from vitral.errors import ModelError, RecipeError
 from vitral.images.run_lengths import Bitmap
 from vitral.models.dense.dense_model import DenseConfig
+from vitral.models.dense.mask_decoder import MaskDecoderConfig
 from vitral.models.dense.queries import QueryHeadConfig
 from vitral.models.families import build
 from vitral.tasks.regions import Regions, RegionTargets
 from vitral.training.methods.mask_queries import MaskQueries, MaskQueriesSettings, probability
+from vitral.training.optimization.adaptation import adapt, training_mode
 from vitral.training.settings.recipe import Recipe, build_recipe
+from vitral.training.settings.sections import AdaptationSettings
 from vitral.training.step import Step
 
 STEPS = 6
@@ -123,10 +126,49 @@ def test_another_process_goes_on_in_the_same_bits() -> None:
     assert all(torch.equal(value, expected[name]) for name, value in second.method.network.state_dict().items())
 
 
+def decoder() -> Any:  # noqa: ANN401  # any network
+    """Return a frozen backbone with a decoder of its own blocks, whose rotary positions move in training."""
+    backbone, head = dataclasses.replace(TINY, depth=4), MaskDecoderConfig(queries=6, blocks=2)
+    model = build(DenseConfig(backbone=backbone, head=head, num_classes=3, image_size=(16, 16)), seed=0)
+    settings = AdaptationSettings(method="probe")
+    adapt(model, settings, seed=0)
+    training_mode(model, settings)
+    return model
+
+
+def test_a_decoder_learns_in_the_same_bits_in_another_process_and_leaves_the_backbones_bits() -> None:
+    recipe = recipe_of(optimizer={"lr": 3e-3, "weight_decay": 0.05, "decay_on": "all", "clip_norm": 0.01})
+    whole, first, second = (stepper(recipe, decoder()) for _ in range(3))
+    before = {name: value.clone() for name, value in whole.method.network.state_dict().items()}
+    for number in range(4):
+        whole(batch(number), number, 1e-3, 1e-3)
+    for number in range(2):
+        first(batch(number), number, 1e-3, 1e-3)
+    second.method.network.load_state_dict(first.method.network.state_dict())
+    second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
+    torch.manual_seed(99)
+    for number in range(2, 4):
+        second(batch(number), number, 1e-3, 1e-3)
+    after = whole.method.network.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in second.method.network.state_dict().items())
+    still = {name for name, value in after.items() if torch.equal(value, before[name])}
+    assert {name for name in after if name.startswith("backbone.")} <= still
+    assert {name for name in still if name.startswith("head.") and not name.endswith("num_batches_tracked")} <= {
+        "head.masking"
+    }
+
+
+def test_a_recipe_that_names_the_decoder_builds_it() -> None:
+    found = MaskQueries.region_head(recipe_of(head={"kind": "mask-decoder"}))
+    assert found == MaskDecoderConfig(queries=100, blocks=3)
+    assert isinstance(MaskQueries.region_head(recipe_of()), QueryHeadConfig)
+
+
 def test_it_learns_a_few_photos_by_heart() -> None:
-    step = stepper(recipe_of(optimizer={"lr": 3e-3, "weight_decay": 0.0}))
-    losses = [step(batch(0), number % STEPS, 3e-3, 3e-3).figures()["loss"] for number in range(40)]
-    assert losses[-1] < 0.6 * losses[0]
+    for model in (network(), decoder()):
+        step = stepper(recipe_of(optimizer={"lr": 3e-3, "weight_decay": 0.0}), model)
+        losses = [step(batch(0), number % STEPS, 3e-3, 3e-3).figures()["loss"] for number in range(40)]
+        assert losses[-1] < 0.6 * losses[0]
 
 
 def test_a_network_without_queries_is_refused() -> None:
