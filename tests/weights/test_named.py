@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import torch
 from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -26,7 +27,12 @@ from vitral.events import Event, Message, ignore
 from vitral.files import sha256
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models, variant
-from vitral.models.families import build, configure, count_parameters
+from vitral.models.dense.dense_model import DenseConfig, with_region_head
+from vitral.models.dense.mask_decoder import MaskDecoderConfig
+from vitral.models.dense.queries import QueryHeadConfig
+from vitral.models.families import build, configure, parameters_of
+from vitral.models.vit_config import ViTConfig
+from vitral.tasks.panoptic import Panoptic
 from vitral.weights.named.fetch import fetch, origin
 from vitral.weights.named.here import kept
 from vitral.weights.named.table import (
@@ -45,7 +51,7 @@ from vitral.weights.save import write_weights
 # A row of the table without a published hash, so that a mirror may have small weights of our own in its place.
 MIRRORED = "vit-ti16@augreg-in21k-ft-in1k"
 REPOSITORY = rows()[MIRRORED].repository
-SUFFIXES = {"original": (".npz", ".pth", ".tar"), "big_vision": (".npz",), "timm": (".safetensors",)}
+SUFFIXES = {"original": (".npz", ".pth", ".tar", ".bin"), "big_vision": (".npz",), "timm": (".safetensors",)}
 SUFFIXES["transformers"] = (".safetensors", ".bin")
 IN21K_CLASSES = 21_843
 
@@ -77,8 +83,59 @@ def test_a_file_is_about_as_large_as_its_network(row: PublishedWeights) -> None:
         "num_classes": classes,
         **({"image_size": row.image_size} if row.model.startswith("vit-") and not row.variant else {}),
     }
-    size = 4 * count_parameters(build(configure(row.model, settings), seed=None)) / MEGABYTE
+    config = configure(row.model, settings)
+    network = row.name.partition("-")[0]
+    size = 4 * (parameters_of_regions(row, config) if network in ("eomt", "pmt") else parameters_of(config)) / MEGABYTE
     assert row.megabytes == pytest.approx(size, rel=0.06, abs=2)
+
+
+def parameters_of_regions(row: PublishedWeights, backbone: ViTConfig) -> int:
+    """Return how many values a file of EoMT or PMT holds: with the backbone, or the decoder alone."""
+    queries = 100 if row.name.endswith("semantic") else 200
+    classes = {"semantic": 19 if "cityscapes" in row.name else 150, "instances": 80, "panoptic": 133}
+    task = next(task for task in classes if task in row.name)
+    number = 150 if row.name.partition("@")[2].startswith("ade20k") else classes[task]
+    joint = {384: 3, 768: 3, 1024: 4, 1536: 5}[backbone.dim]
+    head = MaskDecoderConfig(queries=queries) if row.backbone else QueryHeadConfig(queries=queries, joint_blocks=joint)
+    size = (row.image_size, row.image_size)
+    below = replace(backbone, patch_size=(16, 16), image_size=size)
+    total = parameters_of(DenseConfig(backbone=below, head=head, num_classes=number, image_size=size))
+    return total - (parameters_of(replace(below, num_classes=1)) - below.dim - 1 if row.backbone else 0)
+
+
+def test_a_decoder_is_loaded_onto_its_backbone_by_name_or_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = replace(variant("dinov3-b16"), dim=64, depth=4, mlp_dim=128, num_heads=1)
+    backbone = build(small, seed=3)
+    head = MaskDecoderConfig(queries=4, blocks=2)
+    model = with_region_head(backbone, head, 133, seed=4)
+    paths = {"pmt-b16@coco-panoptic": tmp_path / "pytorch_model.bin", "vit-b16@dinov3": tmp_path / "backbone.pth"}
+    names = tuple(map(str, range(133)))
+    write_weights(model, PHOTOS.with_size(256), names, paths["pmt-b16@coco-panoptic"], "original", task=Panoptic((0,)))
+    write_weights(build(small, seed=3), PHOTOS.with_size(256), names, paths["vit-b16@dinov3"], "original")
+    local = vitral.load(paths["pmt-b16@coco-panoptic"], backbone=paths["vit-b16@dinov3"])
+    images = torch.randn(1, 3, 256, 256)
+    with torch.inference_mode():
+        assert torch.equal(local.model(images).masks, model.eval()(images).masks)
+    assert main(["convert", str(paths["pmt-b16@coco-panoptic"]), str(tmp_path / "mine"), "--format", "vitral"]) == 1
+    assert "it holds a decoder of masks alone; load it with backbone=" in capsys.readouterr().err
+    plain = torch.load(paths["pmt-b16@coco-panoptic"], weights_only=True)
+    Path(f"{paths['pmt-b16@coco-panoptic']}.vitral.json").unlink()
+    torch.save(plain, paths["pmt-b16@coco-panoptic"])  # as its authors' code writes it, without a description
+    monkeypatch.setattr("vitral.classifier.load.fetch", lambda row, listener: paths[row.name])
+    named = vitral.load("pmt-b16@coco-panoptic")
+    assert (named.model.image_size, named.provenance.source) == ((640, 640), "pmt-b16@coco-panoptic")
+    with pytest.raises(WeightsError, match="holds a whole network; leave out the backbone"):
+        vitral.load(paths["vit-b16@dinov3"], backbone=paths["vit-b16@dinov3"])
+
+
+def test_the_authors_own_eomt_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    tensors = {"network.q.weight": torch.zeros(2, 4), "network.attn_mask_probs": torch.zeros(3)}
+    torch.save({"state_dict": tensors | {"network.class_head.bias": torch.zeros(3)}}, path)
+    with pytest.raises(WeightsError, match="hold but differences to Meta's weights; transformers' form is read"):
+        vitral.load(path)
 
 
 def test_no_file_has_two_names_and_no_name_two_files() -> None:

@@ -39,6 +39,7 @@ def load(
     precision: PrecisionChoice | None = None,
     merge: int | None = None,
     tuned: bool = True,
+    backbone: str | Path | None = None,
     listener: Listener = show,
 ) -> Classifier:
     """Return a classifier, ready to predict; nothing is ever unpickled.
@@ -63,6 +64,8 @@ def load(
         merge: tokens that each block of a Vision Transformer but the last is to have fewer (ToMe, arXiv 2210.09461): faster,
             and other answers, which `evaluate` sets beside the network's own. None or 0 for none.
         tuned: whether a setting of the folder's is taken; without it the network is as it was trained.
+        backbone: The network, by whatever `source` may be, that the head of a weights file stands on which holds nothing else,
+            such as PMT's decoders; a name of published weights says its own.
         listener: receives what is fetched, by name, and the progress; they are written to the screen if left out.
 
     Raises:
@@ -76,7 +79,10 @@ def load(
             )
         return exported.read(file, engine=engine, precision=precision, listener=listener)
     size = _pair(image_size)
-    classifier = _load(source, architecture or {}, size, listener)
+    if backbone is None:
+        classifier = _load(source, architecture or {}, size, listener)
+    else:
+        classifier = _from_weights(Path(source), architecture or {}, size, backbone=load(backbone, listener=listener))
     if classifier.setting is not None:
         if size is None and engine is None and precision is None and merge is None:
             return _by_setting(classifier, classifier.setting, listener) if tuned else classifier
@@ -185,9 +191,15 @@ def _load(
 
 
 def _from_weights(
-    path: Path, architecture: Mapping[str, Any], size: tuple[int, int] | None, *, published: bool = False
+    path: Path,
+    architecture: Mapping[str, Any],
+    size: tuple[int, int] | None,
+    *,
+    published: bool = False,
+    backbone: Classifier | None = None,
 ) -> Classifier:
-    loaded = read_weights(path, architecture=architecture, image_size=size)
+    below = None if backbone is None else backbone.model
+    loaded = read_weights(path, architecture=architecture, image_size=size, backbone=below)
     notes = loaded.notes if published else (*loaded.notes, *loaded.assumed)  # published ones are known to be so
     provenance = Provenance(loaded.source, notes=notes)
     return Classifier(
@@ -217,7 +229,9 @@ def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | N
     if is_named(name) and not _is_path(name):
         row = find(name)
         file = fetch(row, listener)
-        classifier = _from_weights(file, {**row.architecture, **architecture}, size, published=True)
+        backbone = resized(_named(row.backbone, {}, None, listener), row.image_size, listener) if row.backbone else None
+        merged = {**row.architecture, **architecture}
+        classifier = _from_weights(file, merged, size, published=True, backbone=backbone)
         classifier.provenance = replace(classifier.provenance, source=origin(row, file))
         return classifier
     return _load(download(name), architecture, size, listener)

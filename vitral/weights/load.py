@@ -68,7 +68,7 @@ def read_weights(
             {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
         image_size: Height and width of images, pixels, for which a fixed table is computed that the file leaves out; a table in
             the file keeps its own size, for the model to interpolate.
-        backbone: The network that the head of a file stands on which holds a head alone; it becomes a part of the model.
+        backbone: The network that the head of a file stands on which holds a head alone; at its size it becomes a part.
 
     Raises:
         WeightsError: it cannot be read or is not a weights file; missing, extra or wrongly shaped tensors are named.
@@ -91,9 +91,9 @@ def read_weights(
         compare(named, shapes, source)  # before any value is read
         tensors = _read_all(recognized, container, wanted)
     if recognized.dialect.on_backbone and backbone is not None:
-        tensors |= {
-            f"backbone.{name}": value for name, value in backbone.state_dict().items() if f"backbone.{name}" in wanted
-        }
+        backbone.resize(config.image_size)
+        below = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
+        tensors |= {name: value for name, value in below.items() if name in wanted}
     elif backbone is not None:
         raise WeightsError(f"'{source}' holds a whole network; leave out the backbone.")
     tensors |= {name: torch.zeros(wanted[name]) for name in reading.absent}

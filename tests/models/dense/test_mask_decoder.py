@@ -147,12 +147,13 @@ def test_several_decoders_stand_on_one_backbone_and_take_another_grid() -> None:
 
 def test_its_products_are_counted_on_any_backbone() -> None:
     patches, tokens = 9, 9 + 3 + QUERIES
-    for config in map(config_of, BACKBONES.values()):
+    for backbone in BACKBONES.values():
+        config = config_of(backbone)
         block = tokens * (4 * DIM * DIM + 2 * DIM * DIM) + 2 * tokens**2 * DIM
         answers = QUERIES * (3 * DIM * DIM + DIM * (CLASSES + 1)) + QUERIES * 16 * patches * DIM
         upscaled = sum(patches * 4**step * (4 * DIM * DIM + 4 * 9 * DIM) for step in range(2))
         laterals = 4 * (patches + 3) * DIM * DIM
-        own = config.backbone.known_macs - DIM  # its own head
+        own = backbone.macs_behind_stem - DIM  # its own head
         assert count_macs(config) == own + laterals + BLOCKS * block + answers + upscaled
 
 

@@ -25,7 +25,7 @@ from vitral.advice import argument, function
 from vitral.errors import WeightsError
 from vitral.transfers import bound_requests
 
-TABLES = ("google.toml", "facebook.toml", "towers.toml", "others.toml")
+TABLES = ("google.toml", "facebook.toml", "towers.toml", "others.toml", "regions.toml")
 SEPARATOR = "@"  # between model and training
 NAME = re.compile(r"[a-z0-9][\w.-]*@[a-z0-9][\w.-]*", re.ASCII)
 MEGABYTE = 10**6  # bytes
@@ -120,7 +120,8 @@ class PublishedWeights:
         file: The file's name, at `address` or in `repository`.
         megabytes: The file's size, in units of 10^6 bytes.
         source: The place where these figures are published.
-        variant: the model in the catalog, where the name does not begin with it.
+        variant: the model in the catalog, where the name does not begin with it; of networks of regions the backbone.
+        backbone: The row of the network that the file's head stands on, where the file holds nothing else; or empty.
         address: the address of its folder on the authors' server, with a slash at the end; empty for a file on the Hub.
         repository: the Hub's repository, owner/name; empty for a file at an address.
         revision: the commit in the repository, or the branch.
@@ -142,6 +143,7 @@ class PublishedWeights:
     megabytes: int
     source: str
     variant: str = ""
+    backbone: str = ""
     address: str = ""
     repository: str = ""
     revision: str = "main"

@@ -16,7 +16,7 @@ from vitral.tasks.dense import DenseTask
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.semantic import SEMANTIC
-from vitral.weights.dialect import Dialect, NotComputed, Reading, Stored, Usage, cannot_hold, keyless, our_names
+from vitral.weights.dialect import Dialect, NotComputed, Reading, Stored, Usage, cannot_hold, having, keyless, our_names
 from vitral.weights.layouts import CLASS_ROW, SAME, Layout, Renames, Rule, Tensors, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.vit_torch import heads_of_width
@@ -271,7 +271,20 @@ def _matches(stored: Stored) -> bool:
     }
 
 
+def _read_own(stored: Stored) -> Reading:
+    raise NotComputed(
+        "it is in the form of EoMT's own code, in which those on DINOv3 hold but differences to Meta's weights; transformers' "
+        "form is read, such as eomt-l16@coco-panoptic and eomt-l16@dinov3-coco-panoptic"
+    )
+
+
+def _own_rules(config: DenseConfig) -> list[Rule]:
+    raise cannot_hold("original", f"{config.head.title} on this backbone")
+
+
+OWN = Dialect("original", "dense", having("network.q.weight", "network.attn_mask_probs"), _read_own, _own_rules)
 DIALECTS = (
+    OWN,
     Dialect(
         "transformers",
         "dense",
