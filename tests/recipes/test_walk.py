@@ -60,6 +60,7 @@ STARTS = {
     "digits": "vit-nano4",
     "eomt": "dinov2-l14-registers",
     "finetune-imagenet-518": "vit-h14",
+    "pmt": "dinov3-l16",
     "sam-finetune-efficientnet": "efficientnet-b0",
     "scaling-vit-finetune-518": "vit-g14-map",
     "scaling": "vit-b16-map",
@@ -151,13 +152,13 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def typed(name: str, photos: Path, folder: Path) -> list[str]:
     """Return a recipe's command with real data, a start and a folder in the places that its header leaves open."""
-    data = f"digit-scenes-{name.rpartition('-')[2]}" if name.startswith("eomt") else str(photos)
+    data = f"digit-scenes-{name.rpartition('-')[2]}" if name.startswith(("eomt", "pmt")) else str(photos)
     tokens = [data if token in ("FOLDER", "photos/") else token for token in command(name)]
     if "--from" in tokens:
         tokens[tokens.index("--from") + 1] = str(folder / "start")
     if "--from" in tokens:
         start = next((model for prefix, model in STARTS.items() if name.startswith(prefix)), "vit-b16")
-        joined: dict[str, Any] = {"depth": 4} if name.startswith("eomt") else {}  # queries go through four blocks
+        joined: dict[str, Any] = {"depth": 4} if name.startswith(("eomt", "pmt")) else {}  # which they read
         config: Any = dataclasses.replace(VARIANTS[start], num_classes=7, **joined)
         save(Classifier(build(config), PHOTOS.with_size(config.image_size), tuple("abcdefg")), folder / "start")
     taught = next((place for place, token in enumerate(tokens) if token.endswith("TEACHER")), None)
