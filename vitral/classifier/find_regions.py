@@ -21,6 +21,7 @@ from vitral.inference.windows import find_classes_by_windows, find_regions_by_wi
 from vitral.models.dense.answers import QueryAnswers
 from vitral.models.model import Images
 from vitral.tasks.dense import THRESHOLD, dense_task
+from vitral.tasks.drawn_regions import class_colours, is_ground
 from vitral.tasks.query_answers import class_scores
 from vitral.tasks.regions import FoundRegions
 from vitral.tasks.task import Task
@@ -49,13 +50,36 @@ def threshold_of(classifier: FindsRegions) -> float:
     return THRESHOLD if calibration is None or calibration.threshold is None else calibration.threshold
 
 
+def shown_by(classifier: FindsRegions) -> dict[str, Any]:
+    """Return how its regions are shown, as JSON values.
+
+    "threshold" says how sure they must be, None where there is one for each class; "colours" has that of each class, as CSS
+    has it, and "ground" the numbers of the classes that are left as the photo is.
+    """
+    names = classifier.class_names
+    return {
+        "threshold": threshold_of(classifier) if dense_task(classifier.task).counted else None,
+        "colours": [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in class_colours(len(names)).tolist()],
+        "ground": [number for number, name in enumerate(names) if is_ground(name)],
+    }
+
+
 def find_sure(classifier: FindsRegions, image: Pixels, *, windows: float | None = None) -> FoundRegions:
     """Return what `find_in` does without the things of which the classifier is not sure."""
-    found = find_in(classifier, image, windows=windows)
+    return only_sure(classifier, find_in(classifier, image, windows=windows))
+
+
+def only_sure(classifier: FindsRegions, found: FoundRegions, threshold: float | None = None) -> FoundRegions:
+    """Return regions without the things of which the classifier is less sure than a threshold; None for its own."""
     if not dense_task(classifier.task).counted:
         return found
-    sure = found.scores >= threshold_of(classifier)
+    sure = found.scores >= (threshold_of(classifier) if threshold is None else threshold)
     return FoundRegions(found.regions.chosen(sure), found.scores[sure], found.class_map)
+
+
+def is_long(height: int, width: int) -> bool:
+    """Tell whether a photo of that height and width, pixels, is seen through windows."""
+    return max(height, width) > LONG * min(height, width)
 
 
 def find_in(classifier: FindsRegions, image: Pixels, *, windows: float | None = None) -> FoundRegions:
@@ -72,7 +96,7 @@ def find_in(classifier: FindsRegions, image: Pixels, *, windows: float | None = 
     """
     preprocessing = classifier.preprocessing
     height, width = image.shape[:2]
-    if windows is None and max(height, width) <= LONG * min(height, width):
+    if windows is None and not is_long(height, width):
         return classifier.find(preprocessing(image)[None], [preprocessing.geometry(height, width)])[0]
     task, compute = dense_task(classifier.task), classifier.predictor.answers
     spread = spread_windows((height, width), preprocessing.image_size, scale=windows or 1.0, overlap=OVERLAP)

@@ -89,10 +89,23 @@ def load(
         listener(Message(f"Left aside, since another setting is asked for: {classifier.setting.sentence()}"))
         classifier.setting = None
     resized(classifier, size, listener)
+    if classifier.task.dense and not merge:
+        _check_found_by(engine, precision)
+        return classifier
     classifier.predictor = predictor_of(
         classifier.model, engine, precision or "fp32", listener, classifier.quantization, merge or 0
     )
     return _note_untold(classifier, listener)
+
+
+def _check_found_by(engine: EngineChoice | None, precision: PrecisionChoice | None) -> None:
+    """Refuse to let regions be found by anything but the network itself in fp32, which "auto" stands for.
+
+    Raises:
+        ModelError: Something else is named.
+    """
+    if engine not in (None, "auto", "torch") or precision not in (None, "auto", "fp32"):
+        raise ModelError("Regions are found by the network itself in fp32; leave engine and precision out.")
 
 
 def _note_untold(classifier: Classifier, listener: Listener) -> Classifier:

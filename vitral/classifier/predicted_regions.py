@@ -172,11 +172,17 @@ class PredictedRegions:
         return drawn_regions(photo, regions, self.class_names, scores=scores, counted=self.counted)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values, the regions as COCO's results have them: boxes as x, y, width, height, masks as text."""
+        """Return it as JSON values, the regions as COCO's results have them: boxes as x, y, width, height, masks as text.
+
+        Beside them stand the number of regions of each class, or, where there is one for each class, their shares of the image.
+        """
+        whole = max(self.size[0] * self.size[1], 1)
+        shares = {name: round(number / whole, 6) for name, number in self.pixels_of_classes().items()}
         return {
             "source": self.source,
             "height": self.size[0],
             "width": self.size[1],
+            **({"counts": self.counts()} if self.counted else {"shares": shares}),
             "regions": [
                 {"label": name, "category_id": number} | region
                 for name, number, region in zip(

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int64, UInt32
 
 RunLengths = UInt32[np.ndarray, " runs"]
+MOST_GROUPS = 7  # of five bits, in the difference of two runs
 Bitmap = Bool[np.ndarray, "height width"]
 
 
@@ -78,14 +79,16 @@ def counts_text(runs: RunLengths) -> str:
     """Return run lengths as COCO's compressed text."""
     counts = runs.astype(np.int64)
     counts[3:] -= runs[1:-2].astype(np.int64)
-    text = bytearray()
-    for value in counts.tolist():
-        more = True
-        while more:
-            group, value = value & 31, value >> 5
-            more = value != (-1 if group & 16 else 0)
-            text.append(48 + (group | 32 if more else group))
-    return text.decode("ascii")
+    sizes = 1 + sum(
+        (np.abs(counts + (counts < 0)) >= 16 << 5 * more).astype(np.int64) for more in range(MOST_GROUPS - 1)
+    )
+    starts = np.cumsum(sizes) - sizes
+    text = np.empty(sizes.sum(), dtype=np.uint8)
+    for group in range(MOST_GROUPS):
+        rows = np.flatnonzero(sizes > group)
+        more = 32 * (sizes[rows] > group + 1)
+        text[starts[rows] + group] = 48 + (counts[rows] >> 5 * group & 31) + more
+    return text.tobytes().decode("ascii")
 
 
 def runs_of_text(text: str) -> RunLengths:

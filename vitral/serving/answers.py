@@ -41,6 +41,35 @@ class PredictedImage(RankedClass):
     abstain: bool | None = None
 
 
+class FoundMask(BaseModel):
+    """A mask in COCO's compressed run lengths, as pycocotools reads it."""
+
+    size: list[int] = Field(min_length=2, max_length=2, description="Height and width, pixels of the photo.")
+    counts: str
+
+
+class FoundRegion(BaseModel):
+    """A region as COCO's results have it, in the photo's own pixels, the right way up."""
+
+    label: str
+    category_id: int = Field(ge=0, description="The number of the class in the classifier's order.")
+    bbox: list[float] = Field(min_length=4, max_length=4, description="Left, top, width and height, pixels.")
+    area: float = Field(ge=0, description="Pixels: of the mask, or else of the box.")
+    score: Probability
+    segmentation: FoundMask | None = Field(default=None, description="Left out where boxes are found.")
+
+
+class PhotoRegions(BaseModel):
+    """What is where in a photo: of things how many of each class, of a class for every pixel the share of each."""
+
+    source: str
+    height: int
+    width: int
+    counts: dict[str, int] | None = None
+    shares: dict[str, Probability] | None = None
+    regions: list[FoundRegion]
+
+
 class ImageFeatures(BaseModel):
     """The features of an image."""
 
@@ -58,7 +87,7 @@ class VersionedAnswer(BaseModel):
 class PredictAnswer(VersionedAnswer):
     """What is in each image."""
 
-    predictions: list[PredictedImage | RefusedImage]
+    predictions: list[PredictedImage | PhotoRegions | RefusedImage]
 
 
 class FeaturesAnswer(VersionedAnswer):
@@ -76,14 +105,23 @@ class ExplainAnswer(VersionedAnswer, RankedClass):
     box: list[float] = Field(min_length=4, max_length=4)
 
 
+class ShownRegions(BaseModel):
+    """How a classifier's regions are shown."""
+
+    threshold: Probability | None = Field(description="How sure they must be; null where there is one for each class.")
+    colours: list[str] = Field(description="The colour of each class, as CSS has it.")
+    ground: list[int] = Field(description="Classes that are left as the photo is.")
+
+
 class ServedModel(BaseModel):
-    """A classifier in service."""
+    """A classifier in service; "regions" is null where it answers with classes of photos as a whole."""
 
     name: str
     version: str
     classes: list[str]
     task: str
     image_size: list[int] = Field(min_length=2, max_length=2)
+    regions: ShownRegions | None
 
 
 class ModelsAnswer(BaseModel):
@@ -115,17 +153,33 @@ class ScoredClass(BaseModel):
     score: Probability
 
 
-class OutputData(BaseModel):
-    """A tensor of an answer: probabilities, or texts "probability:index:class"."""
+class CornerBox(BaseModel):
+    """A box, pixels of the photo."""
 
-    name: Literal["probabilities"]
+    xmin: int
+    ymin: int
+    xmax: int
+    ymax: int
+
+
+class ScoredRegion(ScoredClass):
+    """A region, as Hugging Face's tasks have them: object detection the box, image segmentation the mask, a PNG in base64."""
+
+    box: CornerBox
+    mask: str | None = None
+
+
+class OutputData(BaseModel):
+    """A tensor of an answer: probabilities, or texts "probability:index:class"; or for each photo its regions as JSON."""
+
+    name: Literal["probabilities", "regions"]
     datatype: Literal["FP32", "BYTES"]
-    shape: list[int] = Field(min_length=2, max_length=2)
+    shape: list[int] = Field(min_length=1, max_length=2)
     data: list[float | str]
 
 
 class InferenceAnswer(BaseModel):
-    """The probabilities of images; as bytes after the JSON where the request wants that."""
+    """The probabilities of images, or what is in them; as bytes after the JSON where the request wants that."""
 
     id: str | None = None
     model_name: str

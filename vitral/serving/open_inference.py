@@ -2,7 +2,8 @@
 
 Source: github.com/kserve/open-inference-protocol, specification/protocol/inference_rest.md, and Triton's protocol extensions
 extension_binary_data.md and extension_classification.md. As in Triton and OpenVINO's server, an encoded image is an element of
-a BYTES tensor; in JSON it is base64.
+a BYTES tensor; in JSON it is base64. Photos differ in their number of regions, which no tensor of numbers holds: of each photo
+they are an element of a BYTES tensor, the JSON of /v1/predict.
 """
 
 import json
@@ -22,17 +23,18 @@ from vitral.serving.answers import InferenceAnswer, answered
 from vitral.serving.limits import MOST_CLASSES, MOST_IMAGES
 from vitral.serving.ours import body
 from vitral.serving.probes import readyz, service_of
-from vitral.serving.reading import decoded, parsed, reference
+from vitral.serving.reading import LONE, decoded, parsed, reference
 from vitral.serving.refusals import RequestRefused, malformed, refusal_of
-from vitral.serving.served import Answer, Given, Served
-from vitral.serving.visit import answers_of, body_of
+from vitral.serving.served import Given, Served
+from vitral.serving.visit import answers_of, aside, body_of
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
 
 EXTENSIONS = ["binary_tensor_data", "classification"]
 HEADER_LENGTH = "inference-header-content-length"  # of the JSON before the tensors' bytes
 LENGTH_BYTES = 4  # before each element of a BYTES tensor, little-endian
-OUTPUT = "probabilities"
+PROBABILITIES = "probabilities"
+REGIONS = "regions"
 MOST_DIGITS = 9
 LARGEST_INPUT = 10_000  # of the values of a prepared image, which are within a few units, or within 255 without a scale
 
@@ -58,7 +60,7 @@ class InputTensor(BaseModel):
 class OutputTensor(BaseModel):
     """What a request wants."""
 
-    name: Literal["probabilities"]
+    name: Literal["probabilities", "regions"]
     parameters: TensorParameters = TensorParameters()
 
 
@@ -118,6 +120,10 @@ async def ready(request: Request) -> dict[str, bool]:
 async def model_metadata(request: Request, name: str, version: str | None = None) -> dict[str, Any]:
     """Return a model's inputs and outputs."""
     served = _model(request, name, version)
+    classes = len(served.classifier.class_names)
+    output = {"name": PROBABILITIES, "datatype": "FP32", "shape": [-1, classes]}
+    if served.finds_regions:
+        output = {"name": REGIONS, "datatype": "BYTES", "shape": [-1]}
     return {
         "name": served.name,
         "versions": [served.version],
@@ -130,7 +136,7 @@ async def model_metadata(request: Request, name: str, version: str | None = None
                 "parameters": {"content": "encoded images; base64 in JSON"},
             }
         ],
-        "outputs": [{"name": OUTPUT, "datatype": "FP32", "shape": [-1, len(served.classifier.class_names)]}],
+        "outputs": [output],
     }
 
 
@@ -159,14 +165,14 @@ ANSWERED = answered(InferenceAnswer, None, "application/octet-stream")
 @router.post("/models/{name}/versions/{version}/infer", openapi_extra=INFER, responses=ANSWERED)
 @router.post("/models/{name}/infer", openapi_extra=INFER, responses=ANSWERED)
 async def infer(request: Request, name: str, version: str | None = None) -> Response:
-    """Return the probabilities of images."""
+    """Return the probabilities of images, or what is in them."""
     served = _model(request, name, version)
     wanted = wanted_of(await body_of(request), request.headers.get(HEADER_LENGTH), served)
     answers = await answers_of(request, served, served.answers, wanted.images)
     for answer in answers:
         if isinstance(answer, BaseException):
             raise refusal_of(answer)
-    return _response(served, wanted, answers)
+    return await aside(request, lambda: _response(served, wanted, answers))
 
 
 def _model(request: Request, name: str, version: str | None) -> Served:
@@ -198,7 +204,12 @@ def wanted_of(content: bytes, header_length: str | None, served: Served) -> Want
     if length == 0:
         return Wanted([content], binary=True)
     given = parsed(InferenceRequest, content[:length])
+    named = REGIONS if served.finds_regions else PROBABILITIES
+    if given.outputs and given.outputs[0].name != named:
+        raise malformed(f"The output of '{served.name}' is '{named}', not '{given.outputs[0].name}'.")
     output = given.outputs[0].parameters if given.outputs else TensorParameters()
+    if served.finds_regions and output.classification is not None:
+        raise malformed(f"Photos of '{served.name}' {served.classifier.task.labelled}; leave classification out.")
     binary = given.parameters.binary_data_output if output.binary_data is None else output.binary_data
     return Wanted(_images(given.inputs[0], content[length:], served), given.id, output.classification, binary)
 
@@ -266,6 +277,8 @@ def _arrays(tensor: InputTensor, rest: bytes, served: Served) -> list[Given]:
         raise malformed(f"The tensor's data are not {tensor.datatype} of shape {tensor.shape}.") from None
     if pixels:
         return list(array)
+    if served.finds_regions:
+        raise malformed("Regions are found in photos of a size of their own: BYTES or UINT8, not FP32.")
     if not (np.abs(array) <= LARGEST_INPUT).all():  # the network would give no numbers, as if it were damaged
         raise malformed(f"A prepared image has finite values between -{LARGEST_INPUT:,} and {LARGEST_INPUT:,}.")
     return list(torch.from_numpy(array.astype(np.float32)))
@@ -283,19 +296,30 @@ def _numbers(data: list[Any], kind: np.dtype[Any]) -> np.ndarray:
     return np.array(found.tolist(), kind)  # which is refused where a value is too large
 
 
-def _response(served: Served, wanted: Wanted, answers: list[Answer]) -> Response:
+def _texts(name: str, shape: list[int], values: list[str]) -> tuple[dict[str, Any], list[str], bytes]:
+    """Return a tensor of texts: its description, its elements, and these as bytes."""
+    content = b"".join(len(each).to_bytes(LENGTH_BYTES, "little") + each for each in map(str.encode, values))
+    return {"name": name, "datatype": "BYTES", "shape": shape}, values, content
+
+
+def _tensor(served: Served, wanted: Wanted, answers: list[Any]) -> tuple[dict[str, Any], list[Any], bytes]:
+    """Return the answers as a tensor: its description, its elements, and these as bytes."""
+    if served.finds_regions:
+        found = [json.dumps(served.regions(LONE, answer, None).to_json()) for answer in answers]
+        return _texts(REGIONS, [len(found)], found)
     probabilities = np.stack([row.numpy() for row, _ in answers]).astype("<f4")
-    tensor: dict[str, Any] = {"name": OUTPUT, "datatype": "FP32", "shape": list(probabilities.shape)}
-    values: list[Any] = probabilities.ravel().tolist()
-    content = probabilities.tobytes()
-    if wanted.classes is not None:
-        names = served.classifier.class_names
-        rows = [
-            [f"{value:f}:{index}:{names[index]}" for index, value in rank(row, wanted.classes)] for row in probabilities
-        ]
-        tensor |= {"datatype": "BYTES", "shape": [len(rows), len(rows[0])]}
-        values = [text for row in rows for text in row]
-        content = b"".join(len(each).to_bytes(LENGTH_BYTES, "little") + each for each in map(str.encode, values))
+    if wanted.classes is None:
+        tensor = {"name": PROBABILITIES, "datatype": "FP32", "shape": list(probabilities.shape)}
+        return tensor, probabilities.ravel().tolist(), probabilities.tobytes()
+    names = served.classifier.class_names
+    rows = [
+        [f"{value:f}:{index}:{names[index]}" for index, value in rank(row, wanted.classes)] for row in probabilities
+    ]
+    return _texts(PROBABILITIES, [len(rows), len(rows[0])], [text for row in rows for text in row])
+
+
+def _response(served: Served, wanted: Wanted, answers: list[Any]) -> Response:
+    tensor, values, content = _tensor(served, wanted, answers)
     told = {"model_name": served.name, "model_version": served.version}
     if wanted.id is not None:
         told["id"] = wanted.id

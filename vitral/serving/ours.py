@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from vitral.classifier.find_regions import shown_by
+from vitral.classifier.inputs import to_pixels
 from vitral.classifier.prediction import Prediction
 from vitral.explanation.explain import explain
 from vitral.explanation.methods import Choice
@@ -19,13 +21,18 @@ from vitral.serving.probes import service_of
 from vitral.serving.reading import JsonImages, images_of, reference
 from vitral.serving.refusals import malformed, refusal_of
 from vitral.serving.served import Served
-from vitral.serving.visit import answer_of, answers_of, until_gone
+from vitral.serving.visit import answer_of, answers_of, aside
 
 router = APIRouter(prefix="/v1", tags=["v1"])
 
 Top = Annotated[int, Query(ge=1, le=MOST_CLASSES, description="Classes to name for each image.")]
+TOP = 5
+Threshold = Annotated[
+    float | None, Query(ge=0, le=1, description="How sure regions must be; the classifier's own threshold if left out.")
+]
 Model = Annotated[str | None, Query(description="The classifier's name; the first if left out.")]
 DRAWINGS: dict[str, Literal["JPEG", "PNG"]] = {"image/jpeg": "JPEG", "image/png": "PNG", "image/*": "JPEG"}
+DRAWN = ("image/jpeg", "image/png")
 BINARY = {"type": "string", "format": "binary"}
 ONE_IMAGE = {"*/*": {"schema": BINARY}}
 SEVERAL_IMAGES = {
@@ -44,6 +51,22 @@ ANSWER = {
     "probability": 0.93,
     "top": [{"label": "cat", "probability": 0.93}, {"label": "dog", "probability": 0.05}],
 }
+REGIONS = {
+    "source": "cells.jpg",
+    "height": 480,
+    "width": 640,
+    "counts": {"cell": 1, "dust": 0},
+    "regions": [
+        {
+            "label": "cell",
+            "category_id": 0,
+            "bbox": [11.0, 11.0, 19.0, 19.0],
+            "area": 293.0,
+            "score": 0.93,
+            "segmentation": {"size": [480, 640], "counts": "aU57g>4M2N2N2O0O2O000000000001N101N2N2N3Lamm8"},
+        }
+    ],
+}
 UNREADABLE = {"source": "notes.txt", "error": "The image is not a readable image", "code": "not_an_image"}
 
 
@@ -61,21 +84,51 @@ def versioned(served: Served, **answer: object) -> dict[str, Any]:
     "/predict",
     openapi_extra=body(SEVERAL_IMAGES),
     responses=answered(
-        PredictAnswer, {"model": "photos", "version": "295077161933", "predictions": [ANSWER, UNREADABLE]}
+        PredictAnswer,
+        {"model": "photos", "version": "295077161933", "predictions": [ANSWER, REGIONS, UNREADABLE]},
+        *DRAWN,
     ),
 )
-async def predict(request: Request, model: Model = None, top: Top = 5) -> JSONResponse:
-    """Say what is in images, with probabilities.
+async def predict(
+    request: Request, model: Model = None, top: Top | None = None, threshold: Threshold = None
+) -> Response:
+    """Say what is in images: classes with probabilities, or regions as COCO's results have them.
 
     An image alone, as the body, gets an error's status if it cannot be read. Of several, those that cannot be read have
-    "error" and "code" in their places; the others are answered.
+    "error" and "code" in their places; the others are answered. A classifier of regions draws them on a lone image where
+    "Accept" is image/jpeg or image/png.
     """
     served = service_of(request).model(model)
+    served.check_options(top=top, threshold=threshold)
+    form = _drawing(request)
+    if served.finds_regions and form is not None:
+        return await _drawn_regions(request, served, threshold, form)
 
     def described(name: str, answer: Any) -> dict[str, Any]:  # noqa: ANN401  # of the lane
-        return _told(served.prediction(name, answer, top))
+        if served.finds_regions:
+            return served.regions(name, answer, threshold).to_json()
+        return _told(served.prediction(name, answer, top or TOP))
 
     return await _each(request, served, served.answers, "predictions", described)
+
+
+def _drawing(request: Request) -> Literal["JPEG", "PNG"] | None:
+    """Return the form of a drawing that a request wants instead of JSON."""
+    return DRAWINGS.get(request.headers.get("accept", "").partition(",")[0].strip())
+
+
+async def _drawn_regions(
+    request: Request, served: Served, threshold: float | None, form: Literal["JPEG", "PNG"]
+) -> Response:
+    images, _ = await images_of(request)
+    if len(images) != 1:
+        raise malformed("One image is drawn at a time.")
+    (answer,) = await answers_of(request, served, served.answers, [images[0][1]])
+    if isinstance(answer, BaseException):
+        raise refusal_of(answer)
+    found = served.regions(images[0][0], answer, threshold)
+    drawing = await aside(request, lambda: encode(found.overlay(to_pixels(images[0][1])), form))
+    return Response(drawing, media_type=f"image/{form.lower()}")
 
 
 @router.post("/features", openapi_extra=body(SEVERAL_IMAGES), responses=answered(FeaturesAnswer))
@@ -97,10 +150,15 @@ async def _each(
     """Answer each image of a request by a lane."""
     images, several = await images_of(request)
     answers = await answers_of(request, served, lane, [content for _, content in images])
-    rows = [_row(name, answer, described) for (name, _), answer in zip(images, answers, strict=True)]
-    if not several and "error" in rows[0]:
+    if not several and isinstance(answers[0], BaseException):
         raise refusal_of(answers[0])
-    return JSONResponse(versioned(served, **{plural: rows}))
+
+    def answer() -> JSONResponse:
+        rows = [_row(name, answer, described) for (name, _), answer in zip(images, answers, strict=True)]
+        return JSONResponse(versioned(served, **{plural: rows}))
+
+    # The masks of large photos take long to write, which other requests would wait for.
+    return await aside(request, answer) if served.finds_regions else answer()
 
 
 def _row(name: str, answer: Any, described: Callable[[str, Any], dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401
@@ -120,7 +178,7 @@ def _told(prediction: Prediction) -> dict[str, Any]:
 @router.post(
     "/explain",
     openapi_extra=body(ONE_IMAGE),
-    responses=answered(ExplainAnswer, None, "image/jpeg", "image/png"),
+    responses=answered(ExplainAnswer, None, *DRAWN),
 )
 async def explanation(
     request: Request,
@@ -141,13 +199,10 @@ async def explanation(
         explain, served.classifier, images[0][1], top=top, method=method, label=label, layer=layer, head=head
     )
     found = await answer_of(request, served, compute)
-    form = DRAWINGS.get(request.headers.get("accept", "").partition(",")[0].strip())
+    form = _drawing(request)
     if form is None:
         return JSONResponse(versioned(served, **found.to_json(), box=list(found.box), size=list(found.photo.shape[:2])))
-    aside = service_of(request).aside(lambda: encode(found.draw(style=style), form))
-    (drawing,) = await until_gone(request, [aside])
-    if isinstance(drawing, BaseException):
-        raise drawing
+    drawing = await aside(request, lambda: encode(found.draw(style=style), form))
     return Response(drawing, media_type=f"image/{form.lower()}")
 
 
@@ -162,7 +217,7 @@ async def models(request: Request) -> JSONResponse:
 def _about(served: Served) -> dict[str, Any]:
     classifier = served.classifier
     calibration = None if classifier.calibration is None else dataclasses.asdict(classifier.calibration)
-    heads = classifier.predictor.shown_heads
+    heads = None if served.finds_regions else classifier.predictor.shown_heads
     names_each = classifier.predictor.num_classes == len(classifier.class_names)
     return {
         "name": served.name,
@@ -175,6 +230,7 @@ def _about(served: Served) -> dict[str, Any]:
         "images_at_once": served.answers.most,
         "calibration": calibration,
         "tells_novelty": classifier.tells_novelty,
+        "regions": shown_by(classifier) if served.finds_regions else None,
         "maps": None if heads is None else {"classes": names_each, "layers": list(heads)},
         "scores": dict(classifier.provenance.scores),
         "doubt": classifier.doubt(),

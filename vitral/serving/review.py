@@ -4,9 +4,7 @@ Another site's page cannot write here: methods and types of these requests are s
 no site gets, and a request that says where it comes from must come from this server's own pages.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from fastapi import APIRouter, Request, Response
@@ -23,7 +21,7 @@ from vitral.serving.ours import BINARY, body
 from vitral.serving.probes import service_of
 from vitral.serving.reading import kind_of, parsed, reference
 from vitral.serving.refusals import RequestRefused
-from vitral.serving.visit import body_of, until_gone
+from vitral.serving.visit import aside, body_of
 
 router = APIRouter(prefix="/v1/review", tags=["review"])
 SIDE = 640  # pixels of the longer side of a photo as it is shown
@@ -71,14 +69,6 @@ def _place(address: str) -> SplitResult:
         return urlsplit("")
 
 
-async def _aside(request: Request, work: Callable[[], Any]) -> Any:  # noqa: ANN401  # the work's own
-    """Return what work in a thread gives: it waits for the disk."""
-    (done,) = await until_gone(request, [service_of(request).aside(work)])
-    if isinstance(done, BaseException):
-        raise done
-    return done
-
-
 @router.get("", responses=answered(CollectedAnswer, LISTED))
 async def collected_photos(request: Request) -> JSONResponse:
     """List the collected photos, the least sure first, and then those that have a name."""
@@ -89,7 +79,7 @@ async def collected_photos(request: Request) -> JSONResponse:
             "top": [{"label": each, "probability": probability} for each, probability in photo.top],
             "label": label,
         }
-        for name, photo, label in await _aside(request, collection.listed)
+        for name, photo, label in await aside(request, collection.listed)
     ]
     classes = list(service_of(request).model(None).classifier.class_names)
     command = call(f"vitral.finetune({str(collection.folder)!r})")
@@ -101,14 +91,14 @@ async def collected_photos(request: Request) -> JSONResponse:
 )
 async def collected_table(request: Request) -> Response:
     """Return the table of the photos that have a name, in the form of corrections of labels, by which data are read."""
-    return Response(await _aside(request, _collection_of(request).table), media_type="text/csv")
+    return Response(await aside(request, _collection_of(request).table), media_type="text/csv")
 
 
 @router.get("/{photo}", response_class=Response, responses={200: {"content": {"image/jpeg": {"schema": BINARY}}}})
 async def collected_photo(request: Request, photo: str) -> Response:
     """Return a photo, small and upright, as a JPEG."""
     collection = _collection_of(request)
-    shown = await _aside(request, lambda: encode(thumbnail(read_image(collection.photo(photo)), SIDE), "JPEG"))
+    shown = await aside(request, lambda: encode(thumbnail(read_image(collection.photo(photo)), SIDE), "JPEG"))
     return Response(shown, media_type="image/jpeg")
 
 
@@ -123,12 +113,12 @@ async def name_photo(request: Request, photo: str) -> JSONResponse:
     label = parsed(PhotoName, await body_of(request)).label
     if label is not None and label not in service_of(request).model(None).classifier.class_names:
         raise RequestRefused(422, "no_such_class", f"The classifier has no class '{label[:80]}'.")
-    await _aside(request, partial(collection.name, photo, label))
+    await aside(request, partial(collection.name, photo, label))
     return JSONResponse({"photo": photo, "label": label})
 
 
 @router.delete("/{photo}")
 async def remove_photo(request: Request, photo: str) -> JSONResponse:
     """Delete a photo."""
-    await _aside(request, partial(_collection_of(request).remove, photo))
+    await aside(request, partial(_collection_of(request).remove, photo))
     return JSONResponse({"photo": photo})

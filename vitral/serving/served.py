@@ -12,11 +12,16 @@ from torch import Tensor
 
 from vitral.advice import counted
 from vitral.classifier.classifier import Classifier, fingerprint
+from vitral.classifier.find_regions import only_sure
 from vitral.classifier.inputs import to_pixels
+from vitral.classifier.predicted_regions import PredictedRegions
 from vitral.classifier.prediction import Prediction
 from vitral.inference.predictor import Image
 from vitral.serving.batcher import Lane
+from vitral.serving.found_regions import PreparedPhoto, find_together, prepare_photo
 from vitral.serving.refusals import RequestRefused, damaged
+from vitral.tasks.dense import DenseTask
+from vitral.tasks.regions import FoundRegions
 
 TRIED = (1, 2, 4, 8, 16, 32)  # images at once, of which the knee is one
 TRIAL_SECONDS = 0.15  # for each
@@ -29,6 +34,7 @@ DIGITS = 12  # of the fingerprint in an answer
 
 Given = bytes | np.ndarray | Image  # an encoded image, pixels (height, width, 3) of uint8, or the network's input
 Answer = tuple[Float[Tensor, " classes"], float | None]  # the probabilities, and how far from those of the classes
+Prepared = Image | PreparedPhoto
 
 
 def take_from_disk(classifier: Classifier) -> None:
@@ -59,7 +65,9 @@ class Served:
 
     Attributes:
         version: The beginning of a hash of everything that its answers follow from.
-        answers: Where prepared images wait for their probabilities.
+        finds_regions: Whether it answers with what is where in a photo, instead of with classes of the photo as a whole.
+        counted: Whether these are things that can be counted, each as sure as it is; otherwise there is one for each class.
+        answers: Where prepared images wait for their probabilities, or for what is found in them.
         features: Where they wait for their features.
         others: Where functions that compute with the network wait, one at a time.
     """
@@ -67,18 +75,42 @@ class Served:
     def __init__(self, name: str, classifier: Classifier, *, alone: bool) -> None:
         self.name, self.classifier, self.alone = name, classifier, alone
         self.version = fingerprint(classifier)[:DIGITS]
+        task = classifier.task
+        self.finds_regions = isinstance(task, DenseTask)
+        self.counted = isinstance(task, DenseTask) and task.counted
         self.answers, self.features = Lane(self._answers), Lane(self._features)
         self.others = Lane(lambda functions: [function() for function in functions], counted=False)
 
-    def prepare(self, given: Given) -> Image:
+    def prepare(self, given: Given) -> Prepared:
         """Return an image as the network's input.
 
         Raises:
             ImageError: It cannot be read.
+            RequestRefused: It is too long to find regions in.
         """
         if isinstance(given, Tensor):
             return given
+        if self.finds_regions:
+            return prepare_photo(self.classifier, given)
         return self.classifier.preprocessing(to_pixels(given))
+
+    def check_options(self, **given: object) -> None:
+        """Refuse options that mean nothing to its answers; None stands for one that is left out.
+
+        Raises:
+            RequestRefused: There is such a one.
+        """
+        possible = "threshold" if self.counted else "" if self.finds_regions else "top"
+        for name, value in given.items():
+            if value is not None and name != possible:
+                raise RequestRefused(
+                    422, "not_possible", f"Photos of this classifier {self.classifier.task.labelled}; leave {name} out."
+                )
+
+    def regions(self, source: str, found: FoundRegions, threshold: float | None) -> PredictedRegions:
+        """Return what is in a photo, without what is less sure than a threshold; None for the classifier's own."""
+        sure = only_sure(self.classifier, found, threshold)
+        return PredictedRegions(source, sure, self.classifier.class_names, self.counted)
 
     def prediction(self, source: str, answer: Answer, top: int) -> Prediction:
         """Return what an answer says of an image, with the names of its `top` most probable classes."""
@@ -113,10 +145,11 @@ class Served:
             run: Lets a function compute when its turn comes, between the batches of requests.
         """
         pace: dict[int, float] = {}
+        blank = self.prepare(self.blank())
         until = time.monotonic() + TRIALS_SECONDS
         for count in TRIED[:1] if self.alone else TRIED:
             before = max(pace.values(), default=0.0)
-            pace[count] = self._pace(count, run)
+            pace[count] = self._pace([blank] * count, run)
             if KNEE * pace[count] < before and time.monotonic() > until:
                 break  # larger batches of a slow network take long to try
         best = max(pace.values())
@@ -124,27 +157,32 @@ class Served:
         for lane in (self.answers, self.features):
             lane.most, lane.seconds = most, 1 / pace[most]
 
-    def _pace(self, count: int, run: Callable[[Callable[[], Any], float], Future[Any]]) -> float:
-        """Return the images/s of batches of so many."""
+    def _pace(self, images: list[Prepared], run: Callable[[Callable[[], Any], float], Future[Any]]) -> float:
+        """Return the images/s of batches of these."""
         taken: list[float] = []
         while len(taken) < 2 or sum(taken) < (TRIAL_SECONDS if len(taken) >= PASSES else TRIALS_SECONDS):
-            taken.append(run(lambda: self._timed(count), time.monotonic() + WARMING_SECONDS).result())
+            taken.append(run(lambda: self._timed(images), time.monotonic() + WARMING_SECONDS).result())
         # What the first pass makes is not timed; other work on the machine disturbs the fastest least.
-        return count / min(taken[1:])
+        return len(images) / min(taken[1:])
 
-    def _timed(self, count: int) -> float:
-        images = [torch.zeros(3, *self.classifier.preprocessing.image_size)] * count
+    def _timed(self, images: list[Prepared]) -> float:
         started = time.monotonic()
         self._answers(images)
         return time.monotonic() - started
 
-    def _answers(self, images: list[Image]) -> list[Answer | RequestRefused]:
-        """Return the answer to each image, or why it has none, of which the others of its batch hear nothing."""
+    def _answers(self, images: list[Any]) -> list[Any]:
+        """Return the answer to each prepared image, or why it has none, of which the others of its batch hear nothing."""
+        if self.finds_regions:
+            return list(find_together(self.classifier, images))
+        return list(self._probabilities(images))
+
+    def _probabilities(self, images: list[Image]) -> list[Answer | RequestRefused]:
         probabilities, novelties = self.classifier.answers(torch.stack(images))
         far = [None] * len(images) if novelties is None else novelties.tolist()
         sound = probabilities.isfinite().all(dim=1).tolist()
         rows = zip(probabilities, far, sound, strict=True)
         return [(row, novelty) if is_sound else damaged() for row, novelty, is_sound in rows]
 
-    def _features(self, images: list[Image]) -> Sequence[Float[Tensor, " features"]]:
-        return list(self.classifier.predictor.features(torch.stack(images)))
+    def _features(self, images: list[Prepared]) -> Sequence[Float[Tensor, " features"]]:
+        inputs = [each.input if isinstance(each, PreparedPhoto) else each for each in images]
+        return list(self.classifier.predictor.features(torch.stack(inputs)))

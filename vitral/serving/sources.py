@@ -16,7 +16,7 @@ from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.inference.exported.open import exported_in
 from vitral.paths import CLASSIFIER, is_folder, is_hidden, look_at
 from vitral.serving.served import take_from_disk
-from vitral.tasks.unlabelled import check_classifies
+from vitral.tasks.unlabelled import check_knows_classes
 from vitral.weights.recognize import checkpoint_in, weights_in
 
 NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
@@ -49,7 +49,7 @@ class NamedClassifier:
         free = self.engine is None and self.precision is None and not self.deterministic
         engine = "auto" if free and setting_of(self.name) is None else self.engine
         classifier = load(self.name, engine=engine, precision=self.precision, listener=listener)
-        check_classifies(classifier.task, "The server")
+        check_knows_classes(classifier.task)
         take_from_disk(classifier)
         return classifier
 

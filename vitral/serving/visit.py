@@ -133,7 +133,7 @@ async def answers_of(request: Request, served: Served, lane: Lane, images: Seque
     for answer in answers:
         if isinstance(answer, RequestRefused) and answer.status == 504:
             raise answer  # it is the request that is late, not one image
-    if service.collection is not None and lane is served.answers:
+    if service.collection is not None and lane is served.answers and not served.finds_regions:
         service.collect(served, images, answers)
     return answers
 
@@ -152,6 +152,20 @@ async def answer_of(request: Request, served: Served, function: Callable[[], Any
     if isinstance(answer, BaseException):
         raise refusal_of(answer) from answer
     return answer
+
+
+async def aside(request: Request, work: Callable[[], Any]) -> Any:  # noqa: ANN401  # the work's own
+    """Return what work without a network gives, in a thread: it takes long, or waits for the disk.
+
+    Raises:
+        RequestRefused: There is no time for it.
+        ClientDisconnect: The client has left.
+    """
+    visit: Visit = request.scope[KEY]
+    (done,) = await until_gone(request, [visit.service.aside(work)])
+    if isinstance(done, BaseException):
+        raise done
+    return done
 
 
 async def until_gone(request: Request, futures: Sequence[Future[Any]]) -> list[Any]:

@@ -1,0 +1,62 @@
+"""What a classifier of regions computes for requests: photos prepared, computed together, and told."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.find_regions import find_in, is_long
+from vitral.classifier.inputs import to_pixels
+from vitral.images.geometry import Geometry
+from vitral.inference.predictor import Image
+from vitral.serving.refusals import RequestRefused, damaged
+from vitral.tasks.regions import FoundRegions
+
+LONGEST = 48  # times its shorter side: a longer photo would be seen through more windows than a request has images
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedPhoto:
+    """A photo for a classifier of regions.
+
+    Attributes:
+        input: The network's input.
+        view: The steps from the photo to it.
+        given: The photo as it came, where it is so long that it is seen through windows; otherwise None.
+    """
+
+    input: Image
+    view: Geometry
+    given: bytes | np.ndarray | None
+
+
+def prepare_photo(classifier: Classifier, given: bytes | np.ndarray) -> PreparedPhoto:
+    """Return a photo as a classifier of regions takes it.
+
+    Raises:
+        ImageError: It cannot be read.
+        RequestRefused: It is too long.
+    """
+    pixels = to_pixels(given)
+    height, width = pixels.shape[:2]
+    if max(height, width) > LONGEST * min(height, width):
+        raise RequestRefused(
+            413, "too_long", f"A photo is up to {LONGEST} times as long as wide, not {width}x{height} pixels; cut it."
+        )
+    preprocessing = classifier.preprocessing
+    return PreparedPhoto(
+        preprocessing(pixels), preprocessing.geometry(height, width), given if is_long(height, width) else None
+    )
+
+
+def find_together(classifier: Classifier, photos: Sequence[PreparedPhoto]) -> list[FoundRegions | RequestRefused]:
+    """Return what is found in each photo, however sure it is, or why there is no answer."""
+    whole = [photo for photo in photos if photo.given is None]
+    together = iter(
+        classifier.find(torch.stack([photo.input for photo in whole]), [photo.view for photo in whole]) if whole else []
+    )
+    found = [next(together) if photo.given is None else find_in(classifier, to_pixels(photo.given)) for photo in photos]
+    # Without the map of classes, which takes eight bytes a pixel as long as an answer is on its way.
+    return [FoundRegions(each.regions, each.scores) if np.isfinite(each.scores).all() else damaged() for each in found]
