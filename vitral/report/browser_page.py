@@ -17,8 +17,10 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.find_regions import shown_by
 from vitral.classifier.load import as_classifier
 from vitral.classifier.without_torch import ExportedFile, exported_file
 from vitral.errors import ModelError, one_line
@@ -29,7 +31,6 @@ from vitral.outputs import check_folder
 from vitral.paths import cache, is_regular
 from vitral.report.template import as_written, mark, render_page, scale
 from vitral.tasks.shown import Presentable
-from vitral.tasks.unlabelled import check_classifies
 
 PAGE = "index.html"
 MODEL = "model.js"
@@ -38,7 +39,7 @@ WORKER = "offline.js"
 FILES = (PAGE, MODEL, RUNTIME, WORKER)
 KIND = "classifier page"
 STYLE = "browser.css"
-SCRIPTS = ("elements.js", "browser_local.js", "browser.js")
+SCRIPTS = ("elements.js", "browser_local.js", "browser.js", "browser_regions.js")
 PACKAGE = "onnxruntime-web"
 VERSION = "1.30.0"
 INSTALL = f"npm install {PACKAGE}@{VERSION}"
@@ -106,20 +107,8 @@ def write_browser_page(
     ours = is_regular(target / PAGE) and mark(KIND) in (target / PAGE).read_bytes()
     check_folder(target, own=FILES, inputs=inputs, replace=ours, overwrite=overwrite)
     given = None if isinstance(classifier, Classifier) else exported_file(str(classifier))
-    loaded = None if given is not None else as_classifier(classifier, listener)
-    if loaded is not None:
-        check_classifies(loaded.task, "A page for browsers")
-    runtime = _runtime(listener)
-    with tempfile.TemporaryDirectory() as temporary:
-        if loaded is not None:
-            written = export(loaded, Path(temporary) / "onnx", listener=listener)
-            if not written.holds:
-                raise ModelError(
-                    "The exported network does not give the classifier's answers, so that no page is written."
-                )
-            given = exported_file(str(written.file))
-        assert given is not None
-        model, classes = _model(given), len(given.metadata.class_names)
+    values = _exported(as_classifier(classifier, listener), listener) if given is None else _of_file(given)
+    model, runtime = f"globalThis.vitralModel = {json.dumps(values)};\n", _runtime(listener)
     named = title or target.resolve().name
     parts = {"own_style": as_written(STYLE), "script": as_written(*SCRIPTS), "scale": scale()}
     page = render_page("browser.html", KIND, title=named, served=False, runtime=RUNTIME, model=MODEL, **parts)
@@ -128,21 +117,43 @@ def write_browser_page(
         for name, text in files.items():
             write_through(partial / name, text.encode())
     megabytes = sum(len(text) for text in files.values()) / 1e6
-    return WrittenPage(str(target), str(target / PAGE), classes, megabytes)
+    return WrittenPage(str(target), str(target / PAGE), len(values["classes"]), megabytes)
 
 
-def _model(file: ExportedFile) -> str:
+def _exported(classifier: Classifier, listener: Listener) -> dict[str, Any]:
+    """Return what the page needs of a classifier, as JSON values."""
+    with tempfile.TemporaryDirectory() as temporary:
+        written = export(classifier, Path(temporary) / "onnx", listener=listener)
+        if not written.holds:
+            raise ModelError("The exported network does not give the classifier's answers, so that no page is written.")
+        if not classifier.task.dense:
+            file = exported_file(str(written.file))
+            assert file is not None, "what was written is ours"
+            return _of_file(file)
+        return {
+            "classes": classifier.class_names,
+            "task": classifier.task.name,
+            "regions": shown_by(classifier),
+            "onnx": _as_text(written.file),
+        }
+
+
+def _of_file(file: ExportedFile) -> dict[str, Any]:
+    """Return what the page needs of an exported file of classes, as JSON values."""
     if file.graph.path.suffix != ".onnx":
         raise ModelError(
             f"'{file.graph.path}' is no ONNX file, which alone a browser computes; name the classifier itself."
         )
     calibration = file.metadata.calibration
-    values = {
+    return {
         "classes": file.metadata.class_names,
         "threshold": None if calibration is None else calibration.threshold,
-        "onnx": base64.b64encode(file.graph.path.read_bytes()).decode(),
+        "onnx": _as_text(file.graph.path),
     }
-    return f"globalThis.vitralModel = {json.dumps(values)};\n"
+
+
+def _as_text(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode()
 
 
 def _worker(page: str, model: str) -> str:

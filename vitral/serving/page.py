@@ -17,7 +17,7 @@ POLICY = (
 UNFRAMED = "; frame-ancestors 'none'"  # a click there writes; the other page may stand in another, as on a Space
 STYLE = "/page/style.css"
 SCRIPTS = {
-    "/page/classify.js": ("elements.js", "browser_served.js", "browser.js"),
+    "/page/classify.js": ("elements.js", "browser_served.js", "browser.js", "browser_regions.js"),
     "/page/review.js": ("elements.js", "browser_served.js", "review.js"),
 }
 PAGES = {"/": ("browser.html", "Classifier"), "/review": ("review.html", "Photos to name")}

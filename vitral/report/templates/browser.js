@@ -6,48 +6,46 @@ const FADED = 0.75; // how far what the network did not see fades into the card
 const EVEN = 0.05; // of the mean: relevances that differ by less are alike, whose colours would make up a difference
 const colours = document.body.dataset.scale.match(/\d+ \d+ \d+/g).map((stop) => stop.split(" ").map(Number));
 const video = document.querySelector("video");
+// What a classifier of regions finds, by its task.
+const FOUND = {
+  semantic: "; every pixel has one",
+  boxes: "; boxes around objects",
+  instances: "; objects with their outlines",
+  panoptic: "; every pixel has one, and objects are told apart",
+};
 let models = [];
 
 const chosen = () => models[element("classifier").selectedIndex] ?? models[0];
 
 function describe() {
-  const { name, classes, doubt, task } = chosen(), few = classes.slice(0, 8).join(", ");
+  const { name, classes, doubt, task, regions } = chosen(), few = classes.slice(0, 8).join(", ");
   if (name) document.title = `${element("title").textContent = name} · Vitral`;
-  element("model").textContent = `${classes.length} classes: ${few}${classes.length > 8 ? ", …" : ""}${task === "multi-label" ? "; a photo may have several" : ""}`;
+  const kind = regions ? FOUND[task] : task === "multi-label" ? "; a photo may have several" : "";
+  element("model").textContent = `${classes.length === 1 ? "1 class" : `${classes.length} classes`}: ${few}${classes.length > 8 ? ", …" : ""}${kind}`;
   element("doubt").hidden = !doubt;
   element("doubt").textContent = doubt ?? "";
 }
 
-// The bars of an answer: names, tracks and shares are cells of one grid.
-function bars(top) {
-  return top.flatMap(({ label, probability }, index) => {
-    const [name, track, value, fill] = ["bdi", "div", "span", "div"].map((kind) => document.createElement(kind));
-    [name.textContent, value.textContent, fill.className] = [label, percent(probability), index ? "fill" : "fill own"];
-    [track.className, value.className, fill.style.width] = ["track", "value", percent(probability)];
-    track.append(fill);
-    return [name, track, value];
-  });
+// A bar of an answer: name, track and value are cells of one grid.
+function bar(label, width, text, kind = "fill") {
+  const [name, track, value, fill] = ["bdi", "div", "span", "div"].map((each) => document.createElement(each));
+  [name.textContent, value.textContent, fill.className] = [label, text, kind];
+  [track.className, value.className, fill.style.width] = ["track", "value", width];
+  track.append(fill);
+  return [name, track, value];
 }
 
 const doubts = ({ sure, known }) => known === false ? "Perhaps none of these classes" : sure === false ? "Not sure" : "";
 
-// One photo, its answer and its map.
+// One photo and its answer.
 class Card {
   constructor(file, number) {
     this.file = file;
     this.model = chosen();
     this.node = document.importNode(element("result").content, true).firstElementChild; // photos of the template itself never load
-    this.part = this.found = null;
+    this.found = null;
     this.find(".file").textContent = file.name;
-    for (const name of ["strength", "shown", "head"]) {
-      this.find(`.for-${name}`).htmlFor = this.find(`.${name}`).id = `${name}-${number}`;
-    }
-    this.find(".scale").style.background = `linear-gradient(90deg, ${document.body.dataset.scale})`;
     this.shown = this.preview(URL.createObjectURL(file));
-    this.find(".look button").addEventListener("click", () => this.toggle());
-    this.find(".strength").addEventListener("input", () => this.strengthen());
-    this.find(".shown").addEventListener("change", () => { this.offerHeads(); this.look(); });
-    this.find(".head").addEventListener("change", () => this.look());
   }
 
   find(selector) {
@@ -72,15 +70,69 @@ class Card {
     this.find(".answer-line").textContent = "Computing…";
     const begun = performance.now();
     try {
-      const found = await backEnd.answer(this.file, this.model, TOP, (seconds) => {
+      const found = await backEnd.answer(this.file, this.model, this.wanted, (seconds) => {
         this.find(".answer-line").textContent = `The server is busy; again in ${seconds} s…`;
       });
-      this.show(found, Math.round(performance.now() - begun));
-      this.labels = found.top.map(({ label }) => label);
-      this.offerMap().catch(() => {}); // the answer stands without it
+      await this.answered(found, Math.round(performance.now() - begun));
     } catch (error) {
       this.fail(error);
     }
+  }
+
+  fail(error) {
+    this.node.classList.add("failed");
+    this.find(".answer-line").textContent = error.message;
+    say(`${this.file.name} has no answer. ${error.message}`, true);
+  }
+
+  offerCode() {
+    if (!backEnd.code) return;
+    const details = this.find("details");
+    details.hidden = false;
+    details.replaceChildren(details.firstElementChild, ...backEnd.code(this.file, this.model, this.values, this.drawing).flatMap(([title, lines]) => {
+      const [heading, copy, text] = ["h3", "button", "pre"].map((kind) => document.createElement(kind));
+      [heading.textContent, text.textContent, text.tabIndex, copy.type, copy.className, copy.textContent] = [title, lines, 0, "button", "copy", "Copy"];
+      copy.setAttribute("aria-label", `Copy: ${title}`);
+      copy.addEventListener("click", () => copyText(text, copy));
+      heading.append(copy);
+      return [heading, text];
+    }));
+  }
+}
+
+// A photo with its classes, and a map of where the network looked.
+class ClassCard extends Card {
+  constructor(file, number) {
+    super(file, number);
+    this.part = null;
+    for (const name of ["strength", "shown", "head"]) {
+      this.find(`.for-${name}`).htmlFor = this.find(`.${name}`).id = `${name}-${number}`;
+    }
+    this.find(".scale").style.background = `linear-gradient(90deg, ${document.body.dataset.scale})`;
+    this.find(".look button").addEventListener("click", () => this.toggle());
+    this.find(".strength").addEventListener("input", () => this.strengthen());
+    this.find(".shown").addEventListener("change", () => { this.offerHeads(); this.look(); });
+    this.find(".head").addEventListener("change", () => this.look());
+  }
+
+  // What the page, and a program, asks for.
+  get values() {
+    return { top: TOP };
+  }
+
+  get wanted() {
+    return this.values;
+  }
+
+  // What a program asks for beside the answer: the map, where it is open.
+  get drawing() {
+    return this.find(".mapping").hidden || !this.part ? null : { path: "v1/explain", values: this.part, file: "explained.jpg" };
+  }
+
+  async answered(found, milliseconds) {
+    this.show(found, milliseconds);
+    this.labels = found.top.map(({ label }) => label);
+    this.offerMap().catch(() => {}); // the answer stands without it
   }
 
   show(found, milliseconds) {
@@ -92,18 +144,14 @@ class Card {
     const doubt = doubts(found);
     this.find(".doubt").hidden = !doubt;
     this.find(".doubt").textContent = doubt;
-    this.find(".bars").replaceChildren(...bars(found.top));
+    this.find(".bars").replaceChildren(...found.top.flatMap(({ label, probability }, index) => {
+      return bar(label, percent(probability), percent(probability), index ? "fill" : "fill own");
+    }));
     this.shown.then((can) => {
       this.find(".facts-line").textContent = `${can ? `${image.naturalWidth}×${image.naturalHeight} pixels, ` : ""}${milliseconds} ms`;
     });
     say(`${this.file.name}: ${text}${named.length === 1 ? `, ${percent(named[0].probability)}` : ""}${doubt ? `. ${doubt}.` : ""}`);
     this.offerCode();
-  }
-
-  fail(error) {
-    this.node.classList.add("failed");
-    this.find(".answer-line").textContent = error.message;
-    say(`${this.file.name} has no answer. ${error.message}`, true);
   }
 
   // Where the browser cannot show the photo, the server's drawing of photo and map stands in for both.
@@ -165,20 +213,6 @@ class Card {
     this.find("canvas").hidden = !open;
     this.find("canvas").style.opacity = share;
     this.find("img").style.filter = open ? `grayscale(${share > 0 ? 1 : 0})` : "";
-  }
-
-  offerCode() {
-    if (!backEnd.code) return;
-    const details = this.find("details"), open = !this.find(".mapping").hidden;
-    details.hidden = false;
-    details.replaceChildren(details.firstElementChild, ...backEnd.code(this.file, this.model, TOP, open ? this.part : null).flatMap(([title, lines]) => {
-      const [heading, copy, text] = ["h3", "button", "pre"].map((kind) => document.createElement(kind));
-      [heading.textContent, text.textContent, text.tabIndex, copy.type, copy.className, copy.textContent] = [title, lines, 0, "button", "copy", "Copy"];
-      copy.setAttribute("aria-label", `Copy: ${title}`);
-      copy.addEventListener("click", () => copyText(text, copy));
-      heading.append(copy);
-      return [heading, text];
-    }));
   }
 }
 
@@ -256,7 +290,7 @@ async function take(files) {
   } catch {
     return; // the page says why
   }
-  const cards = [...files].map((file) => new Card(file, count++));
+  const cards = [...files].map((file) => new (chosen().regions ? RegionCard : ClassCard)(file, count++));
   element("results").prepend(...cards.map((card) => card.node));
   element("drop").classList.add("small");
   queue.push(...cards);

@@ -72,8 +72,8 @@ const backEnd = {
     return models.map((model, index) => ({ ...model, first: index === 0 }));
   },
 
-  async answer(file, model, top, later) {
-    const { predictions } = await (await post(`v1/predict${query(model, { top })}`, file, { later, headers: { "Content-Type": "application/octet-stream" } })).json();
+  async answer(file, model, values, later) {
+    const { predictions } = await (await post(`v1/predict${query(model, values)}`, file, { later, headers: { "Content-Type": "application/octet-stream" } })).json();
     return predictions[0];
   },
 
@@ -85,16 +85,16 @@ const backEnd = {
   // What the server draws of a photo that the browser cannot show.
   async drawing(file, model) {
     const headers = { Accept: "image/jpeg", "Content-Type": "application/octet-stream" };
-    return (await post(`v1/explain${query(model, {})}`, file, { headers })).blob();
+    return (await post(`v1/${model.regions ? "predict" : "explain"}${query(model, {})}`, file, { headers })).blob();
   },
 
   // The same requests by programs: [title, lines].
-  code(file, model, top, part) {
-    const token = sessionStorage.getItem(SECRET) !== null, address = (path) => new URL(path, document.baseURI).href;
-    const predict = address(`v1/predict${query(model, { top })}`), explain = part && address(`v1/explain${query(model, part)}`);
+  code(file, model, values, drawing) {
+    const token = sessionStorage.getItem(SECRET) !== null, address = (path, given) => new URL(`${path}${query(model, given)}`, document.baseURI).href;
+    const predict = address("v1/predict", values);
     const header = token ? `-H "Authorization: Bearer $VITRAL_TOKEN" ` : "", name = quoted(`@${file.name}`);
     const curl = [`curl ${header}--data-binary ${name} ${quoted(predict)}`];
-    if (explain) curl.push(`curl ${header}-H 'Accept: image/jpeg' --data-binary ${name} ${quoted(explain)} > explained.jpg`);
+    if (drawing) curl.push(`curl ${header}-H 'Accept: image/jpeg' --data-binary ${name} ${quoted(address(drawing.path, drawing.values))} > ${drawing.file}`);
     const secret = token ? `, {"Authorization": "Bearer " + os.environ["VITRAL_TOKEN"]}` : "";
     const python = [
       `${token ? "import os\n" : ""}from urllib.request import Request, urlopen\n`,
