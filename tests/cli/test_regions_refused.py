@@ -16,7 +16,6 @@ from vitral.errors import VitralError
 from vitral.evaluation.slices import slices
 from vitral.events import ignore
 from vitral.explanation.network import analyze
-from vitral.report.browser_page import write_browser_page
 from vitral.serving.sources import NamedClassifier
 
 Call = Callable[[str, str, Path], object]
@@ -52,14 +51,16 @@ REFUSED: dict[str, Call] = {
     "robustness": lambda own, photos, out: vitral.robustness(own, photos, listener=ignore),
     "slices": lambda own, photos, out: slices(own, photos, by="folder", listener=ignore),
     "evaluate on photos of one class": lambda own, photos, out: vitral.evaluate(own, photos, listener=ignore),
-    "page": lambda own, photos, out: write_browser_page(own, out / "page", listener=ignore),
-    "serve": lambda own, photos, out: NamedClassifier(own).load(ignore),
+    "load for an engine": lambda own, photos, out: vitral.load(own, engine="onnxruntime", listener=ignore),
+    "load in bf16": lambda own, photos, out: vitral.load(own, precision="bf16", listener=ignore),
     "convert": lambda own, photos, out: vitral.convert(own, out / "other", format="transformers", listener=ignore),
     "export to OpenVINO": lambda own, photos, out: vitral.export(own, out / "x", format="openvino", listener=ignore),
     "export in int8": lambda own, photos, out: vitral.export(own, out / "x", precision="int8", listener=ignore),
 }
 WORKING: dict[str, Call] = {
     "load": lambda own, photos, out: vitral.load(own, listener=ignore),
+    "load for the fastest engine": lambda own, photos, out: vitral.load(own, engine="auto", listener=ignore),
+    "serve": lambda own, photos, out: NamedClassifier(own).load(ignore),
     "check": lambda own, photos, out: vitral.check(photos, classifier=own, listener=ignore),
     "score_frozen": lambda own, photos, out: vitral.score_frozen(own, photos, ways=("knn",), listener=ignore),
 }

@@ -5,6 +5,7 @@ import http.client
 import io
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from PIL import Image
 import vitral
 from tests.conftest import TINY
 from tests.forks import Fork
+from tests.regions import DRAWN, finding
 from tests.serving.audited import audited
 from vitral.classifier.folder import save
 from vitral.classifier.metadata import Calibration
@@ -162,6 +164,23 @@ def served_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made.calibration = Calibration(2.0, 0.9, 0.95, "noise", 60)
         save(made, home / name)
     return home
+
+
+@pytest.fixture(scope="session")
+def regions_home(tmp_path_factory: pytest.TempPathFactory, served_home: Path) -> Path:
+    """A folder with a classifier of regions for each task, under the name of its data, beside "plain"."""
+    home = tmp_path_factory.mktemp("regions")
+    for data in DRAWN:
+        save(finding(data), home / data)
+    shutil.copytree(served_home / "plain", home / "plain")
+    return home
+
+
+@pytest.fixture(scope="session")
+def regions_server(regions_home: Path) -> Iterator[Running]:
+    """A server of all of these."""
+    with serving(regions_home, *DRAWN, "plain", *UNHURRIED) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
