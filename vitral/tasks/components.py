@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from vitral.images.geometry import Geometry
 from vitral.images.run_lengths import RunLengths
-from vitral.images.to_photo import to_photo
+from vitral.images.to_photo import bands_in_photo
 from vitral.tasks.regions import VOID, FoundRegions, Regions, RegionTargets
 
 Flags = Bool[np.ndarray, "height width"]
@@ -33,12 +33,17 @@ def find_objects(logits: Float[Tensor, "batch outputs rows columns"], views: Seq
 
 
 def _found(logits: Float[Tensor, "outputs rows columns"], view: Geometry) -> FoundRegions:
-    shares = to_photo(logits, view).softmax(dim=0)
-    surest, classes = shares.argmax(dim=0).numpy(), len(shares) - 2
+    def shares() -> Iterator[Tensor]:  # band by band, and anew each time: of a large photo they would fill the memory
+        return (band.softmax(dim=0) for band in bands_in_photo(logits, view))
+
+    surest, classes = torch.cat([band.argmax(dim=0) for band in shares()]).numpy(), len(logits) - 2
     objects = grow(surest < classes, surest <= classes)
     count = int(objects.max(initial=0))
     by_object = torch.zeros(classes + 1, count + 1, dtype=torch.float64)
-    by_object.index_add_(1, torch.from_numpy(objects).reshape(-1), shares[:-1].flatten(1).double())
+    rest = torch.from_numpy(objects)
+    for band in shares():
+        own, rest = rest[: band.shape[1]], rest[band.shape[1] :]
+        by_object.index_add_(1, own.reshape(-1), band[:-1].flatten(1).double())
     inside, rims = by_object[:-1, 1:].numpy(), by_object[-1, 1:].numpy()
     areas = np.bincount(objects.reshape(-1), minlength=count + 1)[1:]
     scores = (inside.max(axis=0) + rims) / areas
