@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.chromium import BROWSER, Chromium
-from tests.regions import DRAWN, finding, scene
+from tests.regions import finding, scene
 from vitral.errors import ModelError
 from vitral.events import ignore
 from vitral.report.browser_page import write_browser_page
@@ -22,7 +22,7 @@ CARD = """(() => { const card = document.querySelector(".result"); return {
 PIXELS = "document.querySelector('canvas').getContext('2d').getImageData(0, 0, 9999, 9999).data.filter(Boolean).length"
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", ["digit-scenes", "digit-scenes-semantic", "digit-scenes-boxes"])
 def test_the_page_finds_what_the_classifier_finds(name: str, tmp_path: Path) -> None:
     if BROWSER is None or shutil.which("npm") is None:
         pytest.skip("needs Chromium and npm")
