@@ -70,7 +70,7 @@ def test_the_layer_is_ridge_regression() -> None:
     head.init_weights(generator)
     with torch.no_grad():
         penalty = set_head(head, sampled)  # type: ignore[arg-type]
-        wide = head.wide(values.T[None, :, :, None])  # type: ignore[operator]
+        wide = head.wide(head.standardized(values.T[None, :, :, None]))  # type: ignore[operator]
         ours = head.classifier(wide)[0, :, :, 0].T.double().numpy()  # type: ignore[operator]
     features = wide[0, :, :, 0].T.double().numpy()
     targets = 2.0 * np.eye(3)[labels] - 1

@@ -5,7 +5,8 @@ from scipy import ndimage
 
 from vitral.images.geometry import Geometry
 from vitral.images.run_lengths import decode_mask, encode_mask, tight_box
-from vitral.tasks.components import find_objects, found_objects, grow, split_at_waists
+from vitral.tasks.components import RIM, find_objects, found_objects, grow, loss_of_rims, split_at_waists
+from vitral.tasks.regions import Regions, RegionTargets
 
 
 def _view(height: int, width: int) -> Geometry:
@@ -98,3 +99,17 @@ def test_a_mask_comes_back_from_what_was_found() -> None:
     found = found_objects(objects, np.array([0]), np.array([1.0]))
     assert found.regions.masks is not None
     assert decode_mask(found.regions.masks[0], (3, 4)).all()
+
+
+def test_a_rim_weighs_more_in_the_loss_and_what_is_ignored_nothing() -> None:
+    objects = np.zeros((6, 8), dtype=bool)
+    objects[1:5, 1:5] = True
+    ignored = np.zeros_like(objects)
+    ignored[:, 7] = True
+    truth = Regions.of_masks((6, 8), [0], [objects], ignored=ignored)
+    logits = torch.randn(1, 3, 6, 8, generator=torch.Generator().manual_seed(0))
+    wanted = torch.full((1, 6, 8), 2)
+    wanted[0, 1:5, 1:5], wanted[0, 2:4, 2:4], wanted[0, :, 7] = 1, 0, 255
+    weights = torch.tensor([1.0, RIM, 1.0])
+    theirs = torch.nn.functional.cross_entropy(logits, wanted, weights, ignore_index=255)
+    torch.testing.assert_close(loss_of_rims(logits, RegionTargets((truth,))), theirs)

@@ -205,7 +205,7 @@ def set_head(head: RidgeHead, sampled: SampledPixels) -> float:
     def wide(chosen: Tensor) -> Iterator[tuple[Values, Labels]]:
         for part in torch.split(chosen.nonzero()[:, 0], AT_ONCE):
             maps = sampled.values[part].T[None, :, :, None]  # pixels as the places of one image
-            yield head.wide(maps)[0, :, :, 0].T, sampled.labels[part]
+            yield head.wide(head.standardized(maps))[0, :, :, 0].T, sampled.labels[part]
 
     judged, rest = _Products(outputs), _Products(outputs)
     for products, chosen in ((judged, judging), (rest, ~judging)):

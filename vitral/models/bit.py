@@ -3,7 +3,7 @@
 Held against bit_pytorch/models.py of google-research/big_transfer. The ViT paper's "ResNet (BiT)" baselines are of this kind.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -48,6 +48,12 @@ class BiTConfig(ModelConfig):
     def channels(self) -> int:
         """Channels of the last feature map."""
         return EXPANSION * WIDTH * self.width_factor * 2 ** (len(self.stages) - 1)
+
+    @property
+    def finer(self) -> tuple[tuple[int, int], ...]:
+        """Stride and channels of each stage but the last."""
+        width = EXPANSION * WIDTH * self.width_factor
+        return tuple((4 * 2**stage, width * 2**stage) for stage in range(len(self.stages) - 1))
 
 
 class PreActivationUnit(nn.Module):
@@ -94,9 +100,8 @@ class BiT(StagedModel):
         """Return the last feature maps, after the last norm and ReLU."""
         # Zeros around the root's output, which no ReLU has followed, take part in the maximum: the original's own way.
         maps = functional.max_pool2d(functional.pad(self.root(images), (1, 1, 1, 1)), 3, 2)
-        for block in self.blocks():
-            maps = block(maps, part)
-        return FeatureMaps(functional.relu(self.norm(maps)))
+        encoded = self.through_blocks(maps, part)
+        return replace(encoded, maps=functional.relu(self.norm(encoded.maps)))
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

@@ -6,7 +6,7 @@ stem, a head and the repeats of the first and the last stage that do not grow.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -75,6 +75,13 @@ class EfficientNetConfig(ModelConfig):
         blocks = [self.channels(row[-1]) for row, count in zip(STAGES, self.repeats, strict=True) for _ in range(count)]
         return stem, *blocks, head
 
+    @property
+    def finer(self) -> tuple[tuple[int, int], ...]:
+        """Stride and channels before each stage that halves the maps."""
+        before = (self.widths[0], *(self.channels(row[-1]) for row in STAGES))
+        halved = [channels for channels, (_, _, stride, _, _) in zip(before, STAGES, strict=False) if stride == 2]
+        return tuple((2 ** (number + 1), channels) for number, channels in enumerate(halved))
+
 
 class MBConv(nn.Module):
     """Inverted bottleneck: expand, filter each channel, squeeze and excite, project; the shortcut joins the narrow ends.
@@ -141,10 +148,8 @@ class EfficientNet(StagedModel):
 
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
-        maps = self.activation(self.stem_norm(self.stem(images)))
-        for block in self.blocks():
-            maps = block(maps, part)
-        return FeatureMaps(self.activation(self.head_norm(self.head_convolution(maps))))
+        encoded = self.through_blocks(self.activation(self.stem_norm(self.stem(images))), part)
+        return replace(encoded, maps=self.activation(self.head_norm(self.head_convolution(encoded.maps))))
 
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the mean of the feature maps, after dropout."""

@@ -98,9 +98,11 @@ class FeatureMaps:
 
     Attributes:
         maps: The last feature maps, (batch, channels, rows, columns).
+        finer: The last maps at each larger size, the largest first.
     """
 
     maps: Maps
+    finer: tuple[Maps, ...] = ()
 
 
 class BatchPart(NamedTuple):

@@ -169,6 +169,11 @@ class ResNetConfig(ModelConfig):
         """Channels out of a unit over its width."""
         return EXPANSION if self.bottleneck else 1
 
+    @property
+    def finer(self) -> tuple[tuple[int, int], ...]:
+        """Stride and channels of each stage but the last."""
+        return tuple((4 * 2**stage, self.expansion * WIDTH * 2**stage) for stage in range(len(self.stages) - 1))
+
 
 class ResidualUnit(nn.Module):
     """Two or three convolutions, each with its norm, around a shortcut; ReLU after the sum."""
@@ -219,10 +224,7 @@ class ResNet(StagedModel):
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
         maps = functional.relu(self.root_norm(self.root(images)))
-        maps = functional.max_pool2d(maps, 3, 2, 1)
-        for block in self.blocks():
-            maps = block(maps, part)
-        return FeatureMaps(maps)
+        return self.through_blocks(functional.max_pool2d(maps, 3, 2, 1), part)
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

@@ -1,8 +1,12 @@
-"""A decoder that joins a backbone's last maps with the pixels: coarse maps know what a thing is, pixels where it ends.
+"""A decoder that joins a backbone's maps with the pixels: coarse maps know what a thing is, pixels where it ends.
 
-Two convolutions on the pixels give maps of stride 2 and 4, which meet the backbone's maps, enlarged, on the way up, as the
-detail capture of ViTMatte does (arXiv 2305.15272, section 3.3) and the skips of a U-Net (arXiv 1505.04597). Made for few
-photos and few minutes: a linear layer on maps of stride 14 or 16 loses to a threshold there.
+Three convolutions on the pixels give maps of stride 1, 2 and 4. The backbone's last maps, enlarged step by step, meet them on
+the way up, and so do the backbone's own finer maps, where it has any, and the filters of `RidgeHead`: the detail capture of
+ViTMatte (arXiv 2305.15272, section 3.3) with the skips of a U-Net (arXiv 1505.04597).
+
+The answer is added to that of a `RidgeHead`, fitted in closed form where a run has done so: training improves on it from the
+first update. It is as fine as the pixels: cut out of perfect masks by maps of stride 2, nuclei of photos of 256 pixels have an
+AP of 63%, by stride 1 of 85%.
 """
 
 from dataclasses import dataclass
@@ -13,9 +17,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vitral.models.dense.filters import NUM_FILTERS
 from vitral.models.dense.head import DenseHead, HeadConfig
-from vitral.models.layers import BatchPart, Maps, init_norms, init_torch_default
+from vitral.models.dense.ridge import DIRECTIONS, RidgeHead, RidgeHeadConfig
+from vitral.models.layers import BatchPart, FeatureMaps, Maps, TokenGrid, init_norms, init_torch_default
 from vitral.models.model import Images, Model, ModelConfig
+
+STRIDES = (1, 2, 4)  # of the maps of pixels
+NARROWEST = 16  # channels of joined maps
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,67 +32,99 @@ class DetailHeadConfig(HeadConfig):
     """What a decoder with details is.
 
     Attributes:
-        width: The channels of the joined maps.
-        detail: The channels of the maps of pixels.
+        width: The channels of joined maps, at most, and of the backbone's, projected.
+        detail: The channels of the finest maps of pixels, and times their stride of the coarser ones.
     """
 
     kind: ClassVar[str] = "detail"
     title: ClassVar[str] = "a decoder of details"
 
     width: int = 64
-    detail: int = 32
+    detail: int = 8
 
 
 class DetailHead(DenseHead):
-    """Logits of each class at stride 2 (batch, classes, rows, columns)."""
+    """Logits of each class at each pixel (batch, classes, rows, columns)."""
 
     def __init__(self, config: DetailHeadConfig, backbone: ModelConfig, channels: int, num_classes: int) -> None:
         super().__init__(config, backbone, channels, num_classes)
-        width, detail = config.width, config.detail
-        self.fine = JoinedMaps(3, detail, stride=2)
-        self.coarse = JoinedMaps(detail, detail, stride=2)
+        width, detail, finer = config.width, config.detail, dict(backbone.finer)
+        pixels = {stride: detail * stride for stride in STRIDES}
+        self.pixels = nn.ModuleList()
+        for stride, out in pixels.items():
+            self.pixels.append(JoinedMaps(pixels.get(stride // 2, 3), out, stride=min(stride, 2)))
+        self.first = RidgeHead(RidgeHeadConfig(directions=DIRECTIONS), backbone, channels, num_classes)
+        self.first.requires_grad_(False)
+        self.filters = JoinedMaps(NUM_FILTERS + DIRECTIONS, NARROWEST, side=1)
         self.project = nn.Conv2d(channels, width, 1)
         self.norm = nn.BatchNorm2d(width)
-        self.join_coarse = JoinedMaps(width + detail, width)
-        self.join_fine = JoinedMaps(width + detail, width)
-        self.classifier = nn.Conv2d(width, num_classes, 1)
+        self.strides = sorted({*pixels, *finer}, reverse=True)
+        self.joins = nn.ModuleList()
+        channels = width
+        for stride in self.strides:
+            out = max(min(detail * stride, width), min(num_classes, width), NARROWEST)
+            filters = NARROWEST if stride == self.first.config.stride else 0
+            self.joins.append(JoinedMaps(channels + pixels.get(stride, 0) + filters + finer.get(stride, 0), out))
+            channels = out
+        self.finer = tuple(finer)
+        self.classifier = nn.Conv2d(channels, num_classes, 1)
 
     def answer(
         self, backbone: Model, images: Images, part: BatchPart | None = None
     ) -> Float[Tensor, "batch classes rows columns"]:
         """Return the logits; see `DenseHead`."""
-        return self.classifier(self.maps(backbone.encode(images, part).maps, images))
+        encoded = backbone.encode(images, part)
+        with torch.no_grad():
+            known = self.first.standardized(self.first.beside(encoded.maps, images))
+            first = self.first.classifier(self.first.wide(known))
+        logits = self.classifier(self.maps(encoded, images, known))
+        return logits + _enlarged(first, logits)
 
-    def maps(self, encoded: Maps, images: Images) -> Maps:
-        """Return the joined maps at stride 2."""
-        fine = self.fine(images)
-        coarse = self.coarse(fine)
-        maps = self.norm(self.project(encoded))
-        maps = self.join_coarse(torch.cat([_enlarged(maps, coarse), coarse], dim=1))
-        return self.join_fine(torch.cat([_enlarged(maps, fine), fine], dim=1))
+    def maps(self, encoded: FeatureMaps | TokenGrid, images: Images, known: Maps) -> Maps:
+        """Return the joined maps at stride 1; `known` is what filters and directions say of the images."""
+        beside: dict[int, list[Maps]] = {stride: [] for stride in self.strides}
+        maps: Maps = images
+        for stride, convolution in zip(STRIDES, self.pixels, strict=True):
+            maps = convolution(maps)
+            beside[stride].append(maps)
+        beside[self.first.config.stride].append(self.filters(known))
+        if isinstance(encoded, FeatureMaps):
+            for stride, finer in zip(self.finer, encoded.finer, strict=True) if self.finer else ():
+                beside[stride].append(finer)
+        maps = self.norm(self.project(encoded.maps))
+        for stride, join in zip(self.strides, self.joins, strict=True):
+            first, *others = beside[stride]
+            maps = join(torch.cat([_enlarged(each, first) for each in (maps, first, *others)], dim=1))
+        return maps
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:
-        """Draw the convolutions as torch does; norms begin as the identity."""
+        """Draw the convolutions as torch does; norms begin as the identity, and the answer as that in closed form."""
         init_norms(self)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 init_torch_default(module, generator)
+        self.first.init_weights(generator)
+        nn.init.zeros_(self.classifier.weight)
+        assert self.classifier.bias is not None
+        nn.init.zeros_(self.classifier.bias)
 
 
 class JoinedMaps(nn.Module):
-    """A 3 x 3 convolution, batch norm and GELU."""
+    """A convolution of 3 x 3 places, batch norm and ReLU."""
 
-    def __init__(self, channels: int, width: int, stride: int = 1) -> None:
+    def __init__(self, channels: int, width: int, stride: int = 1, side: int = 3) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
+        self.convolution = nn.Conv2d(channels, width, side, stride, padding=side // 2, bias=False)
         self.norm = nn.BatchNorm2d(width)
 
     def forward(self, maps: Maps) -> Maps:
         """Return the maps."""
-        return functional.gelu(self.norm(self.convolution(maps)))
+        return functional.relu(self.norm(self.convolution(maps)))
 
 
 def _enlarged(maps: Maps, like: Maps) -> Maps:
     """Return maps at the rows and columns of others."""
+    if maps.shape[-2:] == like.shape[-2:]:
+        return maps
     return functional.interpolate(maps, size=like.shape[-2:], mode="bilinear", align_corners=False)

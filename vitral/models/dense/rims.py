@@ -22,7 +22,7 @@ class RimHeadConfig(DetailHeadConfig):
 
 
 class RimHead(DetailHead):
-    """Logits at stride 2 of the inside of each class's objects, of rims, and of no object."""
+    """Logits at each pixel of the inside of each class's objects, of rims, and of no object."""
 
     def __init__(self, config: RimHeadConfig, backbone: ModelConfig, channels: int, num_classes: int) -> None:
         super().__init__(config, backbone, channels, num_classes + FURTHER)

@@ -40,6 +40,9 @@ from vitral.evaluation.rebalanced import Rebalanced
 from vitral.events import Message
 from vitral.files import write_file
 from vitral.models.catalog import SHRUNK
+from vitral.models.dense.dense_model import DenseModel
+from vitral.models.dense.detail import DetailHead
+from vitral.models.dense.ridge import RidgeHead
 from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
@@ -112,6 +115,12 @@ class FirstClassifier:
             run: The run as the attempt has it.
             smaller: Whether that size is below the run's: other features, on which the probe is fitted anew.
         """
+        if isinstance(model, DenseModel) and isinstance(model.head, DetailHead):
+            fitted = self.load().model
+            assert isinstance(fitted, DenseModel), "what finds regions"
+            assert isinstance(fitted.head, RidgeHead), "it is fitted in closed form"
+            model.head.first.take(fitted.head)
+            return (HEAD,)
         if self.probe is None:
             return ()
         if smaller:

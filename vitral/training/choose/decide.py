@@ -41,7 +41,7 @@ def decide(draft: Draft, facts: Facts) -> Plan:
     if _may_try_several(draft, facts):
         plan = _with_attempts(plan, draft, facts, cost)
     else:
-        plan = replace(plan, attempts=(Attempt(TRAINED, plan.recipe, from_probe=draft.automatic),))
+        plan = replace(plan, attempts=(Attempt(TRAINED, plan.recipe, from_probe=draft.automatic or facts.task.dense),))
     return plan
 
 

@@ -1,12 +1,15 @@
 """What a run that learns regions does otherwise: larger photos, small batches, one loss, views that keep what is in a photo.
 
-The sizes, lengths and rates were tried on nuclei, blood cells and drawn scenes (docs/regions.md); all of it is a pure function.
+The sizes, lengths and rates were tried on nuclei, blood cells and drawn scenes (docs/how-to/regions.md); all of it is a pure function.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from vitral.models.catalog import VARIANTS
 from vitral.models.costs import COSTS
+from vitral.models.dense.dense_model import HEADS
+from vitral.models.dense.detail import DetailHead
 from vitral.models.dense.mask_decoder import MaskDecoderConfig
 from vitral.models.dense.points import PointsHeadConfig, stride_for
 from vitral.models.dense.queries import QueryHeadConfig
@@ -19,14 +22,22 @@ from vitral.training.settings.recipe import Recipe
 SIZES = (64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640)  # pixels of a side, at which photos may be seen
 LARGEST_ON_CPU = 384  # pixels
 ENLARGED = 1.1  # times their own shorter side, at which photos are seen at most
-SEEN = 8_000  # photos, again or anew, before a larger size teaches more than more of them; in passes
-FEWEST_PASSES = 4.0  # at least, and
+LEAST_REGION = 8.0  # pixels of a region's shorter side: of smaller ones no inside is left beside the rim,
+LEAST = 128  # and of a photo's, whatever its regions and the time
+SEEN = 2_000  # photos, again or anew, before a larger size teaches more than more of them; in passes
+FEWEST_PASSES = 3.0  # at least, and
 MOST_PASSES = 30.0  # at most
 ENOUGH_PASSES = 120.0  # of which more would only be learned by heart
+ROOM = 2.0  # times the steps that there seems to be time for: a run is cut to its time, but not made longer
 LEAST_STEPS = 200
-BATCH = 8  # photos of a step, where there are so many
-DECODER_MACS = 2.0e4  # multiply-accumulates a pixel of the head
-RATE = 1e-3  # of the head, and of all weights from scratch
+BATCH = 8  # photos of a step, where there are so many,
+FEW_AT_ONCE = 4  # and where every pixel teaches: twice the steps
+DECODER_MACS = 1.3e4  # multiply-accumulates a pixel of the head
+THIN = 0.25  # of the machine's speed, which convolutions of few channels on many pixels reach
+SCALES = (0.75, 1.5)  # of a photo in its view: of smaller ones small regions vanish, and the view is filled up
+RATE = 1e-3  # of the head, and of all weights from scratch,
+PIXELS_RATE = 2e-3  # of a head of which every pixel teaches,
+BACKBONE_SHARE = 0.5  # and its share for the backbone
 START_DECAY = 0.75  # of the learning rate of a start from block to block
 QUERIES = "mask-queries"  # the method of queries,
 QUERY_RATE = 2e-4  # their learning rate, EoMT's on DINOv3,
@@ -47,10 +58,16 @@ def fit_regions(
         overridden: The keys that the request sets, which stay.
     """
     size, why = _size(facts, model)
+    kind = recipe.head.kind or task.head
     if "image_size" in overridden and recipe.image_size is not None:
         size, why = recipe.image_size, "as you said"
-    batch = recipe.batch_size if "batch_size" in overridden else max(1, min(BATCH, facts.data.images // 2))
+    by_pixels = issubclass(HEADS[kind][1], DetailHead)
+    most = FEW_AT_ONCE if by_pixels else BATCH
+    batch = recipe.batch_size if "batch_size" in overridden else max(1, min(most, facts.data.images // 2))
     steps = _steps(facts, model, size, batch)
+    augmentation = facts.data.augmentation
+    if augmentation.crop == "scale-jitter" and kind not in (QueryHeadConfig.kind, MaskDecoderConfig.kind):
+        augmentation = replace(augmentation, scales=SCALES)
     changes: dict[str, object] = {
         "image_size": size if model is not None else fitting_size(facts.known_weights.config, size),
         "batch_size": batch,
@@ -73,11 +90,14 @@ def fit_regions(
         "objective.posthoc_adjustment": 0.0,
         "mixing.mixup": 0.0,
         "mixing.cutmix": 0.0,
-        "augmentation": facts.data.augmentation,
+        "augmentation": augmentation,
         "preprocessing.resize": "squash",
         "preprocessing.crop_fraction": 1.0,
     }
-    kind = recipe.head.kind or task.head
+    if by_pixels:
+        changes |= {"optimizer.lr": PIXELS_RATE, "optimizer.backbone_lr": BACKBONE_SHARE}
+        if model is None and facts.known_weights.convolutional:
+            changes["optimizer.layer_decay"] = 1.0
     if kind in (QueryHeadConfig.kind, MaskDecoderConfig.kind):
         changes |= {"method.name": QUERIES, "optimizer.lr": QUERY_RATE, "optimizer.layer_decay": QUERY_DECAY}
     if kind == MaskDecoderConfig.kind:
@@ -104,17 +124,19 @@ def _macs(facts: Facts, model: str | None, size: int) -> float:
 def _passes(facts: Facts, model: str | None, size: int) -> float:
     """Return for how many passes over the photos there is time at a size."""
     seconds = PATIENCE_SECONDS if facts.budget_seconds is None else TRAINING_SHARE * facts.budget_seconds
-    return seconds * facts.machine.known_speed / _macs(facts, model, size) / max(facts.data.an_epoch, 1)
+    return seconds * THIN * facts.machine.known_speed / _macs(facts, model, size) / max(facts.data.an_epoch, 1)
 
 
 def _size(facts: Facts, model: str | None) -> tuple[int, str]:
-    """Return the largest size at which there is time to learn the photos, up to their own, and the reason."""
+    """Return the size, and the reason: the largest for which there is time, but none at which small regions vanish."""
     side, most = facts.data.known_side, SIZES[-1] if facts.machine.has_gpu else LARGEST_ON_CPU
     fitting = [size for size in SIZES if size <= min(ENLARGED * side, most)] or [SIZES[0]]
     needed = min(max(SEEN / max(facts.data.an_epoch, 1), FEWEST_PASSES), MOST_PASSES)
     in_time = [size for size in fitting if _passes(facts, model, size) >= needed]
-    if not in_time:
-        return fitting[0], "even so there is little time"
+    least = max(LEAST, LEAST_REGION / (facts.data.small_regions or 1.0))
+    enough = next((size for size in fitting if size >= least), fitting[-1])
+    if not in_time or in_time[-1] < enough:
+        return enough, "at a smaller size the smallest objects would vanish"
     if in_time[-1] < fitting[-1]:
         return in_time[-1], "larger would take too long here"
     return in_time[-1], "about their own size" if in_time[
@@ -123,5 +145,5 @@ def _size(facts: Facts, model: str | None) -> tuple[int, str]:
 
 
 def _steps(facts: Facts, model: str | None, size: int, batch: int) -> int:
-    passes = min(_passes(facts, model, size), ENOUGH_PASSES)
+    passes = min(ROOM * _passes(facts, model, size), ENOUGH_PASSES)
     return max(LEAST_STEPS, round(passes * facts.data.an_epoch / batch))
