@@ -20,7 +20,7 @@ from torch.nn import functional
 from vitral.models.dense.filters import NUM_FILTERS
 from vitral.models.dense.head import DenseHead, HeadConfig
 from vitral.models.dense.ridge import DIRECTIONS, RidgeHead, RidgeHeadConfig
-from vitral.models.layers import BatchPart, FeatureMaps, Maps, TokenGrid, init_norms, init_torch_default
+from vitral.models.layers import BatchPart, FeatureMaps, Maps, TokenGrid, full_precision, init_norms, init_torch_default
 from vitral.models.model import Images, Model, ModelConfig
 
 STRIDES = (1, 2, 4)  # of the maps of pixels
@@ -74,8 +74,9 @@ class DetailHead(DenseHead):
     ) -> Float[Tensor, "batch classes rows columns"]:
         """Return the logits; see `DenseHead`."""
         encoded = backbone.encode(images, part)
-        with torch.no_grad():
-            known = self.first.standardized(self.first.beside(encoded.maps, images))
+        # In bfloat16 the large weights of a ridge regression, which cancel one another, would leave mostly noise.
+        with torch.no_grad(), full_precision(images.device):
+            known = self.first.standardized(self.first.beside(encoded.maps.float(), images))
             first = self.first.classifier(self.first.wide(known))
         logits = self.classifier(self.maps(encoded, images, known))
         return logits + _enlarged(first, logits)

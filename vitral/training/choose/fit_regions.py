@@ -1,6 +1,7 @@
 """What a run that learns regions does otherwise: larger photos, small batches, one loss, views that keep what is in a photo.
 
-The sizes, lengths and rates were tried on nuclei, blood cells and drawn scenes (docs/how-to/regions.md); all of it is a pure function.
+The sizes, lengths and rates were tried on nuclei, blood cells and drawn scenes (docs/how-to/regions.md). All of it is a
+pure function.
 """
 
 from collections.abc import Collection
