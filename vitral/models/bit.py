@@ -100,7 +100,7 @@ class BiT(StagedModel):
         """Return the last feature maps, after the last norm and ReLU."""
         # Zeros around the root's output, which no ReLU has followed, take part in the maximum: the original's own way.
         maps = functional.max_pool2d(functional.pad(self.root(images), (1, 1, 1, 1)), 3, 2)
-        encoded = self.through_blocks(maps, part)
+        encoded = FeatureMaps.through(self.blocks(), maps, part)
         return replace(encoded, maps=functional.relu(self.norm(encoded.maps)))
 
     @torch.no_grad()

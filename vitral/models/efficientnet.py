@@ -148,7 +148,8 @@ class EfficientNet(StagedModel):
 
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
-        encoded = self.through_blocks(self.activation(self.stem_norm(self.stem(images))), part)
+        maps = self.activation(self.stem_norm(self.stem(images)))
+        encoded = FeatureMaps.through(self.blocks(), maps, part)
         return replace(encoded, maps=self.activation(self.head_norm(self.head_convolution(encoded.maps))))
 
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:

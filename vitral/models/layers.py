@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import torch
 from jaxtyping import Float, Int64
@@ -103,6 +103,16 @@ class FeatureMaps:
 
     maps: Maps
     finer: tuple[Maps, ...] = ()
+
+    @classmethod
+    def through(cls, blocks: Iterable[nn.Module], maps: Maps, part: "BatchPart | None") -> Self:
+        """Return what blocks make of maps one after another."""
+        finer: list[Maps] = []
+        for block in blocks:
+            before, maps = maps, block(maps, part)
+            if maps.shape[-1] < before.shape[-1]:
+                finer.append(before)
+        return cls(maps, tuple(finer))
 
 
 class BatchPart(NamedTuple):

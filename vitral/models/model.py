@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitral.errors import ModelError
 from vitral.models.attention import Mask
 from vitral.models.blocks import new_head
-from vitral.models.layers import BatchPart, FeatureMaps, Maps, TokenGrid, seeded, spread_stochastic_depth
+from vitral.models.layers import BatchPart, FeatureMaps, TokenGrid, seeded, spread_stochastic_depth
 
 Images = Float[Tensor, "batch 3 height width"]
 Features = Float[Tensor, "batch features"]
@@ -342,15 +342,6 @@ class StagedModel(Model):
     """A network of stages of blocks, which ends in feature maps."""
 
     stages: nn.ModuleList
-
-    def through_blocks(self, maps: Maps, part: BatchPart | None) -> FeatureMaps:
-        """Return what the blocks make of maps, and before which of them maps shrank."""
-        finer: list[Maps] = []
-        for block in self.blocks():
-            before, maps = maps, block(maps, part)
-            if maps.shape[-1] < before.shape[-1]:
-                finer.append(before)
-        return FeatureMaps(maps, tuple(finer))
 
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the mean of the feature maps."""

@@ -224,7 +224,7 @@ class ResNet(StagedModel):
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
         maps = functional.relu(self.root_norm(self.root(images)))
-        return self.through_blocks(functional.max_pool2d(maps, 3, 2, 1), part)
+        return FeatureMaps.through(self.blocks(), functional.max_pool2d(maps, 3, 2, 1), part)
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

@@ -113,6 +113,7 @@ class RidgeHead(DenseHead):
         ):
             layer.weight[:, columns] = fitted.weight
             assert layer.bias is not None
+            assert fitted.bias is not None
             layer.bias.copy_(fitted.bias)
 
     @torch.no_grad()

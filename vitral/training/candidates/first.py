@@ -116,10 +116,9 @@ class FirstClassifier:
             smaller: Whether that size is below the run's: other features, on which the probe is fitted anew.
         """
         if isinstance(model, DenseModel) and isinstance(model.head, DetailHead):
-            fitted = self.load().model
-            assert isinstance(fitted, DenseModel), "what finds regions"
-            assert isinstance(fitted.head, RidgeHead), "it is fitted in closed form"
-            model.head.first.take(fitted.head)
+            in_closed_form = self.load().model.head
+            assert isinstance(in_closed_form, RidgeHead), "the first classifier of regions has another head"
+            model.head.first.take(in_closed_form)
             return (HEAD,)
         if self.probe is None:
             return ()
