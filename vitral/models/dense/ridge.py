@@ -20,7 +20,6 @@ from vitral.models.dense.head import DenseHead, HeadConfig
 from vitral.models.layers import BatchPart, Maps
 from vitral.models.model import Images, Model, ModelConfig
 
-DIRECTIONS = 16  # of a start's maps
 FURTHER = 2  # outputs of a head that tells objects apart, besides the classes: their rims, and what is in none
 FARTHEST = 4.0  # standard deviations from the mean of training photos, beyond which a photo is like none of them
 
@@ -86,35 +85,12 @@ class RidgeHead(DenseHead):
 
     def known(self, backbone: Model, images: Images, part: BatchPart | None = None) -> Maps:
         """Return what filters and maps say of each place."""
-        return self.beside(None if self.project is None else backbone.encode(images, part).maps, images)
-
-    def beside(self, maps: Maps | None, images: Images) -> Maps:
-        """Return what filters say of each place, and the backbone's maps of these images where the head sees them."""
         filters = filtered(images, self.config.stride)
-        if self.project is None or maps is None:
+        if self.project is None:
             return filters
-        finer = functional.interpolate(self.project(maps), filters.shape[-2:], mode="bilinear", align_corners=False)
+        maps = self.project(backbone.encode(images, part).maps)
+        finer = functional.interpolate(maps, size=filters.shape[-2:], mode="bilinear", align_corners=False)
         return torch.cat([filters, finer], dim=1)
-
-    @torch.no_grad()
-    def take(self, other: "RidgeHead") -> None:
-        """Answer from now on as another head of the same width and outputs does, which sees as many directions or none."""
-        if other.config.directions == self.config.directions:
-            self.load_state_dict(other.state_dict())
-            return
-        assert other.project is None, "it sees other directions"
-        known = torch.arange(NUM_FILTERS)
-        own = torch.cat([known, torch.arange(self.mean.shape[0], self.classifier.in_channels)])
-        self.mean[known], self.scale[known] = other.mean, other.scale
-        self.scale[NUM_FILTERS:] = 0.0
-        for layer, fitted, columns in (
-            (self.expand, other.expand, known),
-            (self.classifier, other.classifier, own),
-        ):
-            layer.weight[:, columns] = fitted.weight
-            assert layer.bias is not None
-            assert fitted.bias is not None
-            layer.bias.copy_(fitted.bias)
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:

@@ -118,7 +118,9 @@ class FirstClassifier:
         if isinstance(model, DenseModel) and isinstance(model.head, DetailHead):
             in_closed_form = self.load().model.head
             assert isinstance(in_closed_form, RidgeHead), "the first classifier of regions has another head"
-            model.head.first.take(in_closed_form)
+            if in_closed_form.project is not None:  # the maps that it sees will change
+                return ()
+            model.head.first.load_state_dict(in_closed_form.state_dict())
             return (HEAD,)
         if self.probe is None:
             return ()

@@ -13,13 +13,14 @@ from vitral.evaluation.baselines import Stopwatch
 from vitral.evaluation.region_probe import fit_regions
 from vitral.evaluation.region_scores import tally_source
 from vitral.models.dense.dense_model import DenseConfig, DenseModel
-from vitral.models.dense.ridge import DIRECTIONS, RidgeHeadConfig
+from vitral.models.dense.ridge import RidgeHeadConfig
 from vitral.models.families import build
 from vitral.models.pixels import PixelsConfig
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 from vitral.training.session import Run
 
+DIRECTIONS = 16  # of a start's maps
 HELD_OUT = 4  # without validation photos every fourth training photo judges a fit on the others
 FIT_SHARE = 0.5  # of a candidate's seconds; the photos that judge it take the rest
 TIMED = 2  # photos that say how long one takes
