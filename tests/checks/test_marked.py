@@ -150,6 +150,26 @@ def test_every_trap_is_named_with_its_photo_and_count(tmp_path: Path) -> None:
         assert words in problems
 
 
+def test_masks_that_other_programs_read_otherwise_are_named(tmp_path: Path) -> None:
+    inside = np.zeros((HEIGHT, WIDTH), dtype=np.uint8)
+    inside[5:20, 5:20] = 1
+    numbered = Image.fromarray(inside)
+    numbered.putpalette([200, 0, 0, 0, 200, 0])
+    grey = Image.fromarray(inside)
+    transparent = Image.merge("RGBA", [grey, grey, grey, Image.fromarray(255 - inside)])
+    masks = {"black": Image.fromarray(inside * 255), "palette": numbered, "transparent": transparent}
+    expected = {"black": "0 and 255", "palette": "palette", "transparent": "transparency"}
+    for name, mask in masks.items():
+        for number in range(4):
+            _save(tmp_path / name / "images" / f"{number}.jpg", number)
+            (tmp_path / name / "masks").mkdir(exist_ok=True)
+            mask.save(tmp_path / name / "masks" / f"{number}.png")
+        found = check_data(tmp_path / name)
+        assert {words: _total(found, words) for words in expected.values()} == {
+            words: 4 * (words == expected[name]) for words in expected.values()
+        }
+
+
 def test_a_mask_that_cannot_be_read_is_named_with_its_file(clean: Path) -> None:
     path = clean / "train" / "_annotations.coco.json"
     values = json.loads(path.read_text())

@@ -179,7 +179,12 @@ class DataCheck:
     def __repr__(self) -> str:
         """Return what there is and what should be fixed in two lines."""
         found = "; ".join(self.problems()) or "nothing to fix"
-        return f"DataCheck: {self.name}, {self.total:,} images, {len(self.class_names)} classes\n{found}"
+        return f"DataCheck: {self.name}, {self.contents}\n{found}"
+
+    @property
+    def contents(self) -> str:
+        """How many images and classes there are."""
+        return f"{counted(self.total, 'image')}, {counted(len(self.class_names), 'class', 'classes')}"
 
     @property
     def total(self) -> int:

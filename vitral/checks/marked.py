@@ -13,6 +13,7 @@ from scipy import ndimage
 
 from vitral.advice import counted
 from vitral.data.annotations.annotation import Annotation, Marks, Size, of_stored
+from vitral.data.annotations.coded_map import CodedMap
 from vitral.data.annotations.traps import Trap, said
 from vitral.data.source import Source
 from vitral.data.stored import StoredImages
@@ -144,6 +145,8 @@ def _against_photo(annotation: Annotation, content: bytes | Path) -> Iterable[st
     if turn != 1:
         as_stored = of_stored(stated, stored, turn)
         yield EITHER if stated is None or stored == upright else AS_STORED if as_stored else AS_TURNED
+    if isinstance(annotation, CodedMap):
+        yield from annotation.traps()
     if isinstance(annotation, Marks):
         yield from _beyond(annotation, stored if of_stored(stated, stored, turn) else upright)
 

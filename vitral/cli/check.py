@@ -100,7 +100,7 @@ def show(found: "DataCheck", report: Path | None) -> None:
     from vitral.checks.findings import NO_CLASS
 
     splits = list(found.counts)
-    print_lines(f"{found.name}: {found.total:,} images, {len(found.class_names)} classes", *found.notes)
+    print_lines(f"{found.name}: {found.contents}", *found.notes)
     rows = [[name, *(f"{found.counts[split][name]:,}" for split in splits)] for name in found.class_names]
     if any(found.unlabelled.values()):
         rows.append([NO_CLASS, *(f"{found.unlabelled[split]:,}" for split in splits)])

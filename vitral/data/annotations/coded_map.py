@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -22,6 +22,10 @@ from vitral.tasks.regions import Regions
 FORMATS = ("PNG", "GIF", "BMP", "WEBP")
 COLOURED = ("RGB", "RGBA", "RGBX")
 GREY = 0x010101  # times a value is that grey as a colour
+WHITE = 255
+PALETTE = "masks with a palette, whose numbers are the classes and not their colours"
+TRANSPARENT = "masks with transparency, which is not looked at"
+BLACK_AND_WHITE = "masks of 0 and 255 alone, which are background and object"
 Values = Int64[np.ndarray, "height width"]
 
 
@@ -67,6 +71,16 @@ class CodedMap:
     def classes(self) -> tuple[str, ...]:
         """The names of the classes in it, each once."""
         return tuple(dict.fromkeys(meaning.name for _, meaning in self.meanings))
+
+    def traps(self) -> Iterator[str]:
+        """Give what other programs read otherwise in such a mask."""
+        with Image.open(io.BytesIO(self.file.content()), formats=FORMATS) as image:
+            if image.mode == "P" and not self.colours:
+                yield PALETTE
+            if image.has_transparency_data:
+                yield TRANSPARENT
+        if self.meanings and max(code for code, _ in self.meanings) == WHITE and not self.colours:
+            yield BLACK_AND_WHITE
 
     def content(self) -> bytes:
         """Return a hash of the file, and what its codes mean."""
