@@ -285,11 +285,4 @@ def _say_written(written: "WrittenPredictions | WrittenRegions", out: Path, *, s
 
 def _print(predictions: "Sequence[Prediction | PredictedRegions]") -> None:
     for prediction in predictions:
-        if hasattr(prediction, "summary"):
-            print_lines(f"{prediction.source}: {prediction.summary()}")
-            continue
-        ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
-        doubt = "not sure  " if prediction.sure is False else ""
-        if prediction.known is False:
-            doubt = f"none of these classes?  {doubt}"
-        print_lines(f"{prediction.source}: {doubt}{ranked}")
+        print_lines(f"{prediction.source}: {prediction.summary()}")

@@ -175,12 +175,7 @@ def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:
     scores = evaluate_source(
         classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=run.listener
     )
-    if isinstance(scores, DenseResult) and isinstance(task, DenseTask):
+    if isinstance(scores, DenseResult) and isinstance(task, DenseTask) and run.request.baselines:
         seconds = BASELINES_SECONDS if run.clock.seconds is None else BASELINES_SHARE * run.clock.seconds
-        simple = (
-            score_region_baselines(task, data, pixels=not task.counted, seconds=seconds)
-            if run.request.baselines
-            else None
-        )
-        return scores if simple is None else scores.beside(simple.pairs())
+        return scores.beside(score_region_baselines(task, data, pixels=not task.counted, seconds=seconds))
     return scores.trained_on(data.class_images())

@@ -102,7 +102,7 @@ def _macs(facts: Facts, model: str | None, size: int) -> float:
 
 
 def _passes(facts: Facts, model: str | None, size: int) -> float:
-    """Return for how many passes over the photos there is time at a size."""
+    """Return for how many passes over the photos there is time at a size, before the network itself was measured."""
     seconds = PATIENCE_SECONDS if facts.budget_seconds is None else TRAINING_SHARE * facts.budget_seconds
     return seconds * facts.machine.known_speed / _macs(facts, model, size) / max(facts.data.an_epoch, 1)
 
@@ -124,4 +124,6 @@ def _size(facts: Facts, model: str | None) -> tuple[int, str]:
 
 def _steps(facts: Facts, model: str | None, size: int, batch: int) -> int:
     passes = min(_passes(facts, model, size), ENOUGH_PASSES)
+    if facts.measured is not None and facts.budget_seconds is None:  # a budget shortens the run as it goes
+        passes = min(passes, PATIENCE_SECONDS * facts.measured.images_per_second / max(facts.data.an_epoch, 1))
     return max(LEAST_STEPS, round(passes * facts.data.an_epoch / batch))
