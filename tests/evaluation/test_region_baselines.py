@@ -3,7 +3,15 @@ import numpy as np
 import pytest
 
 from tests.discs import Discs, discs
-from vitral.evaluation.region_baselines import COMMONEST, MEAN_MASK, OTSU, MeanMask, Otsu, brighter, score_region_baselines
+from vitral.evaluation.region_baselines import (
+    COMMONEST,
+    MEAN_MASK,
+    OTSU,
+    MeanMask,
+    Otsu,
+    brighter,
+    score_region_baselines,
+)
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.regions import Regions
 from vitral.tasks.semantic import SEMANTIC

@@ -67,7 +67,8 @@ class ResumeCheck(Presentable):
 def check_resume(data: str = "digits", *, source: str | None = None, listener: Listener = ignore) -> ResumeCheck:
     """Train a short run twice, once unbroken and once killed without warning, and compare every bit.
 
-    Each run is a process of its own that trains as `vitral.finetune` does, with dropout, averaging and workers, and MixUp where images can be mixed.
+    Each run is a process of its own that trains as `vitral.finetune` does, with dropout, averaging, workers and, where images
+    can be mixed, MixUp.
 
     Args:
         data: The data to train on, as `open_data` takes them.

@@ -16,7 +16,7 @@ from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save
-from vitral.classifier.metadata import CLASS_WEIGHTS, Provenance
+from vitral.classifier.metadata import CLASS_WEIGHTS, Calibration, Provenance
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.described import read_kept
@@ -43,7 +43,7 @@ from vitral.models.catalog import SHRUNK
 from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
-from vitral.paths import CLASSIFIER, FIRST_FILE
+from vitral.paths import CLASSIFIER, FIRST, FIRST_FILE
 from vitral.tasks.class_sizes import ClassSizes
 from vitral.training.candidates.first_regions import best_of_regions
 from vitral.training.candidates.linear_model import LinearModel, poor_start
@@ -51,7 +51,7 @@ from vitral.training.candidates.result import PIXELS, PROBE, Candidate, asked
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.records.attempts import states
-from vitral.training.records.run_folder import FIRST, PROBED
+from vitral.training.records.run_folder import PROBED
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 from vitral.training.session import Run
 
@@ -231,7 +231,7 @@ def _of_regions(
     made = best_of_regions(run, train, validating, seconds=seconds, after=after)
     if made is None:
         return None
-    _save(run, made.candidate, made.model, run.folder / FIRST, made.photos, seconds)
+    _save(run, made.candidate, made.model, run.folder / FIRST, made.photos, seconds, calibration=made.calibration)
     if torchrun.is_main():
         write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(made.candidate)))
     distributed.barrier()
@@ -350,10 +350,12 @@ def _save(
     images: int,
     seconds: float,
     weighed: tuple[Rebalanced, str] | None = None,
+    calibration: Calibration | None = None,
 ) -> None:
     """Write what was fitted on so many images, and had so much time, into a folder.
 
-    `weighed` is what the same weight for every class changed, and a sentence on it.
+    `weighed` is what the same weight for every class changed, and a sentence on it; `calibration` says from where on a
+    classifier of regions is sure.
     """
     began, task = run.classifier.provenance, run.data.task
     if torchrun.is_main():
@@ -367,7 +369,9 @@ def _save(
             },
             scores={f"{candidate.split}/{task.headline.name}": candidate.figure},
         )
-        save(run.classifier_of(model, provenance), folder)
+        classifier = run.classifier_of(model, provenance)
+        classifier.calibration = calibration
+        save(classifier, folder)
 
 
 def first_before(run: Run) -> Candidate | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vitral import distributed, torchrun
 from vitral.classifier.find_regions import find_in
+from vitral.classifier.metadata import Calibration
 from vitral.data.source import Source
 from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.baselines import Stopwatch
@@ -16,6 +17,7 @@ from vitral.models.dense.dense_model import DenseConfig, DenseModel
 from vitral.models.dense.ridge import RidgeHeadConfig
 from vitral.models.families import build
 from vitral.models.pixels import PixelsConfig
+from vitral.tasks.dense import FITTED
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 from vitral.training.session import Run
@@ -34,11 +36,13 @@ class RegionModel:
         candidate: What it is called, and its figure.
         model: The network.
         photos: The number of photos that it is fitted on.
+        calibration: From where on it is sure of what it finds, by the photos that judge it; None where that is not ranked.
     """
 
     candidate: Candidate
     model: DenseModel
     photos: int
+    calibration: Calibration | None
 
 
 def best_of_regions(
@@ -101,9 +105,12 @@ def _made(
         return None
     judges = spread_over(judging, int(min(count, len(judging), VALIDATION_IMAGES)))
     tally = tally_source(run.classifier_of(model), judges, listener=run.listener)
-    figure = next(iter(tally.figures().values()))
+    figures = tally.figures()
     split = "training" if validating is None else "validation"
-    return RegionModel(Candidate(name, figure, len(judges), split), model, photos)
+    candidate = Candidate(name, next(iter(figures.values())), len(judges), split)
+    return RegionModel(
+        candidate, model, photos, Calibration.of_regions(figures.get(FITTED), run.data.name, len(judges))
+    )
 
 
 def _photo_seconds(run: Run, model: DenseModel, source: Source) -> float:

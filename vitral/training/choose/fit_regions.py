@@ -5,6 +5,7 @@ The sizes, lengths and rates were tried on nuclei, blood cells and drawn scenes 
 
 from collections.abc import Collection
 
+from vitral.errors import RecipeError
 from vitral.models.catalog import VARIANTS
 from vitral.models.costs import COSTS
 from vitral.models.dense.mask_decoder import MaskDecoderConfig
@@ -32,6 +33,66 @@ QUERIES = "mask-queries"  # the method of queries,
 QUERY_RATE = 2e-4  # their learning rate, EoMT's on DINOv3,
 QUERY_DECAY = 0.8  # and its decay from block to block
 WARMUP_SHARE = 0.1
+SMOOTHING = "regularization.label_smoothing"  # which only the classes of pixels may have
+# Settings about images of a class as a whole.
+OF_WHOLE = (
+    "mixing.mixup",
+    "mixing.cutmix",
+    "evaluation.few_shot",
+    "sampling",
+    "objective.head_bias",
+    "objective.class_weights",
+    "objective.logit_adjustment",
+    "objective.posthoc_adjustment",
+    "head.representation",
+)
+
+
+def check_regions(recipe: Recipe, task: DenseTask, *, settings: Collection[str]) -> None:
+    """Refuse what regions cannot be learned by, rather than pass it over in silence.
+
+    Args:
+        recipe: What was requested.
+        task: What is learned.
+        settings: The keys that the request sets, all of a named recipe's; what nobody named gives way by itself.
+
+    Raises:
+        RecipeError: A method or a setting is about images as a whole, or a head is of another task.
+    """
+    method, kind = recipe.method, head_kind(recipe, task)
+    if not method.learns_regions:
+        more = "" if method.uses_labels else "; with unlabelled: before the data it learns from the photos alone"
+        raise RecipeError(
+            f"The method '{method.name}' learns from images as a whole; these {task.labelled}. Leave it out{more}."
+        )
+    if kind not in task.heads:
+        raise RecipeError(
+            f"A head of the kind '{kind}' does not learn images that {task.labelled}; head.kind may be "
+            f"{' or '.join(task.heads)}."
+        )
+    queries = kind == QueryHeadConfig.kind
+    if (method.name == QUERIES and not queries) or (
+        queries and method.name == "supervised" and "method.name" in settings
+    ):
+        raise RecipeError(
+            f"The method '{QUERIES}' and a head of the kind '{QueryHeadConfig.kind}' need each other; set both."
+        )
+    if recipe.head.stride is not None and kind != PointsHeadConfig.kind:
+        raise RecipeError(
+            f"head.stride is for detectors by middles, not for a head of the kind '{kind}'; leave it out."
+        )
+    own, usual = recipe.leaves, Recipe().leaves
+    whole = OF_WHOLE if task.name == "semantic" else (*OF_WHOLE, SMOOTHING)
+    if keys := [key for key in whole if key in settings and own[key] != usual[key]]:
+        verb, them = ("is", "it") if len(keys) == 1 else ("are", "them")
+        raise RecipeError(
+            f"{', '.join(keys)} {verb} about images of a class as a whole; these {task.labelled}. Leave {them} out."
+        )
+
+
+def head_kind(recipe: Recipe, task: DenseTask) -> str:
+    """Return the kind of the head by which a recipe learns regions: the one that it names, its method's, or the task's."""
+    return recipe.head.kind or (QueryHeadConfig.kind if recipe.method.name == QUERIES else task.heads[0])
 
 
 def fit_regions(
@@ -77,7 +138,7 @@ def fit_regions(
         "preprocessing.resize": "squash",
         "preprocessing.crop_fraction": 1.0,
     }
-    kind = recipe.head.kind or task.head
+    kind = head_kind(recipe, task)
     if kind in (QueryHeadConfig.kind, MaskDecoderConfig.kind):
         changes |= {"method.name": QUERIES, "optimizer.lr": QUERY_RATE, "optimizer.layer_decay": QUERY_DECAY}
     if kind == MaskDecoderConfig.kind:
