@@ -178,8 +178,11 @@ def _answered(
     """Return the images of each input, and a classifier's predictions of them."""
     with importing():
         from vitral.cli.chosen import choose
+        from vitral.tasks.unlabelled import check_classifies
 
     _, source = choose(classifier, listener, **computing)
+    if native_aspect:
+        check_classifies(source.task, "--native-aspect")
     given = _given(images, listener, skip=skip)
     if source.task.dense:
         return given, source.find_regions(_all(given), skip_bad_images=_skips(given, skip), listener=listener)
