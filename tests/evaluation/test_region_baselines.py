@@ -7,8 +7,10 @@ from vitral.evaluation.region_baselines import (
     COMMONEST,
     MEAN_MASK,
     OTSU,
+    SAME_BOX,
     MeanMask,
     Otsu,
+    SameBox,
     brighter,
     score_region_baselines,
 )
@@ -44,7 +46,8 @@ def test_a_threshold_finds_discs_and_their_pixels() -> None:
     objects = score_region_baselines(INSTANCES, discs(INSTANCES, colours=1), pixels=False, seconds=60)
     assert pixels[OTSU] > 0.95
     assert objects[OTSU] > 0.7
-    assert objects.keys() == {OTSU}
+    assert objects.keys() == {OTSU, SAME_BOX}
+    assert objects[SAME_BOX] < 0.1
 
 
 def test_of_three_classes_there_is_no_threshold() -> None:
@@ -73,3 +76,21 @@ def test_where_time_ends_it_says_of_how_many_photos(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("vitral.evaluation.region_baselines.MOST_TEST", 3)
     scores = score_region_baselines(SEMANTIC, discs(SEMANTIC), pixels=True, seconds=60)
     assert scores.keys() == {f"{name}, on 3 of these photos" for name in (COMMONEST, MEAN_MASK)}
+
+
+def test_the_same_box_is_the_median_of_the_largest_objects() -> None:
+    large = [
+        np.array([[10.0, 20, 60, 50], [0, 0, 3, 3]]),
+        np.array([[20.0, 24, 70, 60]]),
+        np.array([[30.0, 28, 80, 64]]),
+    ]
+    photos = [(np.zeros((80, 100, 3), np.uint8), Regions.of_boxes((80, 100), [2] * len(each), each)) for each in large]
+    same = SameBox.of(photos)
+    assert same is not None
+    found = same.find(np.zeros((160, 100, 3), np.uint8)).regions
+    assert found.classes.tolist() == [2]
+    assert np.allclose(found.boxes, [[20, 48, 70, 120]])
+    outlined = SameBox(same.sides, 2, masks=True).find(np.zeros((160, 100, 3), np.uint8)).regions
+    assert np.allclose(outlined.boxes, [[20, 48, 70, 120]])
+    assert outlined.areas.tolist() == [50 * 72]
+    assert SameBox.of([(photos[0][0], Regions.of_boxes((80, 100), [], np.zeros((0, 4))))]) is None

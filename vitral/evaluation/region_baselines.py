@@ -1,4 +1,4 @@
-"""What answers without any network reach on regions: a threshold on grey, the commonest class, the mean of the training masks.
+"""What answers without any network reach on regions: a threshold on grey, the commonest class, the mean of masks or boxes.
 
 Otsu's threshold (IEEE SMC-9, 1979) tells the dark pixels of a photo from the bright ones; which side is the foreground is
 chosen on training photos. On photos of cells it is better than a linear layer on a backbone's coarse maps.
@@ -31,6 +31,7 @@ WAIST = 0.7  # the share of an object's half width at which objects that touch a
 # What each is called for people.
 OTSU = "a threshold on grey (Otsu)"
 COMMONEST = "the commonest class everywhere"
+SAME_BOX = "the same box in every photo"
 MEAN_MASK = "the mean of the training masks"
 
 Flags = Bool[np.ndarray, "height width"]
@@ -134,6 +135,43 @@ class MeanMask:
         return _as_map(stretched.astype(np.int64))
 
 
+@dataclass(frozen=True, eq=False)
+class SameBox:
+    """A single object at the same place of every photo: of the training photos' largest ones the median of each side.
+
+    Attributes:
+        sides: Left, top, right and bottom, as shares of a photo's width and height.
+        number: The class, the commonest of the largest objects.
+        masks: Whether objects have outlines; this one's is its box.
+    """
+
+    sides: Float64[np.ndarray, "4"]
+    number: int
+    masks: bool
+
+    @classmethod
+    def of(cls, photos: Sequence[tuple[Pixels, Regions]]) -> "SameBox | None":
+        """Return it of training photos; None where nothing is marked in them."""
+        marked = [(regions, int(regions.areas.argmax())) for _, regions in photos if len(regions)]
+        if not marked:
+            return None
+        sides = [regions.boxes[largest] / np.tile(regions.size[::-1], 2) for regions, largest in marked]
+        numbers = [int(regions.classes[largest]) for regions, largest in marked]
+        masks = any(regions.masks is not None for regions, _ in marked)
+        return cls(np.median(sides, axis=0), int(np.bincount(numbers).argmax()), masks)
+
+    def find(self, photo: Pixels) -> FoundRegions:
+        """Return the box, in the photo's own pixels."""
+        size = photo.shape[0], photo.shape[1]
+        box = self.sides * np.tile(size[::-1], 2)
+        if not self.masks:
+            return FoundRegions(Regions.of_boxes(size, [self.number], box[None]), np.ones(1))
+        mask = np.zeros(size, dtype=bool)
+        left, top, right, bottom = box.round().astype(int)
+        mask[top:bottom, left:right] = True
+        return FoundRegions(Regions.of_masks(size, [self.number], [mask]), np.ones(1))
+
+
 def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seconds: float) -> dict[str, float]:
     """Score what answers without a network, on the split that the network will be scored on.
 
@@ -157,6 +195,8 @@ def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seco
     finders: dict[str, Finder] = {}
     if not pixels or classes == 2:
         finders[OTSU] = Otsu.chosen(known, pixels=pixels)
+    if not pixels and (same := SameBox.of(known)) is not None:
+        finders[SAME_BOX] = same
     if pixels:
         finders[COMMONEST] = MeanMask.of(known, classes, 1)
         finders[MEAN_MASK] = MeanMask.of(known, classes, PLACES)

@@ -207,7 +207,7 @@ def first_classifier(
         images, seed = run.data.splits["train"], run.recipe.seed
         train = sample(images, MOST_IMAGES, seed=seed, purpose="images of the first classifier")
         if run.task.dense:
-            return _of_regions(run, train, validating, seconds=seconds, after=after)
+            return _of_regions(run, train, validating, seconds=seconds, after=after, late=late)
         judging = 0 if validating is None else len(validating)
         may = affordable(run, train, seconds, others=judging + after)
         if may is None and late:
@@ -224,11 +224,11 @@ def first_classifier(
 
 
 def _of_regions(
-    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int
+    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int, late: bool
 ) -> FirstClassifier | None:
     """Return the first classifier of regions; None where there is no time for one."""
     began = run.clock.spent()
-    made = best_of_regions(run, train, validating, seconds=seconds, after=after)
+    made = best_of_regions(run, train, validating, seconds=seconds, after=after, late=late)
     if made is None:
         return None
     _save(run, made.candidate, made.model, run.folder / FIRST, made.photos, seconds, calibration=made.calibration)

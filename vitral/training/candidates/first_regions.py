@@ -1,6 +1,7 @@
 """The first classifier of regions: a linear layer in closed form, on filters alone or joined with a start's frozen maps."""
 
 import copy
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from vitral.training.session import Run
 DIRECTIONS = 16  # of a start's maps
 HELD_OUT = 4  # without validation photos every fourth training photo judges a fit on the others
 FIT_SHARE = 0.5  # of a candidate's seconds; the photos that judge it take the rest
+LATE_PHOTOS = 8  # to fit on and to judge by, where the time is over before there is anything
 TIMED = 2  # photos that say how long one takes
 
 
@@ -46,7 +48,7 @@ class RegionModel:
 
 
 def best_of_regions(
-    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int
+    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int, late: bool = False
 ) -> RegionModel | None:
     """Return the better one, on validation photos, of what is fitted on filters alone and on a start's maps besides.
 
@@ -56,6 +58,7 @@ def best_of_regions(
         validating: The photos to judge by; None for every fourth training photo, by a fit on the others.
         seconds: That it may take.
         after: Photos that are yet to be put through it in that time.
+        late: Whether one is fitted on filters and few photos where there is no time for more.
 
     Returns:
         None where there is no time for it, or only one photo.
@@ -70,6 +73,10 @@ def best_of_regions(
             break
         if best is None or run.task.headline.improves(made.candidate.figure, best.candidate.figure):
             best = made
+    if best is None and late:
+        few, judges = (None if source is None else spread_over(source, LATE_PHOTOS) for source in (train, validating))
+        assert few is not None, "there are photos to train on"
+        return _made(run, *networks[0], few, judges, math.inf, 0)
     return best
 
 
