@@ -58,6 +58,18 @@ def test_from_a_name_to_what_is_in_a_photo(tmp_path: Path, capsys: pytest.Captur
     assert {path.name for path in out.iterdir()} == {"predictions.json", "counts.csv", "labels", "overlays"}
     labels = np.asarray(Image.open(out / "labels" / "scene.png"))
     assert np.array_equal(labels, found.class_map)
+    capsys.readouterr()
+    assert main(["status", str(run)]) == 0
+    assert f"mean IoU {scores.headline():.1%}" in capsys.readouterr().out
+
+
+def test_what_the_last_validation_tells_decides_from_where_on_things_are_shown(tmp_path: Path) -> None:
+    assert trained("digit-scenes-boxes", tmp_path / "run", 2) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    told = [row["validation/threshold"] for row in rows if "validation/threshold" in row]
+    calibration = load(tmp_path / "run").calibration
+    assert calibration is not None
+    assert (calibration.threshold, calibration.images) == (told[-1], 60)
 
 
 @every_case(

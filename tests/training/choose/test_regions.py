@@ -28,11 +28,11 @@ from vitral.training.starting.prepare import adapt_network
 
 NETWORK = "vit-nano4"
 PLAIN = ("image_size=32", "batch_size=4", "precision=fp32", "steps=2")
-LEARNED = {
-    "digit-scenes": {"supervised": ("rims",), "mask-queries": ("queries",)},
-    "digit-scenes-semantic": {"supervised": ("detail", "linear"), "mask-queries": ("queries",)},
+LEARNED: dict[str, dict[str, tuple[str, ...]]] = {
+    "digit-scenes": {"supervised": ("rims",), "mask-queries": ("queries", "mask-decoder")},
+    "digit-scenes-semantic": {"supervised": ("detail", "linear"), "mask-queries": ("queries", "mask-decoder")},
     "digit-scenes-boxes": {"supervised": ("points",)},
-    "digit-scenes-panoptic": {"mask-queries": ("queries",)},
+    "digit-scenes-panoptic": {"mask-queries": ("queries", "mask-decoder")},
 }
 OTHER_VALUES: dict[str, Any] = {
     "evaluation.few_shot": "[5]",
@@ -46,10 +46,10 @@ def facts_of(name: str) -> Facts:
     return changed(FACTS, task=SCENES[name], images=400, classes=11, side=96.0, small_regions=0.2)
 
 
-def tried(name: str, *overrides: str, **request: str) -> Plan | str:
+def tried(name: str, *overrides: str, recipe: str | None = None) -> Plan | str:
     """Return the plan, or the one line that refuses it."""
     try:
-        return planned(facts_of(name), overrides=(*PLAIN, *overrides), **{"source": NETWORK, **request})
+        return planned(facts_of(name), source=NETWORK, recipe=recipe, overrides=(*PLAIN, *overrides))
     except VitralError as refusal:
         line = str(refusal)
     assert "\n" not in line

@@ -16,7 +16,7 @@ SCRATCH = "scratch"  # of a fine-tuning from random weights that names none
 ADAPTED = "finetune"  # with which the choice for trained weights begins
 VIEWS = "augmentation"  # how the recipe's keys begin that set how images vary
 # Keys of a recipe, by their beginnings: who sets one of them wants a network from scratch, or another method.
-NETWORK_KEYS = ("model", *SHAPE, "head.representation", "experts.", "method")
+NETWORK_KEYS = ("model", *SHAPE, "head.", "experts.", "method")
 
 
 @dataclass(frozen=True)

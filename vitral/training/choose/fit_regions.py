@@ -33,6 +33,7 @@ QUERIES = "mask-queries"  # the method of queries,
 QUERY_RATE = 2e-4  # their learning rate, EoMT's on DINOv3,
 QUERY_DECAY = 0.8  # and its decay from block to block
 WARMUP_SHARE = 0.1
+OF_QUERIES = (QueryHeadConfig.kind, MaskDecoderConfig.kind)  # the heads that this method teaches
 SMOOTHING = "regularization.label_smoothing"  # which only the classes of pixels may have
 # Settings about images of a class as a whole.
 OF_WHOLE = (
@@ -70,12 +71,12 @@ def check_regions(recipe: Recipe, task: DenseTask, *, settings: Collection[str])
             f"A head of the kind '{kind}' does not learn images that {task.labelled}; head.kind may be "
             f"{' or '.join(task.heads)}."
         )
-    queries = kind == QueryHeadConfig.kind
+    queries = kind in OF_QUERIES
     if (method.name == QUERIES and not queries) or (
         queries and method.name == "supervised" and "method.name" in settings
     ):
         raise RecipeError(
-            f"The method '{QUERIES}' and a head of the kind '{QueryHeadConfig.kind}' need each other; set both."
+            f"The method '{QUERIES}' and a head of the kind {' or '.join(OF_QUERIES)} need each other; set both."
         )
     if recipe.head.stride is not None and kind != PointsHeadConfig.kind:
         raise RecipeError(
@@ -139,7 +140,7 @@ def fit_regions(
         "preprocessing.crop_fraction": 1.0,
     }
     kind = head_kind(recipe, task)
-    if kind in (QueryHeadConfig.kind, MaskDecoderConfig.kind):
+    if kind in OF_QUERIES:
         changes |= {"method.name": QUERIES, "optimizer.lr": QUERY_RATE, "optimizer.layer_decay": QUERY_DECAY}
     if kind == MaskDecoderConfig.kind:
         changes["method.joint_blocks"] = MaskDecoderConfig().blocks
