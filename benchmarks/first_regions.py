@@ -120,9 +120,8 @@ def rows(data: DataSet, starts: list[str], size: int, seconds: float) -> Iterato
     began = time.perf_counter()
     plain = score_region_baselines(task, data, pixels=pixels, seconds=seconds)
     took = time.perf_counter() - began
-    if plain is not None:
-        for name in ("otsu", "commonest", "mean_mask"):
-            yield name, getattr(plain, name), 0.0, took
+    for name, figure in plain.items():
+        yield name, figure, 0.0, took
     for start in (None, *starts):
         name = f"filters{'' if start is None else ' and maps of ' + start}"
         backbone, preprocessing = (None, PHOTOS.with_size(size)) if start is None else started(start, size)

@@ -19,6 +19,9 @@ FIGURES = {
     "accuracy": "accuracy {:.1%}",
     "validation/accuracy": "validation {:.1%}",
     "validation/map": "validation {:.1%}",
+    "validation/ap": "validation AP {:.1%}",
+    "validation/miou": "validation mean IoU {:.1%}",
+    "validation/pq": "validation PQ {:.1%}",
     "images_per_second": "{:.0f} images/s",
 }
 OFTEN = 10.0  # seconds between lines at first

@@ -27,6 +27,7 @@ RECIPE_FILE = "recipe.toml"
 METRICS_FILE = "metrics.jsonl"
 DATA_FILE = "data.json"  # what the data were
 CHECKPOINTS = "checkpoints"  # from which a run resumes
+FIRST = "first"  # the folder of the classifier that a run has before it trains
 FIRST_FILE = "first.json"  # how good the classifier is that a run has before it trains
 ATTEMPTS = (
     "attempts"  # where a run of several attempts keeps each of them, in the folder that `attempt_folder_name` says

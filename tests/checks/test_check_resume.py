@@ -11,9 +11,12 @@ from vitral.errors import TrainingError
 pytestmark = pytest.mark.long
 
 
-def test_the_proof_holds_here(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "data", ["digits", "digit-scenes", "digit-scenes-boxes", "digit-scenes-semantic", "digit-scenes-panoptic"]
+)
+def test_the_proof_holds_here(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KILLS", 1)
-    outcome = check_resume()
+    outcome = check_resume(data)
     assert outcome.equal, outcome
     assert set(outcome.files.values()) == {True}
     assert outcome.kills

@@ -1,8 +1,19 @@
 import cv2
 import numpy as np
+import pytest
 
 from tests.discs import Discs, discs
-from vitral.evaluation.region_baselines import MeanMask, Otsu, RegionBaselines, brighter, score_region_baselines
+from vitral.evaluation.region_baselines import (
+    COMMONEST,
+    MEAN_MASK,
+    OTSU,
+    SAME_BOX,
+    MeanMask,
+    Otsu,
+    SameBox,
+    brighter,
+    score_region_baselines,
+)
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.regions import Regions
 from vitral.tasks.semantic import SEMANTIC
@@ -33,22 +44,16 @@ def test_the_side_is_chosen_on_training_photos() -> None:
 def test_a_threshold_finds_discs_and_their_pixels() -> None:
     pixels = score_region_baselines(SEMANTIC, discs(SEMANTIC, colours=1), pixels=True, seconds=60)
     objects = score_region_baselines(INSTANCES, discs(INSTANCES, colours=1), pixels=False, seconds=60)
-    assert pixels is not None
-    assert objects is not None
-    assert pixels.otsu is not None
-    assert pixels.otsu > 0.95
-    assert objects.otsu is not None
-    assert objects.otsu > 0.7
-    assert objects.commonest is objects.mean_mask is None
-    assert (pixels.split, pixels.num_train, pixels.num_test) == ("validation", 8, 4)
+    assert pixels[OTSU] > 0.95
+    assert objects[OTSU] > 0.7
+    assert objects.keys() == {OTSU, SAME_BOX}
+    assert objects[SAME_BOX] < 0.1
 
 
 def test_of_three_classes_there_is_no_threshold() -> None:
     scores = score_region_baselines(SEMANTIC, discs(SEMANTIC), pixels=True, seconds=60)
-    assert scores is not None
-    assert scores.otsu is None
-    assert scores.commonest is not None
-    assert scores.commonest < 0.4
+    assert scores.keys() == {COMMONEST, MEAN_MASK}
+    assert scores[COMMONEST] < 0.4
 
 
 def test_a_mean_mask_is_the_commonest_class_at_each_place() -> None:
@@ -64,12 +69,28 @@ def test_a_mean_mask_is_the_commonest_class_at_each_place() -> None:
 
 
 def test_without_time_there_are_no_figures() -> None:
-    assert score_region_baselines(SEMANTIC, discs(SEMANTIC), pixels=True, seconds=0.0) is None
+    assert not score_region_baselines(SEMANTIC, discs(SEMANTIC), pixels=True, seconds=0.0)
 
 
-def test_the_sentence_names_every_figure_once() -> None:
-    scores = RegionBaselines(0.776, 0.4, None, "validation", 80, 40, "mean IoU")
-    for part in ("77.6%", "40.0%", "mean IoU", "40 validation photos"):
-        assert part in scores.sentence()
-    assert "mask" not in scores.sentence()
-    assert scores.best == 0.776
+def test_where_time_ends_it_says_of_how_many_photos(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitral.evaluation.region_baselines.MOST_TEST", 3)
+    scores = score_region_baselines(SEMANTIC, discs(SEMANTIC), pixels=True, seconds=60)
+    assert scores.keys() == {f"{name}, on 3 of these photos" for name in (COMMONEST, MEAN_MASK)}
+
+
+def test_the_same_box_is_the_median_of_the_largest_objects() -> None:
+    large = [
+        np.array([[10.0, 20, 60, 50], [0, 0, 3, 3]]),
+        np.array([[20.0, 24, 70, 60]]),
+        np.array([[30.0, 28, 80, 64]]),
+    ]
+    photos = [(np.zeros((80, 100, 3), np.uint8), Regions.of_boxes((80, 100), [2] * len(each), each)) for each in large]
+    same = SameBox.of(photos)
+    assert same is not None
+    found = same.find(np.zeros((160, 100, 3), np.uint8)).regions
+    assert found.classes.tolist() == [2]
+    assert np.allclose(found.boxes, [[20, 48, 70, 120]])
+    outlined = SameBox(same.sides, 2, masks=True).find(np.zeros((160, 100, 3), np.uint8)).regions
+    assert np.allclose(outlined.boxes, [[20, 48, 70, 120]])
+    assert outlined.areas.tolist() == [50 * 72]
+    assert SameBox.of([(photos[0][0], Regions.of_boxes((80, 100), [], np.zeros((0, 4))))]) is None

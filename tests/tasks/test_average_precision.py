@@ -214,4 +214,4 @@ def test_what_is_shown() -> None:
     assert matrix.class_names == (*NAMES, "nothing")
     assert sum(matrix.support) == found + taken + missed + invented == sum(cell[2] for cell in matrix.cells)
     assert result.tiles("test")[0].value == f"{result.ap:.1%}"
-    assert result.beside([("the mean box", 1.0)]).sentence("test").startswith("The mean box is better than the network")
+    assert result.beside({"the mean box": 1.0}).sentence("test").startswith("The mean box is better than the network")

@@ -179,8 +179,8 @@ def test_what_is_shown(tmp_path: Path) -> None:
     assert classes.rows[-1][:2] == ("nothing has it", "–")
     assert [row[0] for row in worst.rows] == [photo.description for photo in result.worst]
     assert list(result.scores())[0] == "miou"
-    beside = result.beside([("Otsu's threshold", result.miou + 0.1), ("the commonest class", 0.1)])
+    beside = result.beside({"Otsu's threshold": result.miou + 0.1, "the commonest class": 0.1})
     assert beside.sentence("test").startswith("Otsu's threshold is better than the network")
     assert beside.lines()[0] == beside.warning()
     assert beside.tables()[0].rows[0][0] == "Otsu's threshold"
-    assert result.beside([("the commonest class", 0.1)]).sentence("test") == result.sentence("test")
+    assert result.beside({"the commonest class": 0.1}).sentence("test") == result.sentence("test")

@@ -1,9 +1,6 @@
 """Networks that learn regions go the way of all others: from a name to scores, a folder and an answer, in the same bits."""
 
 import json
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +58,18 @@ def test_from_a_name_to_what_is_in_a_photo(tmp_path: Path, capsys: pytest.Captur
     assert {path.name for path in out.iterdir()} == {"predictions.json", "counts.csv", "labels", "overlays"}
     labels = np.asarray(Image.open(out / "labels" / "scene.png"))
     assert np.array_equal(labels, found.class_map)
+    capsys.readouterr()
+    assert main(["status", str(run)]) == 0
+    assert f"mean IoU {scores.headline():.1%}" in capsys.readouterr().out
+
+
+def test_what_the_last_validation_tells_decides_from_where_on_things_are_shown(tmp_path: Path) -> None:
+    assert trained("digit-scenes-boxes", tmp_path / "run", 2) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    told = [row["validation/threshold"] for row in rows if "validation/threshold" in row]
+    calibration = load(tmp_path / "run").calibration
+    assert calibration is not None
+    assert (calibration.threshold, calibration.images) == (told[-1], 60)
 
 
 @every_case(
@@ -95,24 +104,6 @@ def test_two_networks_of_regions_are_compared_on_the_same_photos(tmp_path: Path)
     )
     with pytest.raises(DataError, match="different tasks or classes"):
         compare(classifier(1), objects, few, listener=ignore)
-
-
-@pytest.mark.long
-@every_case("data", ["digit-scenes", "digit-scenes-boxes", "digit-scenes-panoptic"])
-def test_a_run_that_was_killed_ends_in_the_same_bits(data: str, tmp_path: Path) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    more = ("--set", "steps=16", "--set", "checkpoint.every_steps=4", "--set", "evaluation.every_steps=20")
-    command = [sys.executable, "-m", "vitral", "finetune", "--data", data, *TINY, *more, "--out"]
-    assert subprocess.run([*command, str(whole)], capture_output=True, check=False).returncode == 0
-    process = subprocess.Popen([*command, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(killed.glob("checkpoints/step-*[48]/state.json")) and process.poll() is None:
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    going_on = [sys.executable, "-m", "vitral", "finetune", "--data", data, "--resume", "--out", str(killed)]
-    assert subprocess.run(going_on, capture_output=True, check=False).returncode == 0
-    weights = [sha256(run / "classifier" / "weights.safetensors") for run in (whole, killed)]
-    assert weights[0] == weights[1]
 
 
 @every_case("kind", list(HEADS))

@@ -14,8 +14,10 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from vitral.data.open import open_data
 from vitral.errors import TrainingError, VitralError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
@@ -31,8 +33,8 @@ EVERY = 4  # steps between two checkpoints
 KILLS = 3
 TRIES = 6  # to kill a run that may be done before
 PATIENCE = 600.0  # seconds for one run
-# The proof is of the loop, the data and the disk, whatever the network.
-SMALL_NETWORK = "vit-mu4"
+# The proof is of the loop, the data and the disk, whatever the network; it has as many blocks as queries go through.
+SMALL_NETWORK = "vit-nano4"
 SMALL_SIZE = 32
 
 
@@ -65,7 +67,8 @@ class ResumeCheck(Presentable):
 def check_resume(data: str = "digits", *, source: str | None = None, listener: Listener = ignore) -> ResumeCheck:
     """Train a short run twice, once unbroken and once killed without warning, and compare every bit.
 
-    Each run is a process of its own that trains as `vitral.finetune` does, with dropout, MixUp, averaging and workers.
+    Each run is a process of its own that trains as `vitral.finetune` does, with dropout, averaging, workers and, where images
+    can be mixed, MixUp.
 
     Args:
         data: The data to train on, as `open_data` takes them.
@@ -76,17 +79,19 @@ def check_resume(data: str = "digits", *, source: str | None = None, listener: L
         TrainingError: A run failed by itself.
     """
     began = time.monotonic()
+    mixed = open_data(data, verify=False, near=False, listener=ignore).task.mixable
     folder = Path(tempfile.mkdtemp(prefix="vitral-check-resume-"))
     whole, broken = folder / "unbroken", folder / "killed"
+    run = partial(_command, data=data, source=source, mixed=mixed)
     listener(Message(f"An unbroken run of {STEPS} steps …"))
-    seconds = _finish(whole, data, source)
+    seconds = _finish(run(whole))
     rng = generator(0, "kills")
     kills: list[float] = []
     for _ in range(TRIES):
         if len(kills) == KILLS:
             break
         moment = float(rng.uniform(0.3, 0.9)) * seconds
-        if _killed(broken, data, source, moment):
+        if _killed(run(broken), moment):
             kills.append(round(moment, 2))
             saved = len(list((broken / CHECKPOINTS).glob(PATTERN)))
             listener(Message(f"Killed a second run after {moment:.1f} s, with {saved} checkpoints; going on with it …"))
@@ -95,7 +100,7 @@ def check_resume(data: str = "digits", *, source: str | None = None, listener: L
         else:  # it was faster than the first, and done before
             seconds = moment
             shutil.rmtree(broken)
-    _finish(broken, data, source)
+    _finish(run(broken))
     files = _compare(whole, broken)
     equal = all(files.values())
     if equal:
@@ -103,17 +108,17 @@ def check_resume(data: str = "digits", *, source: str | None = None, listener: L
     return ResumeCheck(equal, tuple(kills), files, STEPS, time.monotonic() - began, None if equal else str(folder))
 
 
-def _command(folder: Path, data: str, source: str | None) -> list[str]:
-    settings = (
+def _command(folder: Path, *, data: str, source: str | None, mixed: bool) -> list[str]:
+    settings = [
         f"steps={STEPS}",
         f"checkpoint.every_steps={EVERY}",
         f"evaluation.every_steps={2 * EVERY}",
         "batch_size=16",
         "workers=2",
-        "mixing.mixup=0.2",
+        *(["mixing.mixup=0.2"] if mixed else []),
         "regularization.dropout=0.1",
         "averaging.decay=0.9",
-    )
+    ]
     options = {
         "data": data,
         "source": source or SMALL_NETWORK,
@@ -126,15 +131,13 @@ def _command(folder: Path, data: str, source: str | None) -> list[str]:
     return [sys.executable, "-m", MODULE, json.dumps(options)]
 
 
-def _start(folder: Path, data: str, source: str | None) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        _command(folder, data, source), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
 
 
-def _finish(folder: Path, data: str, source: str | None) -> float:
+def _finish(command: list[str]) -> float:
     began = time.monotonic()
-    process = _start(folder, data, source)
+    process = _start(command)
     _, errors = process.communicate(timeout=PATIENCE)
     if process.returncode != 0:
         line = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
@@ -142,8 +145,8 @@ def _finish(folder: Path, data: str, source: str | None) -> float:
     return time.monotonic() - began
 
 
-def _killed(folder: Path, data: str, source: str | None, moment: float) -> bool:
-    process = _start(folder, data, source)
+def _killed(command: list[str], moment: float) -> bool:
+    process = _start(command)
     try:
         process.communicate(timeout=moment)
         return False  # it was done before

@@ -152,6 +152,11 @@ class Calibration(Kept):
             if share is not None and not 0 <= share <= 1:
                 raise VitralError(f"A threshold and a wanted accuracy are between 0 and 1, not {share}.")
 
+    @classmethod
+    def of_regions(cls, threshold: float | None, data: str, images: int) -> "Calibration | None":
+        """Return from where on a region is shown, by a validation on so many images; None where that told nothing."""
+        return None if threshold is None else cls(1.0, threshold, None, data, images)
+
     def sentence(self) -> str:
         """Return what it says, in one sentence."""
         fitted = f"fitted on {photos_of('validation', self.images)} of {self.data}"

@@ -43,6 +43,12 @@ class Prediction:
         ranked = ", ".join(f"{label} {probability:.1%}" for label, probability in self.top[:SHOWN])
         return f"Prediction: {self.source}: {ranked}{''.join(f'; {doubt}' for doubt in self._doubts())}"
 
+    def summary(self) -> str:
+        """Return the classes of `top` for a line, after what is doubtful of them."""
+        ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in self.top)
+        doubt = "not sure  " if self.sure is False else ""
+        return f"none of these classes?  {doubt}{ranked}" if self.known is False else f"{doubt}{ranked}"
+
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the image, and a bar for each class."""
         return notebook.card(self.source, self.top, image=self._thumbnail(), notes=self._doubts())

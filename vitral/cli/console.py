@@ -99,6 +99,11 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
         print(printable_json(dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
+def _heading(title: str) -> str:
+    """Return a column's title as it stands in a terminal: lower case, but for words such as "AP" and "mean IoU"."""
+    return " ".join(word if sum(map(str.isupper, word)) > 1 else word.lower() for word in title.split())
+
+
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, texts: Collection[str] = (), least_width: int = 0
 ) -> None:
@@ -149,7 +154,7 @@ def print_result(result: Presentable, *, json: bool, below: Iterable[str] = ()) 
     print_lines(*result.lines())
     for table in result.tables():
         print_lines(table.title)
-        print_table([column.lower() for column in table.columns], table.rows)
+        print_table([_heading(column) for column in table.columns], table.rows)
         if table.note:
             print_lines(table.note)
     print_lines(*below)

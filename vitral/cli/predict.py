@@ -178,8 +178,11 @@ def _answered(
     """Return the images of each input, and a classifier's predictions of them."""
     with importing():
         from vitral.cli.chosen import choose
+        from vitral.tasks.unlabelled import check_classifies
 
     _, source = choose(classifier, listener, **computing)
+    if native_aspect:
+        check_classifies(source.task, "--native-aspect")
     given = _given(images, listener, skip=skip)
     if source.task.dense:
         return given, source.find_regions(_all(given), skip_bad_images=_skips(given, skip), listener=listener)
@@ -285,11 +288,4 @@ def _say_written(written: "WrittenPredictions | WrittenRegions", out: Path, *, s
 
 def _print(predictions: "Sequence[Prediction | PredictedRegions]") -> None:
     for prediction in predictions:
-        if hasattr(prediction, "summary"):
-            print_lines(f"{prediction.source}: {prediction.summary()}")
-            continue
-        ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
-        doubt = "not sure  " if prediction.sure is False else ""
-        if prediction.known is False:
-            doubt = f"none of these classes?  {doubt}"
-        print_lines(f"{prediction.source}: {doubt}{ranked}")
+        print_lines(f"{prediction.source}: {prediction.summary()}")

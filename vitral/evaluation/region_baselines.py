@@ -1,4 +1,4 @@
-"""What answers without any network reach on regions: a threshold on grey, the commonest class, the mean of the training masks.
+"""What answers without any network reach on regions: a threshold on grey, the commonest class, the mean of masks or boxes.
 
 Otsu's threshold (IEEE SMC-9, 1979) tells the dark pixels of a photo from the bright ones; which side is the foreground is
 chosen on training photos. On photos of cells it is better than a linear layer on a backbone's coarse maps.
@@ -19,7 +19,6 @@ from vitral.images.decode import Pixels
 from vitral.tasks.components import found_objects, object_masks, split_at_waists
 from vitral.tasks.dense import DenseTask
 from vitral.tasks.regions import VOID, FoundRegions, Regions
-from vitral.tasks.shown import photos_of
 
 MOST_TRAINING = 100  # photos
 MOST_TEST = 500
@@ -28,6 +27,12 @@ FEWEST = 2  # photos of each kind
 SMALL = 1  # percent of the training objects, which are smaller than any that is found
 PLACES = 64  # rows and columns of the mean mask
 WAIST = 0.7  # the share of an object's half width at which objects that touch are told apart
+
+# What each is called for people.
+OTSU = "a threshold on grey (Otsu)"
+COMMONEST = "the commonest class everywhere"
+SAME_BOX = "the same box in every photo"
+MEAN_MASK = "the mean of the training masks"
 
 Flags = Bool[np.ndarray, "height width"]
 Map = Int64[np.ndarray, "height width"]
@@ -38,50 +43,6 @@ SIDES: Mapping[str, Callable[[Flags], Flags]] = {
     "smaller": lambda bright: bright if bright.mean() <= 0.5 else ~bright,
     "larger": lambda bright: ~bright if bright.mean() <= 0.5 else bright,
 }
-
-
-@dataclass(frozen=True)
-class RegionBaselines:
-    """What answers without a network reach, by the task's headline figure; None where one does not apply.
-
-    Attributes:
-        otsu: Otsu's threshold: of two classes, or of objects, which are its connected parts.
-        commonest: The commonest class at every pixel.
-        mean_mask: At each place the class that is commonest there in the training photos.
-        split: The split that they are scored on.
-        num_train: The number of photos that they are chosen on.
-        num_test: The number of photos that they are scored on.
-        figure: What the figure is called.
-    """
-
-    otsu: float | None
-    commonest: float | None
-    mean_mask: float | None
-    split: str
-    num_train: int
-    num_test: int
-    figure: str
-
-    @property
-    def best(self) -> float | None:
-        """The best of the figures; None where there is none."""
-        known = [value for value in (self.otsu, self.commonest, self.mean_mask) if value is not None]
-        return max(known, default=None)
-
-    def pairs(self) -> tuple[tuple[str, float], ...]:
-        """Return the figures by what reaches them."""
-        named = {
-            "a threshold on grey (Otsu)": self.otsu,
-            "the commonest class everywhere": self.commonest,
-            "the mean of the training masks": self.mean_mask,
-        }
-        return tuple((name, value) for name, value in named.items() if value is not None)
-
-    def sentence(self) -> str:
-        """Return the figures, and what they are for, in one line."""
-        listed = ", ".join(f"{name} {value:.1%}" for name, value in self.pairs())
-        photos = photos_of(self.split, self.num_test)
-        return f"Without a network, {self.figure} on {photos}: {listed}. Training should beat that."
 
 
 class Finder(Protocol):
@@ -174,7 +135,44 @@ class MeanMask:
         return _as_map(stretched.astype(np.int64))
 
 
-def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seconds: float) -> RegionBaselines | None:
+@dataclass(frozen=True, eq=False)
+class SameBox:
+    """A single object at the same place of every photo: of the training photos' largest ones the median of each side.
+
+    Attributes:
+        sides: Left, top, right and bottom, as shares of a photo's width and height.
+        number: The class, the commonest of the largest objects.
+        masks: Whether objects have outlines; this one's is its box.
+    """
+
+    sides: Float64[np.ndarray, "4"]
+    number: int
+    masks: bool
+
+    @classmethod
+    def of(cls, photos: Sequence[tuple[Pixels, Regions]]) -> "SameBox | None":
+        """Return it of training photos; None where nothing is marked in them."""
+        marked = [(regions, int(regions.areas.argmax())) for _, regions in photos if len(regions)]
+        if not marked:
+            return None
+        sides = [regions.boxes[largest] / np.tile(regions.size[::-1], 2) for regions, largest in marked]
+        numbers = [int(regions.classes[largest]) for regions, largest in marked]
+        masks = any(regions.masks is not None for regions, _ in marked)
+        return cls(np.median(sides, axis=0), int(np.bincount(numbers).argmax()), masks)
+
+    def find(self, photo: Pixels) -> FoundRegions:
+        """Return the box, in the photo's own pixels."""
+        size = photo.shape[0], photo.shape[1]
+        box = self.sides * np.tile(size[::-1], 2)
+        if not self.masks:
+            return FoundRegions(Regions.of_boxes(size, [self.number], box[None]), np.ones(1))
+        mask = np.zeros(size, dtype=bool)
+        left, top, right, bottom = box.round().astype(int)
+        mask[top:bottom, left:right] = True
+        return FoundRegions(Regions.of_masks(size, [self.number], [mask]), np.ones(1))
+
+
+def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seconds: float) -> dict[str, float]:
     """Score what answers without a network, on the split that the network will be scored on.
 
     Args:
@@ -184,23 +182,26 @@ def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seco
         seconds: That it may take; of photos for which there is no time none is looked at.
 
     Returns:
-        The figures; None where there is no time for two photos of either kind, or nothing to score.
+        The headline figures by what reaches them, which says of how many photos where it is not of all; none where there is no
+        time for two photos of either kind.
 
     Raises:
         ImageError: A photo cannot be read.
     """
-    split, classes = data.scored_split(), len(data.class_names)
+    classes = len(data.class_names)
     known = _read(data.splits["train"], MOST_TRAINING, Stopwatch(TRAINING_SHARE * seconds))
     if len(known) < min(FEWEST, len(data.splits["train"])):
-        return None
+        return {}
     finders: dict[str, Finder] = {}
     if not pixels or classes == 2:
-        finders["otsu"] = Otsu.chosen(known, pixels=pixels)
+        finders[OTSU] = Otsu.chosen(known, pixels=pixels)
+    if not pixels and (same := SameBox.of(known)) is not None:
+        finders[SAME_BOX] = same
     if pixels:
-        finders["commonest"] = MeanMask.of(known, classes, 1)
-        finders["mean_mask"] = MeanMask.of(known, classes, PLACES)
+        finders[COMMONEST] = MeanMask.of(known, classes, 1)
+        finders[MEAN_MASK] = MeanMask.of(known, classes, PLACES)
     tallies = {name: task.tally_regions(data.class_names) for name in finders}
-    stopwatch, source, number = Stopwatch((1 - TRAINING_SHARE) * seconds), data.splits[split], 0
+    stopwatch, source, number = Stopwatch((1 - TRAINING_SHARE) * seconds), data.splits[data.scored_split()], 0
     some = spread_over(source, MOST_TEST)
     for index in range(len(some)):
         if stopwatch.left() <= 0:
@@ -208,11 +209,10 @@ def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seco
         (photo, regions), number = _photo(some, index), number + 1
         for name, finder in finders.items():
             tallies[name].add([finder.find(photo)], [regions], [some.describe(index)])
-    if number < min(FEWEST, len(some)) or not finders:
-        return None
-    figures = {name: next(iter(tally.figures().values())) for name, tally in tallies.items()}
-    otsu, commonest, mean_mask = (figures.get(name) for name in ("otsu", "commonest", "mean_mask"))
-    return RegionBaselines(otsu, commonest, mean_mask, split, len(known), number, task.headline.title)
+    if number < min(FEWEST, len(some)):
+        return {}
+    of = "" if number == len(source) else f", on {number:,} of these photos"
+    return {f"{name}{of}": next(iter(tally.figures().values())) for name, tally in tallies.items()}
 
 
 def _read(source: Source, most: int, stopwatch: Stopwatch) -> list[tuple[Pixels, Regions]]:

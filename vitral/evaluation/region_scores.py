@@ -6,19 +6,17 @@ from dataclasses import replace
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.find_regions import find_in, threshold_of
-from vitral.classifier.metadata import Calibration
-from vitral.data.source import DataSet, Source
+from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.errors import DataError, Stopped
 from vitral.events import Listener, Progress, ignore
-from vitral.tasks.average_precision import ObjectsTally
 from vitral.tasks.dense import DenseTask, RegionTally
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.query_answers import SURE
 from vitral.tasks.regions import FoundRegions, Regions
 from vitral.tasks.task import Task
 
-FITTED_ON = 40  # photos that a threshold is fitted on
+FITTED_ON = 40  # photos by which it is fitted how sure a query must be
 TRIED = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # probabilities above which a query has pixels
 TOGETHER = 8  # images after which the processes of a job tell one another what they found
 
@@ -95,17 +93,3 @@ def fitted_task(classifier: Classifier, validating: Source | None) -> Task:
     except DataError:  # nothing is marked in these photos
         return task
     return tried[figures.index(max(figures))]
-
-
-def fitted_threshold(classifier: Classifier, data: DataSet, validating: Source | None) -> Calibration | None:
-    """Return how sure a region must be to be shown: where the F1 score of some validation photos is best.
-
-    None where there are no such photos, or regions are not ranked by how sure they are.
-    """
-    if not isinstance(classifier.task, DenseTask) or validating is None:
-        return None
-    few = spread_over(validating, FITTED_ON)
-    tally = tally_source(classifier, few)
-    if not isinstance(tally, ObjectsTally):
-        return None
-    return Calibration(1.0, tally.best_threshold(), None, data.name, len(few))

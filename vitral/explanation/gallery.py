@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from vitral.advice import function
 from vitral.classifier.classifier import Classifier
 from vitral.data.image_files import LazyImage
 from vitral.errors import ImageError
@@ -16,6 +17,7 @@ from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.images.decode import Pixels
 from vitral.images.drawing import thumbnail
+from vitral.tasks.unlabelled import check_classifies
 
 MOST = 60  # images of a gallery: a page of more is not looked through
 
@@ -110,6 +112,7 @@ def explain_all(
         ImageError: None of the images can be read.
         ModelError: The network does not allow these settings.
     """
+    check_classifies(classifier.task, function("explain"))
     unreadable: dict[str, None] = {}  # in order, each once
     entries: list[GalleryEntry] = []
     with skipping(listener) as say:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from vitral.tasks.dense import THRESHOLD
+from vitral.tasks.dense import FITTED, THRESHOLD
 from vitral.tasks.dense_result import check_scored, looked_at
 from vitral.tasks.region_evaluation import RegionEvaluation, SizeScores
 from vitral.tasks.region_matches import (
@@ -87,7 +87,7 @@ class ObjectsTally(PhotoTally):
         self._ranked = None
 
     def figures(self) -> dict[str, float]:
-        """Return AP, AP50 and AP75.
+        """Return AP, AP50 and AP75, and from where on answers are best shown.
 
         Raises:
             DataError: there is nothing to score.
@@ -95,7 +95,7 @@ class ObjectsTally(PhotoTally):
         precision = self._precision()[:, 0]
         check_scored(self.photos, int((~np.isnan(precision[:, 0, 0])).sum()))
         chosen = {"ap": precision, "ap50": precision[:, 0], "ap75": precision[:, AT_75]}
-        return {name: float(_mean(values)) for name, values in chosen.items()}
+        return {**{name: float(_mean(values)) for name, values in chosen.items()}, FITTED: self.best_threshold()}
 
     def by_class(self, weights: Weights) -> ByClass:
         """Return the AP of each class where photos count as often as `weights` say."""

@@ -25,7 +25,7 @@ class Boxes(DenseTask):
     labelled: ClassVar[str] = "have boxes around their objects"
     headline: ClassVar[Figure] = RegionEvaluation.figure
     result: ClassVar[type[Result]] = RegionEvaluation
-    head: ClassVar[str] = PointsHeadConfig.kind
+    heads: ClassVar[tuple[str, ...]] = (PointsHeadConfig.kind,)
 
     def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
         """Return what matches boxes."""

@@ -13,6 +13,7 @@ from vitral.tasks.regions import FoundRegions, Regions, RegionTargets
 from vitral.tasks.task import Label, Probabilities, Result, Task
 
 THRESHOLD = 0.5  # how sure an answer must be to count as one, where nothing else is known
+FITTED = "threshold"  # the figure of a validation that says how sure instead, where answers are ranked
 
 
 class RegionTally(ABC):
@@ -36,11 +37,12 @@ class DenseTask(Task):
 
     Attributes:
         counted: Whether regions are things that can be counted; otherwise an image has one for each class.
-        head: The kind of head that learns it best where nothing else is requested; see `vitral.models.dense.dense_model.HEADS`.
+        heads: The kinds of heads that learn it, the best first where nothing is requested; see
+            `vitral.models.dense.dense_model.HEADS`.
     """
 
     counted: ClassVar[bool] = True
-    head: ClassVar[str]
+    heads: ClassVar[tuple[str, ...]]
 
     noun: ClassVar[str] = "classes"
     folder_version: ClassVar[int] = 3

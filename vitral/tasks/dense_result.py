@@ -1,7 +1,7 @@
 """What the scores of all tasks about regions share: an interval over photos, simple rules beside it, the photos to look at."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -69,9 +69,9 @@ class DenseResult(Result):
         """Return the figures that matter most in one line; `to_json` gives them all."""
         return f"{type(self).__name__}: {self.sentence('scored')}"
 
-    def beside(self, baselines: Sequence[tuple[str, float]]) -> Self:
+    def beside(self, baselines: Mapping[str, float]) -> Self:
         """Return the scores beside what simple rules reach on the same photos."""
-        return replace(self, baselines=tuple(baselines))
+        return replace(self, baselines=tuple(baselines.items()))
 
     def reached(self) -> str:
         """Return the headline figure with its interval: "mean IoU 77.6% (95% interval 74.0% to 80.1%)"."""
@@ -87,7 +87,7 @@ class DenseResult(Result):
             return ""
         name, value = max(better, key=lambda pair: pair[1])
         reached = f"{self.figure.title} {percent(value)} against {percent(self.headline())}"
-        return f"{_capital(name)} is better than the network on these photos: {reached}."
+        return f"{_capital(name)} is better than the network: {reached}."
 
     @abstractmethod
     def counts(self, split: str) -> str:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from vitral.images.geometry import Geometry
 from vitral.models.dense.answers import QueryAnswers
+from vitral.models.dense.mask_decoder import MaskDecoderConfig
+from vitral.models.dense.queries import QueryHeadConfig
 from vitral.models.dense.rims import RimHeadConfig
 from vitral.tasks.average_precision import ObjectsTally
 from vitral.tasks.components import find_objects, loss_of_rims
@@ -25,7 +27,7 @@ class Instances(DenseTask):
     labelled: ClassVar[str] = "have their objects outlined"
     headline: ClassVar[Figure] = RegionEvaluation.figure
     result: ClassVar[type[Result]] = RegionEvaluation
-    head: ClassVar[str] = RimHeadConfig.kind
+    heads: ClassVar[tuple[str, ...]] = (RimHeadConfig.kind, QueryHeadConfig.kind, MaskDecoderConfig.kind)
 
     def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
         """Return what matches masks."""

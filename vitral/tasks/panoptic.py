@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vitral.errors import ModelError
 from vitral.images.geometry import Geometry
+from vitral.models.dense.mask_decoder import MaskDecoderConfig
 from vitral.models.dense.queries import QueryHeadConfig
 from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
 from vitral.tasks.panoptic_quality import PanopticEvaluation, PanopticTally
@@ -30,7 +31,7 @@ class Panoptic(DenseTask):
     labelled: ClassVar[str] = "have a class for every pixel and their objects outlined"
     headline: ClassVar[Figure] = PanopticEvaluation.figure
     result: ClassVar[type[Result]] = PanopticEvaluation
-    head: ClassVar[str] = QueryHeadConfig.kind
+    heads: ClassVar[tuple[str, ...]] = (QueryHeadConfig.kind, MaskDecoderConfig.kind)
     closed_form: ClassVar[bool] = False
     things: tuple[int, ...] = ()
     sure: float = field(default=SURE, compare=False)  # of a network, not of what its photos are

@@ -9,6 +9,9 @@ from torch import Tensor
 from vitral.images.geometry import Geometry
 from vitral.models.dense.answers import QueryAnswers
 from vitral.models.dense.detail import DetailHeadConfig
+from vitral.models.dense.linear import LinearHeadConfig
+from vitral.models.dense.mask_decoder import MaskDecoderConfig
+from vitral.models.dense.queries import QueryHeadConfig
 from vitral.tasks.class_logits import find_classes, loss_of_classes, right_pixels
 from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
 from vitral.tasks.overlap import OverlapTally, SemanticEvaluation
@@ -25,7 +28,12 @@ class Semantic(DenseTask):
     headline: ClassVar[Figure] = SemanticEvaluation.figure
     result: ClassVar[type[Result]] = SemanticEvaluation
     counted: ClassVar[bool] = False
-    head: ClassVar[str] = DetailHeadConfig.kind
+    heads: ClassVar[tuple[str, ...]] = (
+        DetailHeadConfig.kind,
+        QueryHeadConfig.kind,
+        MaskDecoderConfig.kind,
+        LinearHeadConfig.kind,
+    )
 
     def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
         """Return what adds up the overlap of the classes."""

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from vitral import distributed, torchrun
+from vitral.advice import argument
 from vitral.classifier.bulk.ahead import BATCH_SIZE, Ready, answer, batches, prepare_ahead
 from vitral.classifier.bulk.parts import (
     IMAGES,
@@ -34,7 +35,7 @@ from vitral.events import Listener, Message, Progress, ignore, show
 from vitral.files import new_file
 from vitral.machine import keep_freed_memory
 from vitral.outputs import check_file
-from vitral.tasks.unlabelled import check_classifies
+from vitral.tasks.unlabelled import check_knows_classes
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,12 @@ def predict_to_file(
     check = partial(check_out, out, names, overwrite=overwrite)
     check()
     classifier = as_classifier(classifier, listener)
-    check_classifies(classifier.task, "A table with a row for each photo")
+    check_knows_classes(classifier.task)
+    if classifier.task.dense:
+        raise ModelError(
+            f"Photos of this classifier {classifier.task.labelled}, for which a table has no room; a folder for "
+            f"{argument('out')}, such as 'found', has maps, counts and what to look at."
+        )
     keep_freed_memory()
     parts, clock, counts = Parts(out), _Clock(), Counts(0, 0)
     with parts.owned() if torchrun.is_main() else contextlib.nullcontext():

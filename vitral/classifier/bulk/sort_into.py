@@ -32,6 +32,7 @@ from vitral.files import new_file, storage_errors, sweep
 from vitral.outputs import check_location, locked
 from vitral.paths import is_regular, look_at, nearest_path
 from vitral.tasks.shown import Presentable, Table
+from vitral.tasks.unlabelled import check_classifies
 
 RECORD = "sorted.csv"
 COLUMNS = ("photo", "copy", "label", "probability")
@@ -109,6 +110,7 @@ def sort_into(
     check_sorted(out, names)
     listed = list({_key(image.name): image for name in names for image in _plain(name, listener)}.values())
     classifier = as_classifier(classifier, listener)
+    check_classifies(classifier.task, "A folder for each class")
     if not classifier.task.exclusive:
         raise ModelError(
             f"Images of this classifier {classifier.task.labelled}, so they cannot be sorted into a folder each; "

@@ -12,18 +12,18 @@ import torch
 from vitral import distributed, torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance, write_known_images
-from vitral.classifier.metadata import LOGIT_ADJUSTMENT, RARE_CLASSES
+from vitral.classifier.metadata import LOGIT_ADJUSTMENT, RARE_CLASSES, Calibration
 from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines, Labels
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.opening import TEST, note_look
 from vitral.evaluation.region_baselines import score_region_baselines
-from vitral.evaluation.region_scores import fitted_task, fitted_threshold
+from vitral.evaluation.region_scores import fitted_task
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.models.model import Features
 from vitral.paths import CLASSIFIER, EVALUATION_FILE
-from vitral.tasks.dense import DenseTask
+from vitral.tasks.dense import FITTED, DenseTask
 from vitral.tasks.dense_result import DenseResult
 from vitral.tasks.task import Result
 from vitral.training.candidates.adjusted import LogitAdjustment, adjust
@@ -37,6 +37,8 @@ from vitral.training.records.run_folder import update_run
 from vitral.training.scoring.diagnosis import diagnose_run, merged
 from vitral.training.scoring.validation import VALIDATION_IMAGES, Scoring, scoring_workers, to_score
 from vitral.training.session import Run
+
+SHOWN_FROM = f"validation/{FITTED}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +120,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
         run.listener(Message(choice.sentence()))
     if split == TEST and torchrun.is_main():
         note_look(run.folder, data, run.kind)
-    threshold = fitted_threshold(outcome.classifier, data, scoring.validating)
-    if threshold is not None:
-        outcome.classifier.calibration = threshold
+    calibration = outcome.classifier.calibration = _shown_from(outcome, scoring)
     task = outcome.classifier.task = fitted_task(outcome.classifier, scoring.validating)
     evaluation = _evaluated(run, outcome.classifier, split)
     beside = baselines if outcome.trained else None  # a simple classifier would be compared with itself
@@ -129,8 +129,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     outcome.classifier.cpu()
     classifier = outcome.scored(named_scores(evaluation, beside, split), evaluation.rare_sentence(split))
     classifier.remember(*known)
-    if threshold is not None:
-        classifier.calibration = threshold
+    classifier.calibration = calibration
     classifier.task = task
     entry = choice_entry(choice)
     if torchrun.is_main():
@@ -146,6 +145,15 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     return RunResult(
         run, outcome.training, classifier, folder, baselines, evaluation, run.clock.spent(), diagnosis, choice
     )
+
+
+def _shown_from(outcome: Outcome, scoring: Scoring) -> Calibration | None:
+    """Return from where on what is delivered is sure of regions, as the first classifier says or the last validation told."""
+    if not outcome.trained:
+        return outcome.classifier.calibration
+    told = [row[SHOWN_FROM] for row in outcome.training.history if SHOWN_FROM in row]
+    images = 0 if scoring.validating is None else len(scoring.validating)
+    return Calibration.of_regions(told[-1] if told else None, outcome.run.data.name, images)
 
 
 def write_known(classifier: Classifier, folder: Path, listener: Listener) -> None:
@@ -175,12 +183,7 @@ def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:
     scores = evaluate_source(
         classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=run.listener
     )
-    if isinstance(scores, DenseResult) and isinstance(task, DenseTask):
+    if isinstance(scores, DenseResult) and isinstance(task, DenseTask) and run.request.baselines:
         seconds = BASELINES_SECONDS if run.clock.seconds is None else BASELINES_SHARE * run.clock.seconds
-        simple = (
-            score_region_baselines(task, data, pixels=not task.counted, seconds=seconds)
-            if run.request.baselines
-            else None
-        )
-        return scores if simple is None else scores.beside(simple.pairs())
+        return scores.beside(score_region_baselines(task, data, pixels=not task.counted, seconds=seconds))
     return scores.trained_on(data.class_images())

@@ -16,7 +16,7 @@ from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save
-from vitral.classifier.metadata import CLASS_WEIGHTS, Provenance
+from vitral.classifier.metadata import CLASS_WEIGHTS, Calibration, Provenance
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.described import read_kept
@@ -46,7 +46,7 @@ from vitral.models.dense.ridge import RidgeHead
 from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
-from vitral.paths import CLASSIFIER, FIRST_FILE
+from vitral.paths import CLASSIFIER, FIRST, FIRST_FILE
 from vitral.tasks.class_sizes import ClassSizes
 from vitral.training.candidates.first_regions import best_of_regions
 from vitral.training.candidates.linear_model import LinearModel, poor_start
@@ -54,7 +54,7 @@ from vitral.training.candidates.result import PIXELS, PROBE, Candidate, asked
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.records.attempts import states
-from vitral.training.records.run_folder import FIRST, PROBED
+from vitral.training.records.run_folder import PROBED
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 from vitral.training.session import Run
 
@@ -217,7 +217,7 @@ def first_classifier(
         images, seed = run.data.splits["train"], run.recipe.seed
         train = sample(images, MOST_IMAGES, seed=seed, purpose="images of the first classifier")
         if run.task.dense:
-            return _of_regions(run, train, validating, seconds=seconds, after=after)
+            return _of_regions(run, train, validating, seconds=seconds, after=after, late=late)
         judging = 0 if validating is None else len(validating)
         may = affordable(run, train, seconds, others=judging + after)
         if may is None and late:
@@ -234,14 +234,14 @@ def first_classifier(
 
 
 def _of_regions(
-    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int
+    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int, late: bool
 ) -> FirstClassifier | None:
     """Return the first classifier of regions; None where there is no time for one."""
     began = run.clock.spent()
-    made = best_of_regions(run, train, validating, seconds=seconds, after=after)
+    made = best_of_regions(run, train, validating, seconds=seconds, after=after, late=late)
     if made is None:
         return None
-    _save(run, made.candidate, made.model, run.folder / FIRST, made.photos, seconds)
+    _save(run, made.candidate, made.model, run.folder / FIRST, made.photos, seconds, calibration=made.calibration)
     if torchrun.is_main():
         write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(made.candidate)))
     distributed.barrier()
@@ -360,10 +360,12 @@ def _save(
     images: int,
     seconds: float,
     weighed: tuple[Rebalanced, str] | None = None,
+    calibration: Calibration | None = None,
 ) -> None:
     """Write what was fitted on so many images, and had so much time, into a folder.
 
-    `weighed` is what the same weight for every class changed, and a sentence on it.
+    `weighed` is what the same weight for every class changed, and a sentence on it; `calibration` says from where on a
+    classifier of regions is sure.
     """
     began, task = run.classifier.provenance, run.data.task
     if torchrun.is_main():
@@ -377,7 +379,9 @@ def _save(
             },
             scores={f"{candidate.split}/{task.headline.name}": candidate.figure},
         )
-        save(run.classifier_of(model, provenance), folder)
+        classifier = run.classifier_of(model, provenance)
+        classifier.calibration = calibration
+        save(classifier, folder)
 
 
 def first_before(run: Run) -> Candidate | None:

@@ -1,12 +1,14 @@
 """The first classifier of regions: a linear layer in closed form, on filters alone or joined with a start's frozen maps."""
 
 import copy
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vitral import distributed, torchrun
 from vitral.classifier.find_regions import find_in
+from vitral.classifier.metadata import Calibration
 from vitral.data.source import Source
 from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.baselines import Stopwatch
@@ -16,6 +18,7 @@ from vitral.models.dense.dense_model import DenseConfig, DenseModel
 from vitral.models.dense.ridge import RidgeHeadConfig
 from vitral.models.families import build
 from vitral.models.pixels import PixelsConfig
+from vitral.tasks.dense import FITTED
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 from vitral.training.session import Run
@@ -23,6 +26,7 @@ from vitral.training.session import Run
 DIRECTIONS = 16  # of a start's maps
 HELD_OUT = 4  # without validation photos every fourth training photo judges a fit on the others
 FIT_SHARE = 0.5  # of a candidate's seconds; the photos that judge it take the rest
+LATE_PHOTOS = 8  # to fit on and to judge by, where the time is over before there is anything
 TIMED = 2  # photos that say how long one takes
 
 
@@ -34,15 +38,17 @@ class RegionModel:
         candidate: What it is called, and its figure.
         model: The network.
         photos: The number of photos that it is fitted on.
+        calibration: From where on it is sure of what it finds, by the photos that judge it; None where that is not ranked.
     """
 
     candidate: Candidate
     model: DenseModel
     photos: int
+    calibration: Calibration | None
 
 
 def best_of_regions(
-    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int
+    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int, late: bool = False
 ) -> RegionModel | None:
     """Return the better one, on validation photos, of what is fitted on filters alone and on a start's maps besides.
 
@@ -52,6 +58,7 @@ def best_of_regions(
         validating: The photos to judge by; None for every fourth training photo, by a fit on the others.
         seconds: That it may take.
         after: Photos that are yet to be put through it in that time.
+        late: Whether one is fitted on filters and few photos where there is no time for more.
 
     Returns:
         None where there is no time for it, or only one photo.
@@ -66,6 +73,10 @@ def best_of_regions(
             break
         if best is None or run.task.headline.improves(made.candidate.figure, best.candidate.figure):
             best = made
+    if best is None and late:
+        few, judges = (None if source is None else spread_over(source, LATE_PHOTOS) for source in (train, validating))
+        assert few is not None, "there are photos to train on"
+        return _made(run, *networks[0], few, judges, math.inf, 0)
     return best
 
 
@@ -101,9 +112,12 @@ def _made(
         return None
     judges = spread_over(judging, int(min(count, len(judging), VALIDATION_IMAGES)))
     tally = tally_source(run.classifier_of(model), judges, listener=run.listener)
-    figure = next(iter(tally.figures().values()))
+    figures = tally.figures()
     split = "training" if validating is None else "validation"
-    return RegionModel(Candidate(name, figure, len(judges), split), model, photos)
+    candidate = Candidate(name, next(iter(figures.values())), len(judges), split)
+    return RegionModel(
+        candidate, model, photos, Calibration.of_regions(figures.get(FITTED), run.data.name, len(judges))
+    )
 
 
 def _photo_seconds(run: Run, model: DenseModel, source: Source) -> float:

@@ -9,13 +9,12 @@ from vitral.tasks.dense import DenseTask
 from vitral.training.choose import network
 from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
 from vitral.training.choose.draft import Draft, draft_of, why_no_first
-from vitral.training.choose.fit_regions import fit_regions
+from vitral.training.choose.fit_regions import check_regions, fit_regions
 from vitral.training.choose.layout import fit_length, fit_machine
 from vitral.training.choose.network import ChosenNetwork
 from vitral.training.choose.recipe import choose_recipe, only_method
 from vitral.training.clock import FRESH_SHARE, PATIENCE_SECONDS
 from vitral.training.facts import Facts
-from vitral.training.methods.views import mixes
 from vitral.training.plan import FRESH, TRAINED, Attempt, Cost, Origin, Plan
 from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
@@ -219,14 +218,11 @@ def _of_regions(
     draft: Draft, facts: Facts, task: DenseTask, chosen: ChosenNetwork | None, recipe: Recipe
 ) -> tuple[Recipe, list[str]]:
     """Return the recipe by which regions are learned, and why; a named recipe stays as it is but for its loss."""
-    why = _why_size(draft)
+    why, overridden = _why_size(draft), draft.request.overridden
+    check_regions(draft.in_full, task, settings=draft.recipe.leaves if draft.recipe_named else overridden)
     if not draft.recipe_named:
         model = None if draft.automatic else draft.source or (recipe.model if chosen is None else chosen.model)
-        recipe, why = fit_regions(recipe, facts, task, model=model, overridden=draft.request.overridden)
-    if mixes(recipe.mixing) or recipe.evaluation.few_shot:
-        raise RecipeError(
-            f"mixing and evaluation.few_shot are for images of a class as a whole; these {task.labelled}. Leave them out."
-        )
+        recipe, why = fit_regions(recipe, facts, task, model=model, overridden=overridden)
     if recipe.method.name == "supervised":
         recipe = recipe.with_changes({"objective.name": task.objective(recipe.objective.name)})
     return recipe, [why, f"Recipe: {recipe.name} ({recipe.summary()})."]

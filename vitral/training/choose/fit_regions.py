@@ -7,6 +7,7 @@ pure function.
 from collections.abc import Collection
 from dataclasses import replace
 
+from vitral.errors import RecipeError
 from vitral.models.catalog import VARIANTS
 from vitral.models.costs import COSTS
 from vitral.models.dense.dense_model import HEADS
@@ -44,6 +45,67 @@ QUERIES = "mask-queries"  # the method of queries,
 QUERY_RATE = 2e-4  # their learning rate, EoMT's on DINOv3,
 QUERY_DECAY = 0.8  # and its decay from block to block
 WARMUP_SHARE = 0.1
+OF_QUERIES = (QueryHeadConfig.kind, MaskDecoderConfig.kind)  # the heads that this method teaches
+SMOOTHING = "regularization.label_smoothing"  # which only the classes of pixels may have
+# Settings about images of a class as a whole.
+OF_WHOLE = (
+    "mixing.mixup",
+    "mixing.cutmix",
+    "evaluation.few_shot",
+    "sampling",
+    "objective.head_bias",
+    "objective.class_weights",
+    "objective.logit_adjustment",
+    "objective.posthoc_adjustment",
+    "head.representation",
+)
+
+
+def check_regions(recipe: Recipe, task: DenseTask, *, settings: Collection[str]) -> None:
+    """Refuse what regions cannot be learned by, rather than pass it over in silence.
+
+    Args:
+        recipe: What was requested.
+        task: What is learned.
+        settings: The keys that the request sets, all of a named recipe's; what nobody named gives way by itself.
+
+    Raises:
+        RecipeError: A method or a setting is about images as a whole, or a head is of another task.
+    """
+    method, kind = recipe.method, head_kind(recipe, task)
+    if not method.learns_regions:
+        more = "" if method.uses_labels else "; with unlabelled: before the data it learns from the photos alone"
+        raise RecipeError(
+            f"The method '{method.name}' learns from images as a whole; these {task.labelled}. Leave it out{more}."
+        )
+    if kind not in task.heads:
+        raise RecipeError(
+            f"A head of the kind '{kind}' does not learn images that {task.labelled}; head.kind may be "
+            f"{' or '.join(task.heads)}."
+        )
+    queries = kind in OF_QUERIES
+    if (method.name == QUERIES and not queries) or (
+        queries and method.name == "supervised" and "method.name" in settings
+    ):
+        raise RecipeError(
+            f"The method '{QUERIES}' and a head of the kind {' or '.join(OF_QUERIES)} need each other; set both."
+        )
+    if recipe.head.stride is not None and kind != PointsHeadConfig.kind:
+        raise RecipeError(
+            f"head.stride is for detectors by middles, not for a head of the kind '{kind}'; leave it out."
+        )
+    own, usual = recipe.leaves, Recipe().leaves
+    whole = OF_WHOLE if task.name == "semantic" else (*OF_WHOLE, SMOOTHING)
+    if keys := [key for key in whole if key in settings and own[key] != usual[key]]:
+        verb, them = ("is", "it") if len(keys) == 1 else ("are", "them")
+        raise RecipeError(
+            f"{', '.join(keys)} {verb} about images of a class as a whole; these {task.labelled}. Leave {them} out."
+        )
+
+
+def head_kind(recipe: Recipe, task: DenseTask) -> str:
+    """Return the kind of the head by which a recipe learns regions: the one that it names, its method's, or the task's."""
+    return recipe.head.kind or (QueryHeadConfig.kind if recipe.method.name == QUERIES else task.heads[0])
 
 
 def fit_regions(
@@ -59,7 +121,7 @@ def fit_regions(
         overridden: The keys that the request sets, which stay.
     """
     size, why = _size(facts, model)
-    kind = recipe.head.kind or task.head
+    kind = head_kind(recipe, task)
     if "image_size" in overridden and recipe.image_size is not None:
         size, why = recipe.image_size, "as you said"
     by_pixels = issubclass(HEADS[kind][1], DetailHead)
@@ -67,7 +129,7 @@ def fit_regions(
     batch = recipe.batch_size if "batch_size" in overridden else max(1, min(most, facts.data.images // 2))
     steps = _steps(facts, model, size, batch)
     augmentation = facts.data.augmentation
-    if augmentation.crop == "scale-jitter" and kind not in (QueryHeadConfig.kind, MaskDecoderConfig.kind):
+    if augmentation.crop == "scale-jitter" and kind not in OF_QUERIES:
         augmentation = replace(augmentation, scales=SCALES)
     changes: dict[str, object] = {
         "image_size": size if model is not None else fitting_size(facts.known_weights.config, size),
@@ -99,7 +161,7 @@ def fit_regions(
         changes |= {"optimizer.lr": PIXELS_RATE, "optimizer.backbone_lr": BACKBONE_SHARE}
         if model is None and facts.known_weights.convolutional:
             changes["optimizer.layer_decay"] = 1.0
-    if kind in (QueryHeadConfig.kind, MaskDecoderConfig.kind):
+    if kind in OF_QUERIES:
         changes |= {"method.name": QUERIES, "optimizer.lr": QUERY_RATE, "optimizer.layer_decay": QUERY_DECAY}
     if kind == MaskDecoderConfig.kind:
         changes["method.joint_blocks"] = MaskDecoderConfig().blocks
@@ -123,7 +185,7 @@ def _macs(facts: Facts, model: str | None, size: int) -> float:
 
 
 def _passes(facts: Facts, model: str | None, size: int) -> float:
-    """Return for how many passes over the photos there is time at a size."""
+    """Return for how many passes over the photos there is time at a size, before the network itself was measured."""
     seconds = PATIENCE_SECONDS if facts.budget_seconds is None else TRAINING_SHARE * facts.budget_seconds
     return seconds * THIN * facts.machine.known_speed / _macs(facts, model, size) / max(facts.data.an_epoch, 1)
 
@@ -147,4 +209,6 @@ def _size(facts: Facts, model: str | None) -> tuple[int, str]:
 
 def _steps(facts: Facts, model: str | None, size: int, batch: int) -> int:
     passes = min(ROOM * _passes(facts, model, size), ENOUGH_PASSES)
+    if facts.measured is not None and facts.budget_seconds is None:  # a budget shortens the run as it goes
+        passes = min(passes, PATIENCE_SECONDS * facts.measured.images_per_second / max(facts.data.an_epoch, 1))
     return max(LEAST_STEPS, round(passes * facts.data.an_epoch / batch))

@@ -47,6 +47,7 @@ class MaskQueriesSettings(MethodSettings):
     """
 
     mixes: ClassVar[bool] = False
+    learns_regions: ClassVar[bool] = True
 
     name: Literal["mask-queries"] = "mask-queries"
     queries: int = Field(default=100, ge=1)

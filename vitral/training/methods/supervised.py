@@ -33,6 +33,8 @@ class TrainingOutputs(nn.Module):
 class SupervisedSettings(MethodSettings):
     """Learn the labels by the loss of the section `objective`."""
 
+    learns_regions: ClassVar[bool] = True
+
     name: Literal["supervised"] = "supervised"
 
 

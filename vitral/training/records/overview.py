@@ -17,6 +17,7 @@ from vitral.paths import (
     CLASSIFIER,
     DESCRIPTION,
     EVALUATION_FILE,
+    FIRST,
     FIRST_FILE,
     METRICS_FILE,
     OUTCOME_FILE,
@@ -28,7 +29,8 @@ from vitral.paths import (
 
 State = Literal["running", "stopped", "done"]
 VALIDATION = "validation/"
-HEADLINES = ("top1", "map")  # the figure by which a classifier is judged, by task
+REGIONS = {"ap": "AP", "miou": "mean IoU", "pq": "PQ"}  # the figures of tasks about regions, as people call them
+HEADLINES = ("top1", "map", *REGIONS)  # the figure by which a classifier is judged, by task
 TAIL = 1 << 16  # bytes of a log's end that hold its last rows
 
 
@@ -37,7 +39,7 @@ class RunScore:
     """How good a classifier is.
 
     Attributes:
-        name: "top1", the share of images that are right; "map", mean average precision; or as the log of a training names it.
+        name: "top1", the share of images that are right; another of the `HEADLINES`; or as the log of a training names it.
         value: 0 to 1.
         split: The images that it is of: "test", "validation" or "training".
     """
@@ -48,7 +50,9 @@ class RunScore:
 
     def text(self) -> str:
         """Return it for people, who are told of which images it is."""
-        return f"{self.value:.1%} right" if self.name in ("top1", "accuracy") else f"{self.name} {self.value:.1%}"
+        if self.name in ("top1", "accuracy"):
+            return f"{self.value:.1%} right"
+        return f"{REGIONS.get(self.name, self.name)} {self.value:.1%}"
 
 
 @dataclass(frozen=True)
@@ -176,10 +180,12 @@ def scores_of(provenance: dict[str, Any]) -> dict[str, RunScore]:
 def _best(folder: Path, logs: list[Path]) -> RunScore | None:
     """Return the best figure on validation images: of the first classifier, of finished attempts, or in a log."""
     found = []
+    own = mapping(mapping(read_object(folder / FIRST / DESCRIPTION).get("provenance")).get("scores"))
+    name = next(iter(own), "top1").rpartition("/")[2]
     for path in (folder / FIRST_FILE, folder / ATTEMPT_FILE, *folder.glob(f"{ATTEMPTS}/*/{ATTEMPT_FILE}")):
         told = read_object(path)
         if isinstance(figure := told.get("figure"), int | float):
-            found.append(RunScore("top1", float(figure), str(told.get("split", "validation"))))
+            found.append(RunScore(name, float(figure), str(told.get("split", "validation"))))
     for row in (row for log in logs for row in _last_rows(log)):
         found += [
             RunScore(name.removeprefix(VALIDATION), float(value), "validation")

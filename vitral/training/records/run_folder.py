@@ -35,6 +35,7 @@ from vitral.paths import (
     CLASSIFIER_FILES,
     DATA_FILE,
     EVALUATION_FILE,
+    FIRST,
     FIRST_FILE,
     METRICS_FILE,
     OUTCOME_FILE,
@@ -66,7 +67,6 @@ STUDY_PAGE = "study.html"
 STUDY_FILES = (STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE)
 STUDY_CELLS = "cells"  # where a study keeps what came of each of its runs, and who works on it
 LONGEST_NAME = 60  # letters of the data's name in the folder's
-FIRST = "first"  # the classifier that a run has before it trains; FIRST_FILE says how good it is
 PROBED = "first-probe"  # the linear probe, where another is the first classifier: training begins with its head
 BASELINES_FILE = "baselines.json"
 ATTEMPT_FOLDERS = tuple(map(attempt_folder_name, SEVERAL))

@@ -34,6 +34,7 @@ class MethodSettings(Section):
 
     uses_labels: ClassVar[bool] = True
     mixes: ClassVar[bool] = True  # whether it can learn from images that are mixed
+    learns_regions: ClassVar[bool] = False  # whether it can learn what is marked in images
 
     name: str
 

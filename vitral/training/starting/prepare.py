@@ -26,6 +26,7 @@ from vitral.seeds import derive
 from vitral.tasks.dense import DenseTask
 from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft
+from vitral.training.choose.fit_regions import head_kind
 from vitral.training.choose.network import COARSE, FINE, detail, doubts, suited, views
 from vitral.training.clock import SCRATCH_PATIENCE_SECONDS, VIEWS_SHARE, Allowance, Schedule, schedule
 from vitral.training.facts import Compared, Facts, Measured, look, look_at_weights
@@ -259,7 +260,7 @@ def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
 
 def _region_head(recipe: Recipe, task: DenseTask) -> HeadConfig:
     """Return the head by which a recipe learns regions: its method's, the one that it names, or the task's."""
-    kind = recipe.head.kind or task.head
+    kind = head_kind(recipe, task)
     if (head := method_of(recipe).region_head(recipe)) is not None:
         return head
     stride = recipe.head.stride
