@@ -34,7 +34,7 @@ def scene(index: int = 0, height: int = 96, width: int = 96) -> Pixels:
 def finding(data: str) -> Classifier:
     """Return a classifier for the classes and the task of a built-in set of scenes."""
     known, (seed, deviation, bias, threshold) = open_data(data), DRAWN[data]
-    head = HEADS[dense_task(known.task).head][0]()
+    head = HEADS[dense_task(known.task).heads[0]][0]()
     count = len(known.class_names)
     config = DenseConfig(backbone=variant("vit-nano4"), head=head, num_classes=count, image_size=(32, 32))
     model = build(config, seed=1)

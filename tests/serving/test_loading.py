@@ -32,9 +32,9 @@ class Timed(Served):
         )
         self.table, self.passes = seconds, 0
 
-    def _timed(self, count: int) -> float:
+    def _timed(self, images: list[Any]) -> float:
         self.passes += 1
-        return self.table[count] * (DISTURBED if self.passes % 2 else 1.0)
+        return self.table[len(images)] * (DISTURBED if self.passes % 2 else 1.0)
 
 
 def at_once(function: Callable[[], Any], until: float) -> Future[Any]:

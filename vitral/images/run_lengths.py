@@ -79,9 +79,8 @@ def counts_text(runs: RunLengths) -> str:
     """Return run lengths as COCO's compressed text."""
     counts = runs.astype(np.int64)
     counts[3:] -= runs[1:-2].astype(np.int64)
-    sizes = 1 + sum(
-        (np.abs(counts + (counts < 0)) >= 16 << 5 * more).astype(np.int64) for more in range(MOST_GROUPS - 1)
-    )
+    limits = 16 << 5 * np.arange(MOST_GROUPS - 1)
+    sizes = 1 + np.searchsorted(limits, np.abs(counts + (counts < 0)), side="right")
     starts = np.cumsum(sizes) - sizes
     text = np.empty(sizes.sum(), dtype=np.uint8)
     for group in range(MOST_GROUPS):
