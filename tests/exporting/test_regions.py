@@ -90,10 +90,10 @@ def test_masks_of_queries_are_those_of_the_task() -> None:
     for size in ((50, 71), (16, 20)):
         [own] = find_objects_of_queries(answers, [view_of(size)])
         found = outputs_of(FoundMasks((SIDE, SIDE)), answers, size)
-        assert likeness(own, found) > 0.999
+        assert likeness(own, found, counted=True) > 0.999
         assert np.allclose(own.scores, found.scores, atol=1e-4)
         [own] = find_classes_of_queries(answers, [view_of(size)])
-        assert likeness(own, outputs_of(MapReading((SIDE, SIDE)), answers, size)) > 0.998
+        assert likeness(own, outputs_of(MapReading((SIDE, SIDE)), answers, size), counted=False) > 0.998
     boxes = FoundMasks((SIDE, SIDE))(answers, 50, 71)[1][0].numpy()
     tight = [tight_box(mask.numpy().astype(bool)) for mask in FoundMasks((SIDE, SIDE))(answers, 50, 71)[0][0]]
     areas = [(right - left) * (bottom - top) for left, top, right, bottom in tight]
@@ -107,7 +107,7 @@ def test_boxes_of_places_are_those_of_the_task() -> None:
     answers = PointAnswers(torch.randn(1, 3, 9, 9, generator=draw) * 2, boxes)
     [own] = find_boxes(answers, [view_of((50, 71))])
     found = outputs_of(FoundBoxes(), answers, (50, 71))
-    assert likeness(own, found) > 0.9999
+    assert likeness(own, found, counted=True) > 0.9999
     assert np.allclose(own.scores, found.scores, atol=1e-6)
     assert (own.regions.classes == found.regions.classes).all()
 
@@ -117,8 +117,8 @@ def test_likeness_is_the_intersection_over_union_of_one_class() -> None:
     half = FoundRegions(Regions.of_boxes((9, 9), [0], [[0, 0, 1, 2]]), np.ones(1))
     other = FoundRegions(Regions.of_boxes((9, 9), [1], [[0, 0, 2, 2]]), np.ones(1))
     none = FoundRegions(Regions.of_boxes((9, 9), [], []), np.ones(0))
-    assert [likeness(one, each) for each in (one, half, other, none)] == [1, 0.5, 0, 0]
-    assert likeness(none, none) == 1
+    assert [likeness(one, each, counted=True) for each in (one, half, other, none)] == [1, 0.5, 0, 0]
+    assert likeness(none, none, counted=True) == 1
 
 
 def test_what_cannot_be_answered_for_the_whole_photo_is_refused(tmp_path: Path) -> None:

@@ -18,17 +18,21 @@ from vitral.advice import in_markdown, printable
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.events import Listener, Progress
+from vitral.exporting.objects import FoundParts
 from vitral.exporting.parity import IMAGES as CHECKED
 from vitral.exporting.preparation import EXAMPLE, PreparationGraph, written_network
 from vitral.exporting.readings import AnswerReading, FoundBoxes, FoundMasks, MapReading, Outputs
+from vitral.exporting.segments import FoundSegments
 from vitral.images.decode import Pixels
-from vitral.inference.engines import onnxruntime_session, run_onnxruntime, thread_count
+from vitral.inference.engines import OPSET, onnxruntime_session, run_onnxruntime, thread_count
 from vitral.inference.exported.format import DECODED_AXES, IMAGES
 from vitral.inference.exported.onnx_format import write_graph
 from vitral.machine import vitral_version
 from vitral.models.dense.answers import PointAnswers, QueryAnswers
 from vitral.tasks.boxes import BOXES
+from vitral.tasks.dense import dense_task
 from vitral.tasks.instances import INSTANCES
+from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.regions import FoundRegions, Regions
 from vitral.tasks.semantic import SEMANTIC
 
@@ -44,7 +48,8 @@ import onnxruntime
 from PIL import Image, ImageOps
 
 session = onnxruntime.InferenceSession("model.onnx")
-names = json.loads(session.get_modelmeta().custom_metadata_map["class_names"])
+metadata = session.get_modelmeta().custom_metadata_map
+names, threshold = json.loads(metadata["class_names"]), float(metadata.get("threshold", 0.5))
 image = np.asarray(ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB"))
 outputs = dict(zip((output.name for output in session.get_outputs()), session.run(None, {"images": image[None]})))"""
 
@@ -79,11 +84,15 @@ class PhotoGraph(nn.Module):
 def _reading(answers: object, classifier: Classifier) -> AnswerReading:
     """Return what reads such answers for the classifier's task."""
     task, view = classifier.task, classifier.preprocessing.image_size
-    queries = isinstance(answers, QueryAnswers)
-    if task == SEMANTIC and (queries or isinstance(answers, Tensor)) and len(classifier.class_names) <= MOST_CLASSES:
+    queries, few = isinstance(answers, QueryAnswers), len(classifier.class_names) <= MOST_CLASSES
+    if task == SEMANTIC and few and (queries or isinstance(answers, Tensor)):
         return MapReading(view)
+    if isinstance(task, Panoptic) and few and queries:
+        return FoundSegments(view, task.things, task.sure)
     if task == INSTANCES and queries:
         return FoundMasks(view)
+    if task in (INSTANCES, BOXES) and isinstance(answers, Tensor):
+        return FoundParts(view, outlined=task == INSTANCES)
     if task == BOXES and (queries or isinstance(answers, PointAnswers)):
         return FoundBoxes()
     raise ModelError(
@@ -115,10 +124,11 @@ def write_regions_file(classifier: Classifier, metadata: Mapping[str, str], path
 
 def regions_readme(classifier: Classifier, reading: AnswerReading, metadata: Mapping[str, str]) -> str:
     """Return the text beside the file as Markdown."""
+    height, width = classifier.preprocessing.image_size
     lines = [
         "# model.onnx",
         "",
-        f"Finds what photos show, as ONNX, written by Vitral: {in_markdown(metadata['network'])}, "
+        f"Finds what photos show, as ONNX of opset {OPSET}, written by Vitral: {in_markdown(metadata['network'])}, "
         f"{len(classifier.class_names)} {classifier.task.noun}; its photos {classifier.task.labelled}. It needs neither Vitral "
         "nor any preprocessing, and answers in the photo's own pixels.",
         "",
@@ -128,7 +138,8 @@ def regions_readme(classifier: Classifier, reading: AnswerReading, metadata: Map
         *(f"| out | `{name}` | {told} |" for name, told in zip(reading.names, reading.told, strict=True)),
         "",
         "Photographs have to be turned upright by their EXIF orientation first, as the Python below does. A photo is seen as a "
-        "whole: cut one that is more than twice as long as wide into parts.",
+        f"whole, at {height} x {width} pixels: cut one that is more than twice as long as wide into parts. `regions` is as "
+        "many as the image of the batch with the most has.",
         "",
         *("## Python", "", "```python", PYTHON, reading.used, "```", ""),
         f"Licence of the weights it started from: {in_markdown(metadata['license'])}",
@@ -202,15 +213,18 @@ def compare_regions(
             given = run_onnxruntime(session, list(reading.names), {IMAGES: pixels[None]})
         except Exception as error:  # a runtime raises anything
             return RegionParity(COMPUTED_BY, len(alike), 0.0, ("", 0.0), f"{name}: {one_line(error)}")
-        alike.append((likeness(own, reading.found(dict(zip(reading.names, given, strict=True)), size)), name))
+        found = reading.found(dict(zip(reading.names, given, strict=True)), size)
+        alike.append((likeness(own, found, counted=dense_task(classifier.task).counted), name))
         listener(Progress("check the file", len(alike), CHECKED))
     value, least = min(alike)
     return RegionParity(COMPUTED_BY, len(alike), sum(same for same, _ in alike) / len(alike), (least, value))
 
 
-def likeness(own: FoundRegions, other: FoundRegions) -> float:
+def likeness(own: FoundRegions, other: FoundRegions, *, counted: bool) -> float:
     """Return the intersection over union of two answers, 0 to 1; of objects the mean over all of their best of a class."""
-    if own.class_map is not None and other.class_map is not None:
+    if not counted:
+        assert own.class_map is not None, "regions that are not counted have a map"
+        assert other.class_map is not None
         same = float((own.class_map == other.class_map).mean())
         return same / (2 - same)
     if not len(own.regions) or not len(other.regions):

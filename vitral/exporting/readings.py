@@ -21,15 +21,24 @@ from vitral.tasks.regions import FoundRegions, Regions
 CHAIN = 32  # boxes each of which suppresses the next: NMS is exact up to such a chain
 Maps = Float[Tensor, "batch channels rows columns"]
 Outputs = tuple[Tensor, ...]
+# The numbers of two neighbours of each place, and how much of the second it is.
+Blend = tuple[Int64[Tensor, " places"], Int64[Tensor, " places"], Float[Tensor, " places"]]
 BOX_ROWS = (
     "float32 | batch, regions, 4: left, top, right, bottom, pixels of the photo; the likeliest first",
-    "float32 | batch, regions: how sure each is, 0 to 1; leave out what is below a limit of yours, such as 0.5",
+    "float32 | batch, regions: how sure each is, 0 to 1; 0 of a row that an image of the batch has not",
     "int64 | batch, regions: the number of each region's class",
 )
 BOXES_USED = (
     'for box, score, number in zip(outputs["boxes"][0], outputs["scores"][0], outputs["classes"][0]):\n'
-    "    if score > 0.5:\n        print(names[number], score, box)"
+    "    if score >= threshold:\n        print(names[number], score, box)"
 )
+MASKS_USED = """\
+for row, (score, number) in enumerate(zip(outputs["scores"][0], outputs["classes"][0])):
+    if score >= threshold:
+        mask = {mask}
+        flat = mask.T.reshape(-1)  # COCO's run lengths go down the columns, the first of pixels that are outside
+        counts = np.diff(np.flatnonzero(np.diff(flat, prepend=False)), prepend=0, append=flat.size)
+        print(names[number], score, {{"size": list(mask.shape), "counts": counts.tolist()}})"""
 
 
 class AnswerReading(nn.Module):
@@ -110,7 +119,7 @@ class FoundMasks(AnswerReading):
 
     names = ("masks", "boxes", "scores", "classes")
     told = ("uint8 | batch, regions, height, width: 1 for each pixel of a region", *BOX_ROWS)
-    used = BOXES_USED
+    used = MASKS_USED.format(mask='outputs["masks"][0, row] > 0')
 
     def __init__(self, view: tuple[int, int]) -> None:
         super().__init__()
@@ -122,12 +131,12 @@ class FoundMasks(AnswerReading):
         shares = answers.classes.softmax(dim=-1)[..., :-1]
         kinds = shares.shape[2]
         scores, pairs = shares.flatten(1).topk(min(MOST_OBJECTS, kinds * shares.shape[1]), dim=1)
-        logits = _rows(answers.masks, pairs // kinds)
+        logits = rows_of(answers.masks, pairs // kinds)
         logits = enlarged(enlarged(logits, *self.view), rows, columns)
         inside = (logits > 0).float()
         sure = (logits.sigmoid() * inside).sum(dim=(2, 3)) / (inside.sum(dim=(2, 3)) + 1e-6)
         final, order = (scores * sure).topk(scores.shape[1], dim=1)
-        masks = _rows(inside, order)
+        masks = rows_of(inside, order)
         return masks.to(torch.uint8), _tight(masks), final, (pairs % kinds).gather(1, order)
 
     def found(self, outputs: Mapping[str, np.ndarray], size: tuple[int, int]) -> FoundRegions:
@@ -137,7 +146,7 @@ class FoundMasks(AnswerReading):
         return FoundRegions(regions.chosen(seen), outputs["scores"][0].astype(np.float64)[seen])
 
 
-def _rows(maps: Maps, chosen: Int64[Tensor, "batch rows"]) -> Maps:
+def rows_of(maps: Maps, chosen: Int64[Tensor, "batch rows"]) -> Maps:
     """Return some of the maps of each image of a batch."""
     height, width = maps.shape[2:]
     return maps.gather(1, chosen[:, :, None, None].expand(-1, -1, height, width))
@@ -196,14 +205,19 @@ def _kept(boxes: Float[Tensor, "batch boxes 4"], classes: Int64[Tensor, "batch b
 
 def enlarged(maps: Maps, rows: int, columns: int) -> Maps:
     """Return maps at another height and width, bilinear between the middles of places, as torch does it."""
-    return _along(_along(maps, 2, rows), 3, columns)
+    return blended(blended(maps, 2, blend(maps.shape[2], rows)), 3, blend(maps.shape[3], columns))
 
 
-def _along(maps: Maps, dimension: int, size: int) -> Maps:
-    length = maps.shape[dimension]
+def blend(length: int, size: int) -> Blend:
+    """Return what each of `size` places along an axis of `length` places is made of."""
     step = length / torch.scalar_tensor(size)  # in float32, as torch has it
     places = ((torch.arange(size) + 0.5) * step - 0.5).clamp(min=0)
     low = places.long().clamp(max=length - 1)
-    share = (places - low).reshape([-1 if axis == dimension else 1 for axis in range(4)])
-    high = (low + 1).clamp(max=length - 1)
+    return low, (low + 1).clamp(max=length - 1), places - low
+
+
+def blended(maps: Maps, dimension: int, parts: Blend) -> Maps:
+    """Return maps whose places along an axis are blends of two."""
+    low, high, share = parts
+    share = share.reshape([-1 if axis == dimension else 1 for axis in range(4)])
     return maps.index_select(dimension, low) * (1 - share) + maps.index_select(dimension, high) * share

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import onnx_ir
     import torch
 
+REGIONS = "regions"  # the axis of an output whose length depends on what images show
 MOST_BYTES = 2**31 - 2**24  # of a message of protobuf: a graph with more weights has them in a file beside it
 DTYPES = {"tensor(uint8)": "uint8", "tensor(float)": "float32", "tensor(float16)": "float16", "tensor(int64)": "int64"}
 # Operations after the last one that computes.
@@ -233,6 +234,7 @@ def write_graph(
     """
     model = _converted(program, IMAGES, gives)
     _tidy(model, DECODED_AXES)
+    _name_counts(model)
     _save(model, metadata, path, version)
 
 
@@ -296,6 +298,16 @@ def _tidy(model: "onnx_ir.Model", axes: Mapping[int, str]) -> None:
             value.shape = onnx_ir.Shape([names.get(str(axis), axis) for axis in value.shape])
     graph.metadata_props.clear()
     model.metadata_props.clear()
+
+
+def _name_counts(model: "onnx_ir.Model") -> None:
+    """Call what is as long as a batch's most regions by its name, in the outputs."""
+    import onnx_ir
+
+    for value in model.graph.outputs:
+        known = DECODED_AXES.values()
+        axes = value.shape or ()
+        value.shape = onnx_ir.Shape([axis if isinstance(axis, int) or str(axis) in known else REGIONS for axis in axes])
 
 
 def _put_before(graph: "onnx_ir.Graph", first: "onnx_ir.Graph") -> None:

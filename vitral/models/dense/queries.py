@@ -110,6 +110,7 @@ class MaskHead(DenseHead):
         steps = doublings(max(grid.stride)) if config.doublings is None else config.doublings
         self.upscale = nn.Sequential(*(ScaleBlock(channels) for _ in range(steps)))
         self.register_buffer("masking", torch.ones(blocks))
+        self.masked = False  # when last looked at, since what is traced cannot look at values
 
     def meet(self, z: TokenGrid, through: Through, normalize: Callable[[TokenGrid], TokenGrid]) -> QueryAnswers:
         """Return the answers of queries that go through blocks beside patches; in training with those before each block.
@@ -162,9 +163,9 @@ class MaskHead(DenseHead):
 
     def _masks_in_use(self) -> bool:
         """Tell whether masks hold outside of training: of a network whose training did not come to its end."""
-        if torch.compiler.is_compiling() or self.masking.is_meta:
-            return False
-        return bool((self.masking >= 0.5).any())
+        if not torch.compiler.is_compiling() and not self.masking.is_meta:
+            self.masked = bool((self.masking >= 0.5).any())
+        return self.masked
 
     @torch.no_grad()
     def init_answers(self, generator: torch.Generator) -> None:

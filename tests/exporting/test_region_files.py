@@ -1,0 +1,132 @@
+"""Files of classifiers of regions, by task and head: on built-in scenes they find in ONNX Runtime what the classifier finds."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.exported import described
+from vitral.classifier.metadata import Calibration
+from vitral.data.open import open_data
+from vitral.errors import ModelError
+from vitral.events import ignore
+from vitral.exporting.export_regions import PhotoGraph, compare_regions, regions_readme, write_regions_file
+from vitral.images.preprocessing import Preprocessing
+from vitral.images.run_lengths import decode_mask
+from vitral.inference.engines import OPSET, onnxruntime_session
+from vitral.inference.exported.open import open_graph
+from vitral.models.catalog import variant
+from vitral.models.dense.dense_model import HEADS, DenseConfig
+from vitral.models.families import build
+from vitral.tasks.panoptic import Panoptic
+from vitral.tasks.registry import task_named
+
+SIDE = 32
+NAMES = ("ground", "digit", "stain")
+SCENES = open_data("digit-scenes").splits["test"]
+long = pytest.mark.long
+FILES = [
+    pytest.param("semantic", "detail", {}),
+    pytest.param("semantic", "queries", {}, marks=long),
+    pytest.param("semantic", "ridge", {"directions": 4}, marks=long),
+    pytest.param("instances", "rims", {}),
+    pytest.param("instances", "ridge", {"objects": True, "directions": 4}, marks=long),
+    pytest.param("instances", "queries", {"queries": 20}, marks=long),
+    pytest.param("boxes", "points", {}),
+    pytest.param("boxes", "ridge", {"objects": True}, marks=long),
+    pytest.param("panoptic", "queries", {"queries": 20}),
+]
+
+
+def classifier(task: str, kind: str, settings: dict[str, object]) -> Classifier:
+    """Return a classifier of random weights that finds something in most scenes."""
+    head = HEADS[kind][0](**settings)
+    model = build(DenseConfig(backbone=variant("vit-nano4"), head=head, num_classes=3, image_size=(SIDE, SIDE)), seed=1)
+    last = model.get_submodule("head.classifier")
+    assert isinstance(last, nn.Conv2d | nn.Linear)
+    with torch.no_grad():
+        last.weight.normal_(std=2.0, generator=torch.Generator().manual_seed(6 if kind == "queries" else 2))
+        if kind == "queries":
+            model.get_buffer("head.masking").copy_(torch.tensor([1.0, 0.2, 0.7]))  # training did not come to its end
+        if task == "panoptic":
+            assert last.bias is not None
+            last.bias[-1] = 20  # most queries are sure of none, so that others keep their masks
+    calibration = Calibration(1.0, 0.25, None, "scenes", 10)
+    learned = Panoptic(things=(1,), sure=0.7) if task == "panoptic" else task_named(task)
+    return Classifier(
+        model.eval(), Preprocessing(image_size=(SIDE, SIDE)), NAMES, task=learned, calibration=calibration
+    )
+
+
+@pytest.mark.parametrize(("task", "kind", "settings"), FILES)
+def test_a_file_finds_what_the_classifier_finds(
+    task: str, kind: str, settings: dict[str, object], tmp_path: Path
+) -> None:
+    own, file = classifier(task, kind, settings), tmp_path / "model.onnx"
+    reading = write_regions_file(own, described(own), file)
+    scenes = [(str(number), SCENES.image(number)) for number in range(10)]
+    parts = [("wide", scenes[0][1][:37]), ("line", scenes[1][1][48:49]), ("pixel", scenes[2][1][50:51, 50:51])]
+    parity = compare_regions(own, reading, file, [*scenes, *parts], listener=ignore)
+    assert not parity.error
+    assert parity.images == 13
+    assert parity.alike > 0.999
+    assert parity.least[1] > 0.99
+    assert (
+        sum(len(each.found.regions) for each in own.find_regions([pixels for _, pixels in scenes], listener=ignore)) > 3
+    )
+    session = onnxruntime_session(file, 1)
+    free = {axis for port in session.get_outputs() for axis in port.shape if isinstance(axis, str)}
+    assert free <= {"batch", "height", "width", "regions"}
+    several = session.run(None, {"images": np.stack([pixels for _, pixels in scenes[:3]])})
+    alone = session.run(None, {"images": scenes[1][1][None]})
+    for ours, theirs in zip(several, alone, strict=True):
+        assert np.allclose(ours[1][: len(theirs[0])], theirs[0], atol=1e-4, rtol=1e-4) or ours.ndim > 2
+    nodes = {node.op_type for node in onnx.load(file).graph.node}
+    assert "GridSample" not in nodes
+    check_program(own, regions_readme(own, reading, described(own)), file, scenes[0][1])
+    with pytest.raises(ModelError, match="without Vitral"):
+        open_graph(file)
+
+
+def check_program(own: Classifier, text: str, file: Path, pixels: np.ndarray) -> None:
+    """Run the program of the text beside the file, and hold what it prints against the classifier."""
+    assert f"opset {OPSET}" in text
+    assert f"{SIDE} x {SIDE} pixels" in text
+    Image.fromarray(pixels).save(file.with_name("photo.png"))
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    script = program.replace("photo.jpg", "photo.png") + "\nimport sys; assert 'vitral' not in sys.modules"
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=file.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    [found] = own.find_regions(pixels, listener=ignore)
+    lines = ran.stdout.splitlines()
+    assert len(lines) == len(found.found.regions)
+    masks = [line for line in lines if "counts" in line]
+    assert bool(masks) == (own.task.name in ("instances", "panoptic"))
+    for line in masks:
+        told = json.loads(line[line.index("{") :].replace("'", '"'))
+        mask = decode_mask(np.array(told["counts"], dtype=np.uint32), tuple(told["size"]))
+        overlaps = [(mask & other).sum() / (mask | other).sum() for other in found.found.regions.bitmaps()]
+        assert max(overlaps) > 0.99
+
+
+def test_networks_that_see_photos_in_part_are_refused() -> None:
+    own = classifier("instances", "rims", {})
+    own.preprocessing = Preprocessing(image_size=(SIDE, SIDE), resize="pad")
+    with pytest.raises(ModelError, match="squash"):
+        PhotoGraph(own)

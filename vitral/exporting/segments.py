@@ -1,0 +1,145 @@
+"""Panoptic segmentation in an exported file: maps of classes and of segments, in operations that every runtime has.
+
+The rule is that of `vitral.tasks.query_answers.find_segments_of_queries`. The queries that count are looked at one after
+another, so that a photo's size alone decides the memory.
+"""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from vitral.exporting.growth import highest, repeated
+from vitral.exporting.readings import MASKS_USED, AnswerReading, Maps, Outputs, blend, blended, rows_of
+from vitral.models.dense.answers import QueryAnswers
+from vitral.tasks.query_answers import OWN_SHARE
+from vitral.tasks.regions import VOID, FoundRegions, Regions
+
+Rows = Int64[Tensor, "batch queries"]
+Places = Int64[Tensor, "batch height width"]
+
+
+class FoundSegments(AnswerReading):
+    """The class and the segment of each pixel, and the class and the score of each segment.
+
+    Args:
+        view: Height and width of the network's input, pixels.
+        things: The numbers of the classes whose objects are told apart.
+        sure: The probability of its class above which a query counts, 0 to 1.
+    """
+
+    names = ("class_map", "segments", "scores", "classes")
+    told = (
+        f"uint8 | batch, height, width: the number of each pixel's class; {VOID} where none is sure",
+        "int32 | batch, height, width: the number of each pixel's segment, from 1; 0 for none",
+        "float32 | batch, regions: how sure segment 1, 2, ... is, 0 to 1; 0 of one that an image of the batch has not",
+        "int64 | batch, regions: the number of the class of segment 1, 2, ...",
+    )
+    used = MASKS_USED.format(mask='outputs["segments"][0] == row + 1')
+
+    def __init__(self, view: tuple[int, int], things: Collection[int], sure: float) -> None:
+        super().__init__()
+        self.view, self.things, self.sure = view, tuple(things), sure
+
+    def forward(self, answers: QueryAnswers, rows: int, columns: int) -> Outputs:
+        """Return the maps at the photo's size, and what the segments are."""
+        assert answers.masks is not None, "the answers of a detector"
+        scores, labels = answers.classes.softmax(dim=-1).max(dim=-1)
+        kept = (labels != answers.classes.shape[2] - 1) & (scores > self.sure)
+        queries = scores.shape[1]
+        order = (
+            (kept.long() * queries - torch.arange(queries)).topk(queries, dim=1).indices
+        )  # those that count come first
+        scores, labels, kept = (each.gather(1, order) for each in (scores, labels, kept))
+        owners, inside, whole = self._owners(rows_of(answers.masks, order), scores, kept, rows, columns)
+        own, final = (_counted(owners, weight, queries) for weight in (torch.ones_like(owners), inside.long()))
+        valid = kept & (whole > 0) & (own > 0) & (final > 0) & (own / whole > OWN_SHARE)
+        numbers, first = self._numbers(labels, valid)
+        segments = numbers.gather(1, owners.flatten(1)).reshape(owners.shape) * inside
+        classes = labels.gather(1, owners.flatten(1)).reshape(owners.shape)
+        class_map = torch.where(segments > 0, classes, VOID).to(torch.uint8)
+        listed = [_listed(numbers, first, each) for each in (scores, labels)]
+        return class_map, segments.to(torch.int32), *listed
+
+    def _owners(
+        self,
+        masks: Maps,
+        scores: Float[Tensor, "batch queries"],
+        kept: Bool[Tensor, "batch queries"],
+        rows: int,
+        columns: int,
+    ) -> tuple[Places, Bool[Tensor, "batch height width"], Rows]:
+        """Return which query owns each pixel, whether the pixel is in its mask, and the pixels of each query's mask."""
+        height, width = self.view
+        steps = [(2, blend(masks.shape[2], height)), (3, blend(masks.shape[3], width))]
+        steps += [(2, blend(height, rows)), (3, blend(width, columns))]
+        most, numbers = kept.sum(dim=1).max().reshape(1), torch.arange(scores.shape[1])
+
+        def more(number: Tensor, *_: Tensor) -> Tensor:
+            return (number < most).all()
+
+        def compare(number: Tensor, best: Tensor, owners: Tensor, inside: Tensor, whole: Tensor) -> tuple[Tensor, ...]:
+            mask = masks.index_select(1, number)
+            for dimension, parts in steps:
+                mask = blended(mask, dimension, parts)
+            share = mask.sigmoid().squeeze(1)
+            score, counts = (each.index_select(1, number).unsqueeze(2) for each in (scores, kept))
+            value = torch.where(counts, score * share, -1.0)
+            better, within = value > best, share >= 0.5
+            pixels = within.flatten(1).sum(dim=1, keepdim=True) * (numbers == number)
+            return (
+                number + 1,
+                torch.where(better, value, best),
+                torch.where(better, number, owners),
+                (better & within) | (~better & inside),
+                whole + pixels,
+            )
+
+        nowhere = torch.zeros(masks.shape[0], rows, columns, dtype=torch.int64)
+        start = (
+            torch.zeros(1, dtype=torch.int64),
+            nowhere - 1.0,
+            nowhere,
+            nowhere > 0,
+            torch.zeros_like(kept, dtype=torch.int64),
+        )
+        _, _, owners, inside, whole = repeated(more, compare, start)
+        return owners, inside, whole
+
+    def _numbers(
+        self, labels: Rows, valid: Bool[Tensor, "batch queries"]
+    ) -> tuple[Rows, Bool[Tensor, "batch queries"]]:
+        """Return the segment of each query, from 1, 0 for none, and which is its segment's first; stuff of a class is one."""
+        counted = torch.zeros_like(valid)
+        for thing in self.things:
+            counted = counted | (labels == thing)
+        itself = torch.eye(labels.shape[1], dtype=torch.bool)
+        same = (labels.unsqueeze(1) == labels.unsqueeze(2)) & ~counted.unsqueeze(2) & valid.unsqueeze(1)
+        leader = (same | itself).long().argmax(dim=2)
+        first = valid & (leader == torch.arange(labels.shape[1]))
+        return first.long().cumsum(dim=1).gather(1, leader) * valid, first
+
+    def found(self, outputs: Mapping[str, np.ndarray], size: tuple[int, int]) -> FoundRegions:
+        """Return the segments; see `AnswerReading`."""
+        segments, scores = outputs["segments"][0], outputs["scores"][0].astype(np.float64)
+        there = np.flatnonzero(scores > 0)
+        masks = [segments == number + 1 for number in there]
+        regions = Regions.of_masks(size, outputs["classes"][0][there].tolist(), masks)
+        return FoundRegions(regions, scores[there], outputs["class_map"][0].astype(np.int64))
+
+
+def _counted(owners: Places, weight: Places, queries: int) -> Rows:
+    """Return the sum of the pixels' weights for each query."""
+    nothing = torch.zeros(owners.shape[0], queries, dtype=torch.int64)
+    return nothing.scatter_add(1, owners.flatten(1), weight.flatten(1))
+
+
+def _listed(numbers: Rows, first: Bool[Tensor, "batch queries"], values: Tensor) -> Tensor:
+    """Return what the first query of each segment has, in order; 0 where an image of the batch has fewer segments."""
+    most = highest(numbers)
+    torch._check(most <= values.shape[1])
+    by_number = torch.zeros(values.shape[0], values.shape[1] + 1, dtype=values.dtype)
+    by_number = by_number.scatter_add(1, numbers * first, values * first)
+    return by_number.narrow(1, 1, most)
