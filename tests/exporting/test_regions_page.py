@@ -22,7 +22,9 @@ CARD = """(() => { const card = document.querySelector(".result"); return {
 PIXELS = "document.querySelector('canvas').getContext('2d').getImageData(0, 0, 9999, 9999).data.filter(Boolean).length"
 
 
-@pytest.mark.parametrize("name", ["digit-scenes", "digit-scenes-semantic", "digit-scenes-boxes"])
+@pytest.mark.parametrize(
+    "name", ["digit-scenes", "digit-scenes-semantic", "digit-scenes-boxes", "digit-scenes-panoptic"]
+)
 def test_the_page_finds_what_the_classifier_finds(name: str, tmp_path: Path) -> None:
     if BROWSER is None or shutil.which("npm") is None:
         pytest.skip("needs Chromium and npm")

@@ -120,7 +120,7 @@ class MaskHead(DenseHead):
             through: What a block makes of tokens.
             normalize: The norm before every answer.
         """
-        z = z.append(self.queries.expand(len(z.tokens), -1, -1))
+        z = z.append(self.queries.expand(z.tokens.shape[0], -1, -1))
         masked = self.training or self._masks_in_use()
         earlier: list[QueryAnswers] = []
         for number in range(len(self.masking)):
