@@ -1,6 +1,7 @@
 """The README and the site: their commands can be typed, their links lead somewhere, what no test runs says why."""
 
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -111,3 +112,16 @@ def test_a_block_is_found_with_its_marks(tmp_path: Path, monkeypatch: pytest.Mon
     (block,) = blocks(page)
     assert (block.place, block.needs, block.exits, block.heading) == ("page.md:3", "a network", 1, "`No folder`")
     assert list(commands(block.text)) == [["vitral", "check", "a/", "--json"]]
+
+
+def test_the_site_shows_every_block_as_code() -> None:
+    shown = runpy.run_path(str(ROOT / "docs" / "fences.py"))["on_page_markdown"]
+    for page in pages():
+        opened = False
+        for line in shown(page.read_text(encoding="utf-8")).splitlines():
+            fence = re.match(r" *```(.*)$", line)
+            if fence is not None:
+                # What stands behind the language is no fence to the site, and the rest of the page is its text.
+                assert fence[1] == "" if opened else re.fullmatch(r"\w*", fence[1]), f"{page.name}: {line}"
+                opened = not opened
+        assert not opened, f"{page.name} has an open block"
