@@ -71,7 +71,7 @@ class FirstClassifier:
     Attributes:
         candidate: what it is and how good.
         folder: where it lies.
-        probe: where the linear probe lies; None where none was fitted.
+        probe: where the linear probe lies, of regions what is fitted on filters; None where none was fitted.
         fitted: what was learned of the training images on the way; None where that is not known any more.
         whole: whether it is fitted on all that it may be; not where there was no time for that.
         seconds: that it took.
@@ -115,15 +115,14 @@ class FirstClassifier:
             run: The run as the attempt has it.
             smaller: Whether that size is below the run's: other features, on which the probe is fitted anew.
         """
-        if isinstance(model, DenseModel) and isinstance(model.head, DetailHead):
-            in_closed_form = self.load().model.head
-            assert isinstance(in_closed_form, RidgeHead), "the first classifier of regions has another head"
-            if in_closed_form.project is not None:  # the maps that it sees will change
+        if self.probe is None:
+            return ()
+        if isinstance(model, DenseModel):
+            in_closed_form = read(self.probe).model.head
+            if not isinstance(model.head, DetailHead) or not isinstance(in_closed_form, RidgeHead):
                 return ()
             model.head.first.load_state_dict(in_closed_form.state_dict())
             return (HEAD,)
-        if self.probe is None:
-            return ()
         if smaller:
             train = sample(
                 run.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
@@ -238,14 +237,18 @@ def _of_regions(
 ) -> FirstClassifier | None:
     """Return the first classifier of regions; None where there is no time for one."""
     began = run.clock.spent()
-    made = best_of_regions(run, train, validating, seconds=seconds, after=after, late=late)
-    if made is None:
+    fitted = best_of_regions(run, train, validating, seconds=seconds, after=after, late=late)
+    if not fitted:
         return None
-    _save(run, made.candidate, made.model, run.folder / FIRST, made.photos, seconds, calibration=made.calibration)
+    best = fitted[0].candidate
+    for made in fitted:
+        if made.candidate is best or made.candidate.name == PIXELS:
+            folder = run.folder / (FIRST if made.candidate is best else PROBED)
+            _save(run, made.candidate, made.model, folder, made.photos, seconds, calibration=made.calibration)
     if torchrun.is_main():
-        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(made.candidate)))
+        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best)))
     distributed.barrier()
-    first = FirstClassifier(made.candidate, run.folder / FIRST)
+    first = _in_folder(run, best)
     if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, None):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
@@ -303,9 +306,9 @@ def _context(run: Run) -> Context:
 
 
 def _in_folder(run: Run, candidate: Candidate, fitted: Fitted | None = None) -> FirstClassifier:
-    probe = run.folder / (FIRST if candidate.name == PROBE else PROBED)
-    # What is fitted of regions is a head of its own kind, with which none that is trained begins.
-    is_there = distributed.broadcast(not run.task.dense and is_classifier(probe))
+    # A head of regions begins as what is fitted on filters: a start's maps change while it learns.
+    probe = run.folder / (FIRST if candidate.name == (PIXELS if run.task.dense else PROBE) else PROBED)
+    is_there = distributed.broadcast(is_classifier(probe))
     return FirstClassifier(candidate, run.folder / FIRST, probe if is_there else None, fitted)
 
 

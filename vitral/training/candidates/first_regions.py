@@ -49,8 +49,8 @@ class RegionModel:
 
 def best_of_regions(
     run: Run, train: Source, validating: Source | None, *, seconds: float, after: int, late: bool = False
-) -> RegionModel | None:
-    """Return the better one, on validation photos, of what is fitted on filters alone and on a start's maps besides.
+) -> list[RegionModel]:
+    """Return what is fitted on filters alone and on a start's maps besides, the better one on validation photos first.
 
     Args:
         run: The run, whose task is about regions.
@@ -61,23 +61,24 @@ def best_of_regions(
         late: Whether one is fitted on filters and few photos where there is no time for more.
 
     Returns:
-        None where there is no time for it, or only one photo.
+        Those for which there was time; none of one photo.
     """
     if len(train) < 2:
-        return None
-    best: RegionModel | None = None
+        return []
+    fitted: list[RegionModel] = []
     stopwatch, networks = Stopwatch(seconds), list(_networks(run))
     for number, (name, model) in enumerate(networks):
         made = _made(run, name, model, train, validating, stopwatch.left() / (len(networks) - number), after)
         if made is None:
             break
-        if best is None or run.task.headline.improves(made.candidate.figure, best.candidate.figure):
-            best = made
-    if best is None and late:
+        better = not fitted or run.task.headline.improves(made.candidate.figure, fitted[0].candidate.figure)
+        fitted.insert(0 if better else 1, made)
+    if not fitted and late:
         few, judges = (None if source is None else spread_over(source, LATE_PHOTOS) for source in (train, validating))
         assert few is not None, "there are photos to train on"
-        return _made(run, *networks[0], few, judges, math.inf, 0)
-    return best
+        made = _made(run, *networks[0], few, judges, math.inf, 0)
+        return [] if made is None else [made]
+    return fitted
 
 
 def _networks(run: Run) -> Iterator[tuple[str, DenseModel]]:
