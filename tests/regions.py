@@ -17,7 +17,7 @@ from vitral.tasks.dense import dense_task
 # For each task's data: seed and deviation of the weights of the layer of classes, the bias of its last output, and how sure a
 # region must be, such that regions are found of which some are not sure.
 DRAWN: dict[str, tuple[int, float, float, float | None]] = {
-    "digit-scenes": (0, 5.0, 2.0, 0.4),
+    "digit-scenes": (0, 20.0, 0.0, 0.4),
     "digit-scenes-semantic": (0, 2.0, 0.0, None),
     "digit-scenes-boxes": (0, 0.5, 0.0, 0.6),
     "digit-scenes-panoptic": (9, 5.0, 130.0, None),

@@ -20,7 +20,14 @@ LEGEND = (
     "tuned@384: after fine-tuning at 384 pixels. Figures of different kinds cannot be compared;",
     "--json says where each is from, and what could not be confirmed; 'here' is on this machine.",
 )
-DATASETS = (("ImageNet-21k, then ImageNet", "IN-21k+1k"), ("ImageNet-21k", "IN-21k"), ("ImageNet", "IN-1k"))
+DATASETS = (
+    ("ImageNet-21k, then ImageNet", "IN-21k+1k"),
+    ("ImageNet-21k", "IN-21k"),
+    ("ImageNet", "IN-1k"),
+    ("DINOv2's, COCO, then ", "COCO+"),
+    ("DINOv2's, then ", ""),  # the name of the model says the same
+    ("LVD-1689M, then ", ""),
+)
 PUBLISHERS = {
     "storage.googleapis.com": "Google",
     "dl.fbaipublicfiles.com": "Meta",

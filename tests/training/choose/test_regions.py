@@ -90,6 +90,7 @@ def _needs(method: str) -> tuple[str, ...]:
 
 @every_case("name", list(SCENES))
 @every_case("kind", list(HEADS))
+@pytest.mark.long
 def test_every_head_learns_its_tasks_and_is_refused_of_others(name: str, kind: str) -> None:
     plan = tried(name, f"head.kind={kind}")
     if any(kind in kinds for kinds in LEARNED[name].values()):
