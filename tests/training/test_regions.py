@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vitral
 from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
@@ -23,7 +24,8 @@ from vitral.events import ignore
 from vitral.files import sha256
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import variant
-from vitral.models.dense.dense_model import HEADS, DenseConfig
+from vitral.models.dense.dense_model import HEADS, DenseConfig, DenseModel
+from vitral.models.dense.ridge import RidgeHead
 from vitral.models.families import build
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.regions import Regions
@@ -70,6 +72,28 @@ def test_what_the_last_validation_tells_decides_from_where_on_things_are_shown(t
     calibration = load(tmp_path / "run").calibration
     assert calibration is not None
     assert (calibration.threshold, calibration.images) == (told[-1], 60)
+
+
+@pytest.mark.long
+def test_training_begins_as_what_is_fitted_on_filters_though_a_start_s_maps_are_better(tmp_path: Path) -> None:
+    data, run = "digit-scenes-semantic", tmp_path / "run"
+    network = vitral.create_model("vit-nano4", num_classes=3, image_size=32, seed=0)
+    start = save(Classifier(network, PHOTOS.with_size((32, 32)), ("a", "b", "c")), tmp_path / "start")
+    settings = ("image_size=32", "batch_size=8", "steps=1", "optimizer.lr=1e-9")
+    changes = [part for setting in settings for part in ("--set", setting)]
+    assert main(["finetune", "--data", data, "--out", str(run), "--from", str(start), *changes]) == 0
+    fitted, best = (load(run / folder).model for folder in ("first-probe", "first"))
+    assert isinstance(fitted, DenseModel)
+    assert isinstance(best, DenseModel)
+    assert isinstance(fitted.head, RidgeHead)
+    assert isinstance(best.head, RidgeHead)
+    assert (fitted.head.project is None, best.head.project is None) == (True, False)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    reached = [row["validation/miou"] for row in rows if "validation/miou" in row][-1]
+    opened = open_data(data)
+    validation = replace(opened, splits={"test": opened.splits["validation"]})
+    expected = evaluate(load(run / "first-probe"), validation, listener=ignore).headline()
+    assert reached == pytest.approx(expected, abs=0.005)
 
 
 @every_case(
