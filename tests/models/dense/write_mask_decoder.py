@@ -39,7 +39,12 @@ def dinov3(adapted: Any) -> nn.Module:  # noqa: ANN401  # their ViT.transformers
     """Return transformers' DINOv3, whose blocks have moved since the version that their code is for."""
     from transformers import DINOv3ViTConfig, DINOv3ViTModel
 
-    sizes = {"hidden_size": DIM, "num_hidden_layers": DEPTH, "num_attention_heads": HEADS, "intermediate_size": 2 * DIM}
+    sizes: dict[str, Any] = {
+        "hidden_size": DIM,
+        "num_hidden_layers": DEPTH,
+        "num_attention_heads": HEADS,
+        "intermediate_size": 2 * DIM,
+    }
     model = DINOv3ViTModel(DINOv3ViTConfig(image_size=SIDE, patch_size=PATCH, num_register_tokens=2, **sizes))
     scramble(model)
     model.layer = model.model.layer
@@ -54,7 +59,7 @@ def dinov2() -> nn.Module:
     """Return timm's ViT as DINOv2 has it, with registers."""
     from timm.models.vision_transformer import VisionTransformer
 
-    sizes = {"embed_dim": DIM, "depth": DEPTH, "num_heads": HEADS, "mlp_ratio": 2.0, "num_classes": 0}
+    sizes: dict[str, Any] = {"embed_dim": DIM, "depth": DEPTH, "num_heads": HEADS, "mlp_ratio": 2.0, "num_classes": 0}
     model = VisionTransformer(SIDE, PATCH, reg_tokens=2, no_embed_class=True, init_values=1.0, **sizes)
     scramble(model)
     return model
