@@ -109,12 +109,10 @@ def test_rates_fall_from_block_to_block_as_in_the_source() -> None:
             assert wait == (0 if name.startswith("head.") else 3)
 
 
-def test_another_process_goes_on_in_the_same_bits() -> None:
-    recipe = recipe_of(regularization={"dropout": 0.1, "stochastic_depth": 0.1})
-    whole = stepper(recipe)
+def learn_in_two(whole: Step, first: Step, second: Step) -> None:
+    """Let one learn without a stop, and a second go on from where a first ended; both must end in the same bits."""
     for number in range(4):
         whole(batch(number), number, 1e-3, 1e-3)
-    first, second = stepper(recipe), stepper(recipe)
     for number in range(2):
         first(batch(number), number, 1e-3, 1e-3)
     second.method.network.load_state_dict(first.method.network.state_dict())
@@ -124,6 +122,11 @@ def test_another_process_goes_on_in_the_same_bits() -> None:
         second(batch(number), number, 1e-3, 1e-3)
     expected = whole.method.network.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in second.method.network.state_dict().items())
+
+
+def test_another_process_goes_on_in_the_same_bits() -> None:
+    recipe = recipe_of(regularization={"dropout": 0.1, "stochastic_depth": 0.1})
+    learn_in_two(stepper(recipe), stepper(recipe), stepper(recipe))
 
 
 def decoder() -> Any:  # noqa: ANN401  # any network
@@ -140,17 +143,8 @@ def test_a_decoder_learns_in_the_same_bits_in_another_process_and_leaves_the_bac
     recipe = recipe_of(optimizer={"lr": 3e-3, "weight_decay": 0.05, "decay_on": "all", "clip_norm": 0.01})
     whole, first, second = (stepper(recipe, decoder()) for _ in range(3))
     before = {name: value.clone() for name, value in whole.method.network.state_dict().items()}
-    for number in range(4):
-        whole(batch(number), number, 1e-3, 1e-3)
-    for number in range(2):
-        first(batch(number), number, 1e-3, 1e-3)
-    second.method.network.load_state_dict(first.method.network.state_dict())
-    second.optimizers[0].load_state_dict(first.optimizers[0].state_dict())
-    torch.manual_seed(99)
-    for number in range(2, 4):
-        second(batch(number), number, 1e-3, 1e-3)
+    learn_in_two(whole, first, second)
     after = whole.method.network.state_dict()
-    assert all(torch.equal(value, after[name]) for name, value in second.method.network.state_dict().items())
     still = {name for name, value in after.items() if torch.equal(value, before[name])}
     assert {name for name in after if name.startswith("backbone.")} <= still
     assert {name for name in still if name.startswith("head.") and not name.endswith("num_batches_tracked")} <= {
