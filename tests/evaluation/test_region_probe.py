@@ -6,6 +6,7 @@ from tests.discs import Discs, discs
 from vitral.evaluation import region_probe
 from vitral.evaluation.region_probe import SampledPixels, fit_regions, set_directions, set_head
 from vitral.images.preprocessing import PHOTOS
+from vitral.images.run_lengths import decode_mask
 from vitral.models.dense.dense_model import DenseConfig, DenseModel
 from vitral.models.dense.ridge import RidgeHeadConfig
 from vitral.models.families import build
@@ -122,7 +123,8 @@ def test_crowds_and_void_pixels_are_not_learned() -> None:
 
 
 def test_boxes_without_masks_stand_for_ellipses() -> None:
-    (mask,) = object_masks(Regions.of_boxes((40, 60), [0], [(10, 5, 41, 26)]))
+    (runs,) = object_masks(Regions.of_boxes((40, 60), [0], [(10, 5, 41, 26)]))
+    mask = decode_mask(runs, (40, 60))
     rows, columns = np.indices((40, 60)) + 0.5
     inside = ((columns - 25.5) / 15.5) ** 2 + ((rows - 15.5) / 10.5) ** 2
     assert mask[inside < 0.85].all()

@@ -16,6 +16,7 @@ from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
 from vitral.evaluation.baselines import Stopwatch
 from vitral.images.decode import Pixels
+from vitral.images.moved_masks import paint_masks
 from vitral.tasks.components import found_objects, object_masks, split_at_waists
 from vitral.tasks.dense import DenseTask
 from vitral.tasks.regions import VOID, FoundRegions, Regions
@@ -236,9 +237,7 @@ def _foreground(regions: Regions, *, pixels: bool) -> tuple[Map, Flags]:
     if pixels:
         labels = regions.class_map()
         return (labels == 1).astype(np.int64), labels != VOID
-    front = np.zeros(regions.size, dtype=np.int64)
-    for mask in object_masks(regions):
-        front[mask] = 1
+    front = paint_masks(object_masks(regions), np.ones(len(regions), dtype=np.int64), regions.size, ground=0)
     return front, ~regions.ignored_bitmap()
 
 

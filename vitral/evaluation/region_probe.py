@@ -6,7 +6,7 @@ photo are told best by a fit on the other photos: pixels of one photo are too al
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from vitral.models.dense.dense_model import DenseModel
 from vitral.models.dense.ridge import RidgeHead, RidgeHeadConfig
 from vitral.models.layers import seeded
 from vitral.seeds import derive, generator
-from vitral.tasks.components import insides_and_rims, object_map
+from vitral.tasks.components import insides_and_rims, object_map, object_masks
 from vitral.tasks.regions import VOID, Regions
 
 PURPOSE = "look at photos"
@@ -178,8 +178,11 @@ def _targets(
     height, width = regions.size
     view = Geometry(regions.size, (*preprocessing.geometry(height, width).steps, Resize(*grid)))
     if not config.objects:
-        return view.mask(regions.class_map(), fill=VOID)
-    return insides_and_rims(view.mask(object_map(regions), fill=-1), regions.classes, classes)
+        return regions.follow(view).class_map()
+    seen = replace(regions, masks=object_masks(regions)).follow(view)
+    objects, (rows, columns) = object_map(seen), view.places()
+    objects[(rows < 0) | (columns < 0)] = -1
+    return insides_and_rims(objects, seen.classes, classes)
 
 
 def _drawn(labels: Int64[np.ndarray, " places"], count: int, *, seed: int) -> Int64[np.ndarray, " pixels"]:

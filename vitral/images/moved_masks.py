@@ -6,6 +6,7 @@ moved once: the work grows with the view and the runs, not with the image times 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Int64
@@ -14,6 +15,7 @@ from vitral.images.geometry import Boxes, Geometry, Size
 from vitral.images.run_lengths import RunLengths, runs_between
 
 DRAWN_AT_ONCE = 16
+PAINTED_AT_ONCE = 1 << 20  # pixels
 
 Numbers = Int64[np.ndarray, " numbers"]
 
@@ -68,6 +70,30 @@ def draw_masks(masks: Sequence[RunLengths], size: Size) -> Bool[np.ndarray, "mas
         columns, rows = np.divmod(starts[run] + number, height)
         bitmaps[((first + owners[run]) * height + rows) * width + columns] = True
     return bitmaps.reshape(-1, height, width)
+
+
+def paint_masks(
+    masks: Sequence[RunLengths], values: Numbers, size: Size, *, ground: int
+) -> Int64[np.ndarray, "height width"]:
+    """Return one map of an image in which each mask's pixels have its value; of masks that overlap the last has the pixels.
+
+    Time and memory grow with the map and the pixels inside, not with the image times the number of its masks.
+
+    Args:
+        masks: The masks.
+        values: The value of each.
+        size: The image's height and width.
+        ground: The value of the pixels that are in no mask.
+    """
+    painted = np.full(size[0] * size[1], ground, dtype=np.int64)
+    owners, starts, stops = _runs_inside(masks)
+    counts = stops - starts
+    bounds = np.flatnonzero(np.diff(np.cumsum(counts) // PAINTED_AT_ONCE)) + 1
+    for first, last in pairwise([0, *bounds.tolist(), len(counts)]):
+        part = slice(first, last)
+        run, number = _counted(counts[part])
+        painted[starts[part][run] + number] = values[owners[part]][run]  # of equal places the last is what remains
+    return np.ascontiguousarray(painted.reshape(size[1], size[0]).T)
 
 
 def joined(masks: Sequence[RunLengths], size: Size) -> RunLengths:

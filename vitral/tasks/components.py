@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitral.images.geometry import Geometry
-from vitral.images.run_lengths import RunLengths
+from vitral.images.run_lengths import RunLengths, encode_part
 from vitral.images.to_photo import bands_in_photo
 from vitral.tasks.regions import VOID, FoundRegions, Regions, RegionTargets
 
@@ -75,11 +75,8 @@ def loss_of_rims(logits: Float[Tensor, "batch outputs rows columns"], targets: R
 
 def object_map(regions: Regions) -> Numbers:
     """Return for each pixel the number of the object there, from 1; 0 for none, -1 where it counts for nothing."""
-    numbers = np.zeros(regions.size, dtype=np.int64)
-    for index, mask in enumerate(object_masks(regions), start=1):
-        numbers[mask] = -1 if regions.crowd[index - 1] else index
-    numbers[regions.ignored_bitmap()] = -1
-    return numbers
+    numbers = np.where(regions.crowd, -1, np.arange(1, len(regions) + 1))
+    return regions.painted(object_masks(regions), numbers, ground=0, ignored=-1)
 
 
 def insides_and_rims(objects: Numbers, labels: Int64[np.ndarray, " objects"], classes: int) -> Numbers:
@@ -95,16 +92,23 @@ def insides_and_rims(objects: Numbers, labels: Int64[np.ndarray, " objects"], cl
     return np.where(objects < 0, VOID, np.where(rim, classes, numbers[objects.clip(0)]))
 
 
-def object_masks(regions: Regions) -> Iterator[np.ndarray]:
-    """Give the mask of each region; where only boxes are known, the ellipse in each."""
+def object_masks(regions: Regions) -> tuple[RunLengths, ...]:
+    """Return the mask of each region; where only boxes are known, the ellipse in each, drawn in its box alone."""
     if regions.masks is not None:
-        yield from regions.bitmaps()
-        return
-    for left, top, right, bottom in regions.boxes.tolist():
-        canvas = np.zeros(regions.size, dtype=np.uint8)
-        middle = round((left + right - 1) / 2), round((top + bottom - 1) / 2)
-        axes = max(0, round((right - left - 1) / 2)), max(0, round((bottom - top - 1) / 2))
-        yield cv2.ellipse(canvas, middle, axes, 0, 0, 360, 1, cv2.FILLED) > 0
+        return regions.masks
+    low, high, ends = regions.boxes[:, :2], regions.boxes[:, 2:], np.array(regions.size[::-1])
+    middles = ((low + high - 1) / 2).round().astype(np.int64)
+    axes = ((high - low - 1) / 2).round().clip(0).astype(np.int64)
+    corners = (middles - axes).clip(0, ends - 1)
+    sides = (middles + axes + 1).clip(corners + 1, ends) - corners
+    masks = []
+    for middle, axis, (left, top), (width, height) in zip(
+        (middles - corners).tolist(), axes.tolist(), corners.tolist(), sides.tolist(), strict=True
+    ):
+        canvas = np.zeros((height, width), dtype=np.uint8)
+        inside = cv2.ellipse(canvas, middle, axis, 0, 0, 360, 1, cv2.FILLED) > 0
+        masks.append(encode_part(inside, (top, left), regions.size))
+    return tuple(masks)
 
 
 def grow(seeds: Flags, whole: Flags) -> Numbers:

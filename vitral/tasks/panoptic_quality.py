@@ -221,10 +221,9 @@ class PanopticTally(PhotoTally):
 
 def _segments(regions: Regions) -> _Segments:
     """Return the segments of which pixels are seen; pixels that are ignored count for nothing."""
-    places = np.zeros(regions.size, dtype=np.int64)
-    for number, mask in enumerate(regions.bitmaps(), start=1):
-        places[mask] = number
-    places[regions.ignored_bitmap()] = NOWHERE
+    assert regions.masks is not None, "only boxes are known"
+    numbers = np.arange(1, len(regions) + 1)
+    places = regions.painted(regions.masks, numbers, ground=NOWHERE, ignored=NOWHERE)
     areas = np.bincount(places.ravel(), minlength=len(regions) + 1)
     areas[NOWHERE] = 0
     seen = np.flatnonzero(areas)

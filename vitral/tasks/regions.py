@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 
 from vitral.images.geometry import Boxes, Geometry
-from vitral.images.moved_masks import draw_masks, move_masks
+from vitral.images.moved_masks import draw_masks, move_masks, paint_masks
 from vitral.images.run_lengths import Bitmap, RunLengths, decode_mask, encode_mask, mask_area, runs_box
 
 VOID = 255  # in a map of classes: the pixel counts for nothing
@@ -123,11 +123,22 @@ class Regions:
 
     def class_map(self) -> Int64[np.ndarray, "height width"]:
         """Return the class of each pixel; of overlapping regions the last; `VOID` where there is none or it is ignored."""
-        labels = np.full(self.size, VOID, dtype=np.int64)
-        for number, mask in zip(self.classes.tolist(), self.bitmaps(), strict=True):
-            labels[mask] = number
-        labels[self.ignored_bitmap()] = VOID
-        return labels
+        assert self.masks is not None, "only boxes are known"
+        return self.painted(self.masks, self.classes, ground=VOID, ignored=VOID)
+
+    def painted(
+        self, masks: Sequence[RunLengths], values: Int64[np.ndarray, " regions"], *, ground: int, ignored: int
+    ) -> Int64[np.ndarray, "height width"]:
+        """Return a map of the image with a value for each region; of regions that overlap the last has the pixels.
+
+        Args:
+            masks: The masks of the regions, or what stands for them.
+            values: The value of each region.
+            ground: The value where there is none.
+            ignored: The value of the pixels that count for nothing.
+        """
+        above = () if self.ignored is None else (self.ignored,)
+        return paint_masks((*masks, *above), np.append(values, ignored), self.size, ground=ground)
 
     def chosen(self, keep: Bool[np.ndarray, " regions"] | Sequence[int]) -> "Regions":
         """Return some of the regions, in order."""

@@ -11,7 +11,7 @@ from vitral.data.annotations.annotation import Annotation, Marks, Size
 from vitral.data.annotations.marked import MarkedPhotos
 from vitral.data.annotations.mask_names import BACKGROUND
 from vitral.errors import DataError
-from vitral.images.run_lengths import Bitmap
+from vitral.images.run_lengths import RunLengths, decode_mask, encode_part
 from vitral.tasks.boxes import BOXES
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.panoptic import PANOPTIC
@@ -72,12 +72,14 @@ class Changed:
 
 def _parts(regions: Regions) -> Regions:
     classes: list[int] = []
-    masks: list[Bitmap] = []
-    for number, mask in zip(regions.classes.tolist(), regions.bitmaps(), strict=True):
-        labels, count = ndimage.label(mask, structure=NEIGHBOURS)
-        masks += [labels == part for part in range(1, count + 1)]
+    masks: list[RunLengths] = []
+    assert regions.masks is not None, "only boxes are known"
+    for number, runs in zip(regions.classes.tolist(), regions.masks, strict=True):
+        labels, count = ndimage.label(decode_mask(runs, regions.size), structure=NEIGHBOURS)
+        boxes = enumerate(ndimage.find_objects(labels), start=1)
+        masks += [encode_part(labels[box] == part, (box[0].start, box[1].start), regions.size) for part, box in boxes]
         classes += [number] * count
-    return Regions.of_masks(regions.size, classes, masks, ignored=regions.ignored_bitmap())
+    return Regions.of_runs(regions.size, classes, masks, ignored=regions.ignored)
 
 
 def for_task(marked: MarkedPhotos, task: Task, title: str) -> MarkedPhotos:
