@@ -43,9 +43,14 @@ class Quick(ObjectsTally):
 
 
 def tally(
-    photos: Scene, *, masks: bool, names: tuple[str, ...] = NAMES, kind: type[ObjectsTally] = Quick
+    photos: Scene,
+    *,
+    masks: bool,
+    names: tuple[str, ...] = NAMES,
+    kind: type[ObjectsTally] = Quick,
+    boundaries: bool = True,
 ) -> ObjectsTally:
-    adding = kind(names, masks=masks)
+    adding = kind(names, masks=masks, boundaries=boundaries)
     for index, (truth, found) in enumerate(photos):
         adding.add([found], [truth], [f"{index}.png"])
     return adding
@@ -83,6 +88,18 @@ def test_the_ap_of_boundaries_is_its_authors(seed: int) -> None:
     assert result.scores()["boundary_ap"] == result.boundary_ap
 
 
+def test_a_validation_has_the_same_figures_and_draws_no_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = object_photos(4, masks=True)
+    weights = np.random.RandomState(0).randint(0, 3, (4, len(photos))).astype(np.float64)
+    whole = tally(photos, masks=True)
+    monkeypatch.delattr("vitral.tasks.region_matches._rim")
+    quick = tally(photos, masks=True, boundaries=False)
+    assert quick.figures() == whole.figures()
+    with pytest.raises(AssertionError, match="not compared"):
+        quick.result()
+    np.testing.assert_array_equal(quick.by_class(weights), whole.by_class(weights))
+
+
 def test_boxes_have_no_ap_of_boundaries() -> None:
     result = tally(object_photos(0, masks=False), masks=False).result()
     assert result.boundary_ap is None
@@ -96,7 +113,7 @@ def test_the_overlap_of_masks_is_that_of_their_pixels() -> None:
         common = np.einsum("fhw,thw->ft", ours.astype(float), there.astype(float))
         mine, others = ours.sum(axis=(1, 2))[:, None], there.sum(axis=(1, 2))
         whole = np.where(truth.crowd, mine, mine + others - common)
-        assert (overlaps(found.regions, truth, masks=True) == common / np.maximum(whole, 1)).all()
+        assert (overlaps(found.regions, truth, masks=True)[0] == common / np.maximum(whole, 1)).all()
 
 
 def test_objects_are_found_taken_for_another_missed_and_invented() -> None:
@@ -157,7 +174,7 @@ def test_photos_without_objects_and_without_answers() -> None:
     with pytest.raises(DataError, match="Nothing is marked in 1 photo"):
         empty.figures()
     with pytest.raises(DataError, match="no images"):
-        ObjectsTally(NAMES, masks=True).result()
+        ObjectsTally(NAMES, masks=True, boundaries=True).result()
 
 
 def test_a_thousand_objects_of_which_ap_takes_a_hundred_answers() -> None:

@@ -33,8 +33,8 @@ def scene(seed: int, photos: int = 12) -> list[tuple[Map, Map]]:
     return pairs
 
 
-def tally(pairs: list[tuple[Map, Map]]) -> OverlapTally:
-    adding = OverlapTally(NAMES)
+def tally(pairs: list[tuple[Map, Map]], *, boundaries: bool = True) -> OverlapTally:
+    adding = OverlapTally(NAMES, boundaries=boundaries)
     for index, (truth, found) in enumerate(pairs):
         adding.add([found_map(found)], [Regions.of_map(truth)], [f"{index}.png"])
     return adding
@@ -110,6 +110,17 @@ def test_boundary_iou_adds_the_bands_up_over_all_photos() -> None:
     assert result.boundary_iou == pytest.approx((both / either).mean())
 
 
+def test_a_validation_has_the_same_figures_and_looks_for_no_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, weights = scene(4), np.random.RandomState(0).randint(0, 3, (4, 12)).astype(np.float64)
+    whole = tally(pairs)
+    monkeypatch.delattr("vitral.tasks.overlap.near_edge")
+    quick = tally(pairs, boundaries=False)
+    assert quick.figures() == whole.figures()
+    np.testing.assert_array_equal(quick.by_class(weights), whole.by_class(weights))
+    with pytest.raises(AssertionError, match="not compared"):
+        quick.result()
+
+
 def test_resampled_photos_are_scored_as_if_they_were_there_so_often() -> None:
     pairs = scene(5)
     weights = np.random.RandomState(0).randint(0, 3, (4, len(pairs))).astype(np.float64)
@@ -154,7 +165,7 @@ def test_a_photo_alone_has_no_interval_and_nothing_marked_is_refused() -> None:
     assert alone.interval is None
     assert set(alone.class_intervals) == {None}
     empty = tally([(np.full((9, 9), VOID), np.zeros((9, 9), dtype=np.int64))])
-    for refused in (empty, OverlapTally(NAMES)):
+    for refused in (empty, OverlapTally(NAMES, boundaries=True)):
         with pytest.raises(DataError, match=r"Nothing is marked in 1 photo|no images"):
             refused.result()
 
@@ -162,7 +173,7 @@ def test_a_photo_alone_has_no_interval_and_nothing_marked_is_refused() -> None:
 def test_a_pixel_without_an_answer_is_missed_and_found_nowhere() -> None:
     truth, found = np.zeros((4, 4), dtype=np.int64), np.zeros((4, 4), dtype=np.int64)
     found[:2] = VOID
-    adding = OverlapTally(("ground",))
+    adding = OverlapTally(("ground",), boundaries=True)
     adding.add([FoundRegions(Regions.of_map(found), np.ones(1))], [Regions.of_map(truth)], ["a"])
     assert adding.result().iou == (0.5,)
 

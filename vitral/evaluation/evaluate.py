@@ -138,7 +138,7 @@ def evaluate_source(
         ImageError: An image cannot be read.
     """
     if classifier.task.dense:
-        return tally_source(classifier, source, limit=limit, listener=listener).result()
+        return tally_source(classifier, source, limit=limit, listener=listener, boundaries=True).result()
     probabilities, targets = predict_probabilities(
         classifier, source, task=task, batch_size=batch_size, workers=workers, limit=limit, listener=listener
     )

@@ -28,6 +28,7 @@ def tally_source(
     limit: int | None = None,
     listener: Listener = ignore,
     stop: Callable[[], bool] | None = None,
+    boundaries: bool = False,
 ) -> RegionTally:
     """Return the tally of what a classifier finds in every image of a source, each counted once.
 
@@ -39,6 +40,7 @@ def tally_source(
         limit: Images to take of an endless source; a finite one is always taken whole.
         listener: What receives progress.
         stop: Says after every few images, in every process alike, whether to stop.
+        boundaries: Whether the boundaries of masks are compared, too; see `DenseTask.tally_regions`.
 
     Raises:
         Stopped: `stop` said so.
@@ -50,7 +52,7 @@ def tally_source(
     count = min(len(source), limit) if source.endless and limit is not None else len(source)
     if count == 0:
         raise DataError("There are no images to evaluate; name a split that has some.")
-    tally = task.tally_regions(classifier.class_names, threshold_of(classifier))
+    tally = task.tally_regions(classifier.class_names, threshold_of(classifier), boundaries=boundaries)
     rank, world = distributed.rank(), distributed.world()
     for first in range(0, count, TOGETHER * world):
         last = min(first + TOGETHER * world, count)

@@ -23,7 +23,6 @@ from vitral.tasks.region_matches import (
     Matches,
     Overlaps,
     areas_of,
-    boundary_overlaps,
     match,
     overlaps,
     partners,
@@ -44,7 +43,7 @@ class _PhotoObjects:
 
     Attributes:
         matches: Of each class that is there or found.
-        boundaries: Likewise, by the overlap of boundaries; none of boxes.
+        boundaries: Likewise, by the overlap of boundaries; none where these are not compared.
         pairs: True class and found class of each object, found or missed, and of each invented one; "nothing" comes last.
         areas: The area of the true one, pixels; NaN of an invented one.
         sure: How sure the answers are, their mean; NaN without any.
@@ -64,11 +63,15 @@ class ObjectsTally(PhotoTally):
         class_names: The names of the classes, in order.
         masks: Whether masks are compared; otherwise boxes are.
         threshold: How sure an answer must be to be counted as found or invented, 0 to 1; AP ranks all of them.
+        boundaries: Whether the boundaries of masks are compared, too, which `result` tells.
     """
 
-    def __init__(self, class_names: Sequence[str], *, masks: bool, threshold: float = THRESHOLD) -> None:
+    def __init__(
+        self, class_names: Sequence[str], *, masks: bool, threshold: float = THRESHOLD, boundaries: bool = False
+    ) -> None:
         super().__init__(class_names)
         self.masks = masks
+        self.boundaries = boundaries and masks
         self.threshold = threshold
         self._photos: list[_PhotoObjects] = []
         self._ranked: list[_Ranked] | None = None
@@ -107,6 +110,7 @@ class ObjectsTally(PhotoTally):
         Raises:
             DataError: there is nothing to score.
         """
+        assert self.boundaries == self.masks, "the boundaries of masks were not compared"
         figures, spread = self.figures(), intervals(self)
         precision, recalls = self._precision(), [self._recall(most) for most in MOST_FOUND]
         cells, counts = np.unique(self._pairs(), axis=0, return_counts=True)
@@ -120,7 +124,7 @@ class ObjectsTally(PhotoTally):
             ap=figures["ap"],
             ap50=figures["ap50"],
             ap75=figures["ap75"],
-            boundary_ap=known(_mean(self._boundary_precision())[None])[0] if self.masks else None,
+            boundary_ap=known(_mean(self._boundary_precision())[None])[0] if self.boundaries else None,
             recall_of_most=tuple(float(_mean(recall[:, 0])) for recall in recalls),
             sizes=self._sizes(precision, recalls[-1]),
             class_ap=known(_means(precision[:, 0])),
@@ -138,9 +142,8 @@ class ObjectsTally(PhotoTally):
     def _matched(self, answer: FoundRegions, truth: Regions) -> _PhotoObjects:
         order = np.argsort(-answer.scores, kind="stable")
         found, scores = answer.regions.chosen(order), answer.scores[order]
-        shares = overlaps(found, truth, masks=self.masks)
+        shares, boundaries = overlaps(found, truth, masks=self.masks, boundaries=self.boundaries)
         matches = self._matches(found, scores, truth, shares)
-        boundaries = boundary_overlaps(found, truth, shares) if self.masks else None
         sure = scores >= self.threshold
         pairs, sizes = self._paired(found.classes[sure], shares[sure], truth)
         return _PhotoObjects(

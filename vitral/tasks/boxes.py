@@ -27,7 +27,9 @@ class Boxes(DenseTask):
     result: ClassVar[type[Result]] = RegionEvaluation
     heads: ClassVar[tuple[str, ...]] = (PointsHeadConfig.kind,)
 
-    def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
+    def tally_regions(
+        self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
+    ) -> RegionTally:
         """Return what matches boxes."""
         return ObjectsTally(class_names, masks=False, threshold=threshold)
 

@@ -79,8 +79,16 @@ class DenseTask(Task):
         return RegionTargets(known)
 
     @abstractmethod
-    def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
-        """Return what adds up the scores of a split; surer answers than `threshold` count as found."""
+    def tally_regions(
+        self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
+    ) -> RegionTally:
+        """Return what adds up the scores of a split.
+
+        Args:
+            class_names: The names of the classes, in order.
+            threshold: How sure an answer must be to count as found.
+            boundaries: Whether the boundaries of masks are compared, too, which takes longer; the tally's `result` needs it.
+        """
 
     @abstractmethod
     def find(self, answers: Any, views: Sequence[Geometry]) -> list[FoundRegions]:  # noqa: ANN401  # of whatever head

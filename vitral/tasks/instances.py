@@ -29,9 +29,11 @@ class Instances(DenseTask):
     result: ClassVar[type[Result]] = RegionEvaluation
     heads: ClassVar[tuple[str, ...]] = (RimHeadConfig.kind, QueryHeadConfig.kind, MaskDecoderConfig.kind)
 
-    def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
+    def tally_regions(
+        self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
+    ) -> RegionTally:
         """Return what matches masks."""
-        return ObjectsTally(class_names, masks=True, threshold=threshold)
+        return ObjectsTally(class_names, masks=True, threshold=threshold, boundaries=boundaries)
 
     def find(self, answers: Any, views: Sequence[Geometry]) -> list[FoundRegions]:  # noqa: ANN401  # of whatever head
         """Return the objects, the likeliest first; see `DenseTask.find`."""

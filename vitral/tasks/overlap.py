@@ -151,7 +151,8 @@ class _PhotoPixels:
     Attributes:
         classes: The classes that are in the photo or found in it, ascending.
         pairs: The pixels by true class and found class, both in that order; the last column is of pixels without an answer.
-        counts: For each of those classes the pixels that are right, found and there, and the same of the bands along the edges.
+        counts: For each of those classes the pixels that are right, found and there, and the same of the bands along the edges;
+            0 of these where boundaries are not compared.
         sure: How sure the answers are, the pixels' mean; NaN where nothing was found.
     """
 
@@ -166,10 +167,12 @@ class OverlapTally(PhotoTally):
 
     Args:
         class_names: The names of the classes, in order.
+        boundaries: Whether the bands along the edges of masks are compared, too, which `result` needs.
     """
 
-    def __init__(self, class_names: Sequence[str]) -> None:
+    def __init__(self, class_names: Sequence[str], *, boundaries: bool = False) -> None:
         super().__init__(class_names)
+        self.boundaries = boundaries
         self._photos: list[_PhotoPixels] = []
         self._table: csr_array | None = None
 
@@ -177,7 +180,9 @@ class OverlapTally(PhotoTally):
         """Add some photos; a pixel of the truth that is in no region counts for nothing."""
         for answer, truth, name in zip(found, truths, names, strict=True):
             labels = answer.regions.class_map() if answer.class_map is None else answer.class_map
-            self._photos.append(_counted_pixels(labels, truth.class_map(), sureness(answer)))
+            self._photos.append(
+                _counted_pixels(labels, truth.class_map(), sureness(answer), boundaries=self.boundaries)
+            )
             self._names.append(name)
         self._table = None
 
@@ -201,6 +206,7 @@ class OverlapTally(PhotoTally):
         Raises:
             DataError: there is nothing to score.
         """
+        assert self.boundaries, "the bands along edges were not compared"
         figures, totals, spread = self.figures(), self._totals(), intervals(self)
         worst, best, doubtful = self._looked_at()
         return SemanticEvaluation(
@@ -317,7 +323,7 @@ def near_edge(labels: Map) -> Bool[np.ndarray, "height width"]:
     return (cv2.erode(framed, square) != cv2.dilate(framed, square))[1:-1, 1:-1]
 
 
-def _counted_pixels(found: Map, truth: Map, sure: float) -> _PhotoPixels:
+def _counted_pixels(found: Map, truth: Map, sure: float, *, boundaries: bool) -> _PhotoPixels:
     assert found.shape == truth.shape, f"a map of {found.shape} for a photo of {truth.shape}"
     counted = truth != VOID
     found = np.where(counted, found, VOID)
@@ -335,9 +341,13 @@ def _counted_pixels(found: Map, truth: Map, sure: float) -> _PhotoPixels:
     def counts(chosen: Bool[np.ndarray, "height width"], place: Map) -> Int64[np.ndarray, " present"]:
         return np.bincount(place[chosen], minlength=shape[1])[:-1]
 
-    whole, true_edge, found_edge = pairs(counted), near_edge(truth) & counted, near_edge(found) & counted
-    edges = pairs(true_edge & found_edge).diagonal(), counts(found_edge, columns), counts(true_edge, rows)
-    table = np.stack([whole.diagonal(), whole[:, :-1].sum(axis=0), whole.sum(axis=1), *edges], axis=1)
+    whole = pairs(counted)
+    table = np.zeros((len(classes), COUNTS), dtype=np.int64)
+    table[:, :3] = np.stack([whole.diagonal(), whole[:, :-1].sum(axis=0), whole.sum(axis=1)], axis=1)
+    if boundaries:
+        true_edge, found_edge = near_edge(truth) & counted, near_edge(found) & counted
+        edges = pairs(true_edge & found_edge).diagonal(), counts(found_edge, columns), counts(true_edge, rows)
+        table[:, 3:] = np.stack(edges, axis=1)
     return _PhotoPixels(classes, whole, table, sure)
 
 

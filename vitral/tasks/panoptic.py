@@ -36,7 +36,9 @@ class Panoptic(DenseTask):
     things: tuple[int, ...] = ()
     sure: float = field(default=SURE, compare=False)  # of a network, not of what its photos are
 
-    def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
+    def tally_regions(
+        self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
+    ) -> RegionTally:
         """Return what matches segments."""
         return PanopticTally(class_names, self.things)
 

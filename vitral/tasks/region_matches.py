@@ -52,36 +52,35 @@ class _Cropped:
     area: int
 
 
-def overlaps(found: Regions, truth: Regions, *, masks: bool) -> Overlaps:
+def overlaps(
+    found: Regions, truth: Regions, *, masks: bool, boundaries: bool = False
+) -> tuple[Overlaps, Overlaps | None]:
     """Return the IoU of each found region with each true one; of a crowd the share of the found region in it, 0 to 1.
+
+    By boundaries it is the smaller of the IoU of masks and that of their boundaries, by which coarse edges of large objects
+    count. The boundary of a mask is its pixels within 2% of the photo's diagonal from pixels outside it, or from the photo's
+    edge (Cheng et al., CVPR 2021, arXiv 2103.16562; boundary_utils.py of boundary-iou-api). Of a crowd the masks alone count.
 
     Args:
         found: The found regions.
         truth: The true ones.
         masks: Whether their masks are compared, which both must have; otherwise their boxes are.
+        boundaries: Whether the boundaries of the masks are compared, too, which takes longer.
+
+    Returns:
+        The overlaps, and those by boundaries; None where these are not compared.
     """
     if not masks or not len(found) or not len(truth):
-        return _box_overlaps(found.boxes, truth.boxes, truth.crowd)
+        shares = _box_overlaps(found.boxes, truth.boxes, truth.crowd)
+        return shares, shares if boundaries else None
     assert found.size == truth.size, f"masks of {found.size} for a photo of {truth.size}"
-    return _mask_overlaps(_all_cropped(found), _all_cropped(truth), truth.crowd)
-
-
-def boundary_overlaps(found: Regions, truth: Regions, shares: Overlaps) -> Overlaps:
-    """Return the smaller of the IoU of masks and that of their boundaries, by which coarse edges of large objects count.
-
-    The boundary of a mask is its pixels within 2% of the photo's diagonal from pixels outside it, or from the photo's edge
-    (Cheng et al., CVPR 2021, arXiv 2103.16562; boundary_utils.py of boundary-iou-api). Of a crowd the masks alone count.
-
-    Args:
-        found: The found regions, which have masks.
-        truth: The true ones, likewise.
-        shares: What `overlaps` gives.
-    """
-    if not shares.any():
-        return shares
+    ours, theirs = _all_cropped(found), _all_cropped(truth)
+    shares = _mask_overlaps(ours, theirs, truth.crowd)
+    if not boundaries or not shares.any():
+        return shares, shares if boundaries else None
     width = max(1, round(RIM * float(np.hypot(*truth.size))))
-    ours, theirs = ([_rim(mask, width) for mask in _all_cropped(regions)] for regions in (found, truth))
-    return np.where(truth.crowd, shares, np.minimum(shares, _mask_overlaps(ours, theirs, truth.crowd)))
+    rims, edges = ([_rim(mask, width) for mask in cropped] for cropped in (ours, theirs))
+    return shares, np.where(truth.crowd, shares, np.minimum(shares, _mask_overlaps(rims, edges, truth.crowd)))
 
 
 def areas_of(found: Regions, *, masks: bool) -> Float64[np.ndarray, " regions"]:

@@ -35,9 +35,11 @@ class Semantic(DenseTask):
         LinearHeadConfig.kind,
     )
 
-    def tally_regions(self, class_names: Sequence[str], threshold: float = THRESHOLD) -> RegionTally:
+    def tally_regions(
+        self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
+    ) -> RegionTally:
         """Return what adds up the overlap of the classes."""
-        return OverlapTally(class_names)
+        return OverlapTally(class_names, boundaries=boundaries)
 
     def find(self, answers: Any, views: Sequence[Geometry]) -> list[FoundRegions]:  # noqa: ANN401  # of whatever head
         """Return the class of each pixel; see `DenseTask.find`."""
