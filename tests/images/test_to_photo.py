@@ -10,7 +10,7 @@ from tests.cases import every_case
 from vitral.images.geometry import Crop, Geometry, Resize
 from vitral.images.preprocessing import Preprocessing
 from vitral.images.run_lengths import decode_mask, encode_mask, encode_part
-from vitral.images.to_photo import bands_in_photo, masks_in_photo, to_photo
+from vitral.images.to_photo import at_size, bands_in_photo, masks_in_photo, to_photo
 
 SIZE = (64, 64)
 SHAPES = ((90, 130), (200, 61), (64, 64), (7, 9))
@@ -46,6 +46,14 @@ def test_the_geometry_says_what_the_preprocessing_does(resize: str, resampler: s
     assert (abs(pixels[..., 0] - shown) < 128)[shown != 7].mean() > 0.97
     assert (resize == "pad" and shape[0] != shape[1]) == (shown == 7).any()
     assert (pixels[shown == 7] == prepared.mean_colour).all()
+
+
+def test_maps_of_the_size_are_not_copied() -> None:
+    maps = torch.randn(3, *SIZE, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(functional.interpolate(maps[None], SIZE, mode="bilinear")[0], maps)
+    assert at_size(maps, SIZE).data_ptr() == maps.data_ptr()
+    (band,) = bands_in_photo(maps, Geometry(SIZE))
+    assert band.data_ptr() == maps.data_ptr()
 
 
 @every_case("resize", ["squash", "pad"])

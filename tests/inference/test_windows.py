@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.cases import every_case
+from tests.regions import finding, scene
+from vitral.classifier.find_regions import find_in
 from vitral.images.decode import Pixels
 from vitral.images.geometry import Geometry
 from vitral.images.moved_masks import joined
@@ -19,6 +21,8 @@ from vitral.images.run_lengths import decode_mask, encode_mask
 from vitral.images.to_photo import masks_in_photo, to_photo
 from vitral.inference import windows as module
 from vitral.inference.windows import find_classes_by_windows, find_regions_by_windows, merge_regions, spread_windows
+from vitral.tasks.class_logits import find_classes
+from vitral.tasks.dense import DenseTask
 from vitral.tasks.regions import FoundRegions, Regions
 
 SIZE = (64, 64)
@@ -79,6 +83,39 @@ def test_windows_cover_the_photo_and_overlap_evenly() -> None:
     assert (large.step, large.canvas) == (4, (10_000, 10_004))
     assert all(number % 4 == 0 for number in (*large.tops, *large.lefts))
     assert (large.tops[-1], large.lefts[-1]) == (10_000 - 640, 10_004 - 640)
+
+
+def test_windows_cover_every_length() -> None:
+    for step in (1, 4, 14):
+        for count in range(1, 13):
+            for length in range(step, 3001, step):
+                side = -(-length // (count * step)) * step
+                starts = np.array(module._starts(length, side, 0.0, step))
+                assert (starts[0], starts[-1] + side) == (0, length)
+                assert not (starts % step).any()
+                assert (np.diff(starts) <= side).all()
+    for length in range(64, 3001):  # of windows that overlap
+        starts = np.array(module._starts(length, 64, 0.2, 1))
+        assert (starts[0], starts[-1] + 64) == (0, length)
+        assert (np.diff(starts) <= math.ceil(64 * 0.8)).all()
+
+
+def test_many_classes_are_averaged_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    photo = (1000, 1500)
+    steps = [spread_windows(photo, SIZE, scale=15, classes=classes).step for classes in (1, 19, 60, 150)]
+    assert steps == [1, 1, 4, 4]
+    classifier = finding("digit-scenes-semantic")
+    shape, given = (64, 96), []
+
+    def find(task: DenseTask, scores: Tensor, views: Sequence[Geometry]) -> list[FoundRegions]:
+        given.append(tuple(scores.shape))
+        return find_classes(scores, views)
+
+    monkeypatch.setattr(type(classifier.task), "find", find)
+    for bound in (11 * math.prod(shape), 11 * math.prod(shape) - 1):
+        monkeypatch.setattr(module, "FINE", bound)
+        find_in(classifier, scene(0, *shape), windows=2.0)
+    assert given == [(1, 11, 64, 96), (1, 11, 16, 24)]
 
 
 def test_a_large_canvas_is_averaged_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:

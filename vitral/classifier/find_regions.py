@@ -99,7 +99,9 @@ def find_in(classifier: FindsRegions, image: Pixels, *, windows: float | None = 
     if windows is None and not is_long(height, width):
         return classifier.find(preprocessing(image)[None], [preprocessing.geometry(height, width)])[0]
     task, compute = dense_task(classifier.task), classifier.predictor.answers
-    spread = spread_windows((height, width), preprocessing.image_size, scale=windows or 1.0, overlap=OVERLAP)
+    classes = 1 if task.counted else len(classifier.class_names)
+    size, scale = preprocessing.image_size, windows or 1.0
+    spread = spread_windows((height, width), size, scale=scale, overlap=OVERLAP, classes=classes)
     if task.counted:
         return find_regions_by_windows(image, spread, preprocessing, compute, task.find)
     return find_classes_by_windows(image, spread, preprocessing, partial(_scores, compute), task.find)

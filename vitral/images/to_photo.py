@@ -80,7 +80,9 @@ def parts_in_photo(
 
 
 def at_size(maps: Maps, size: tuple[int, int]) -> Float[Tensor, "channels height width"]:
-    """Return maps at another height and width, bilinear between the middles of their places."""
+    """Return maps at another height and width, bilinear between the middles of their places; those of that size as they are."""
+    if maps.shape[-2:] == size:
+        return maps
     return functional.interpolate(maps[None], size=size, mode="bilinear", align_corners=False)[0]
 
 

@@ -30,8 +30,8 @@ Find = Callable[[Any, Sequence[Geometry]], Sequence[FoundRegions]]
 Cut = Bool[np.ndarray, " regions"]
 Key = tuple[int, int]  # a window, and one of the regions that were found in it
 
-FINE = 1 << 22  # pixels of a canvas up to which scores are averaged at each of them
-COARSE = 4  # pixels between scores in a larger one
+FINE = 1 << 26  # scores up to which they are averaged at each pixel of a canvas: 256 MiB
+COARSE = 4  # pixels between the scores of a larger one
 AGREE = 0.5  # the overlap from which on what two windows show is one region
 TOUCH = 1.5  # pixels from a window's edge at which it cuts a region
 
@@ -65,7 +65,7 @@ class Windows:
         return [Geometry(self.photo, (Resize(*self.canvas), Crop(*corner, *self.size))) for corner in self.corners()]
 
 
-def spread_windows(photo: Size, size: Size, *, scale: float = 1.0, overlap: float = 0.0) -> Windows:
+def spread_windows(photo: Size, size: Size, *, scale: float = 1.0, overlap: float = 0.0, classes: int = 1) -> Windows:
     """Return windows that cover a photo, evenly spread.
 
     Args:
@@ -73,10 +73,11 @@ def spread_windows(photo: Size, size: Size, *, scale: float = 1.0, overlap: floa
         size: The network's input, pixels.
         scale: How large the photo is made: at 1, the windows just cover its shorter side.
         overlap: The share of a window, 0 to 1, that its neighbour shows, too, at least.
+        classes: The number of classes whose scores are averaged at each place, by which many pixels are too many.
     """
     factor = scale * max(size[0] / photo[0], size[1] / photo[1])
     canvas = [max(least, round(side * factor)) for side, least in zip(photo, size, strict=True)]
-    step = math.gcd(COARSE, *size) if canvas[0] * canvas[1] > FINE else 1
+    step = math.gcd(COARSE, *size) if classes * canvas[0] * canvas[1] > FINE else 1
     rows, columns = (-(-side // step) * step for side in canvas)
     tops, lefts = _starts(rows, size[0], overlap, step), _starts(columns, size[1], overlap, step)
     return Windows(photo, (rows, columns), size, tops, lefts, step)
@@ -84,8 +85,8 @@ def spread_windows(photo: Size, size: Size, *, scale: float = 1.0, overlap: floa
 
 def _starts(length: int, side: int, overlap: float, step: int) -> tuple[int, ...]:
     count = max(1, math.ceil((length / side - overlap) / (1 - overlap) - 1e-9))
-    between = (length - side) / max(count - 1, 1)
-    return tuple(int(number * between) // step * step for number in range(count))
+    # In whole numbers, so that the last one ends where the canvas does.
+    return tuple(number * (length - side) // max(count - 1, 1) // step * step for number in range(count))
 
 
 def find_classes_by_windows(
