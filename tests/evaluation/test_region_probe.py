@@ -118,8 +118,8 @@ def test_crowds_and_void_pixels_are_not_learned() -> None:
     assert targets[15, 15] == 1
     assert targets[2, 5] == targets[12, 15] == 2  # rims
     assert targets[0, 0] == 3  # in none
-    assert (targets[masks[2]] == 255).all()
-    assert (targets[20:] == 255).all()
+    assert (targets[masks[2]] == -1).all()
+    assert (targets[20:] == -1).all()
 
 
 def test_boxes_without_masks_stand_for_ellipses() -> None:

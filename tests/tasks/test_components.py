@@ -3,6 +3,7 @@ import numpy as np
 import torch
 from scipy import ndimage
 
+from tests.cases import every_case
 from vitral.images.geometry import Geometry
 from vitral.images.run_lengths import decode_mask, encode_mask, tight_box
 from vitral.tasks.components import RIM, find_objects, found_objects, grow, loss_of_rims, split_at_waists
@@ -99,6 +100,22 @@ def test_a_mask_comes_back_from_what_was_found() -> None:
     found = found_objects(objects, np.array([0]), np.array([1.0]))
     assert found.regions.masks is not None
     assert decode_mask(found.regions.masks[0], (3, 4)).all()
+
+
+@every_case("classes", [2, 253, 254, 255, 256, 400])
+def test_all_places_are_learned_however_many_classes_there_are(classes: int) -> None:
+    masks, ignored = np.zeros((2, 8, 12), dtype=bool), np.zeros((8, 12), dtype=bool)
+    masks[0, 1:7, 1:5] = masks[1, 1:7, 6:10] = ignored[:, 11] = True
+    truth = Regions.of_masks((8, 12), [0, classes - 1], list(masks), ignored=ignored)
+    logits = torch.randn(1, classes + 2, 8, 12, generator=torch.Generator().manual_seed(0))
+    shares, weights = logits.double().log_softmax(dim=1)[0], torch.ones(8, 12)
+    wanted = torch.full((8, 12), classes + 1)
+    for number, left in ((0, 1), (classes - 1, 6)):
+        wanted[1:7, left : left + 4], weights[1:7, left : left + 4] = classes, RIM
+        wanted[2:6, left + 1 : left + 3], weights[2:6, left + 1 : left + 3] = number, 1
+    weights[:, 11] = 0
+    theirs = -(weights * shares.gather(0, wanted[None])[0]).sum() / weights.sum()
+    torch.testing.assert_close(loss_of_rims(logits, RegionTargets((truth,))).double(), theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_a_rim_weighs_more_in_the_loss_and_what_is_ignored_nothing() -> None:

@@ -25,7 +25,7 @@ from vitral.models.dense.dense_model import DenseModel
 from vitral.models.dense.ridge import RidgeHead, RidgeHeadConfig
 from vitral.models.layers import seeded
 from vitral.seeds import derive, generator
-from vitral.tasks.components import insides_and_rims, object_map, object_masks
+from vitral.tasks.components import UNCOUNTED, insides_and_rims, object_map, object_masks
 from vitral.tasks.regions import VOID, Regions
 
 PURPOSE = "look at photos"
@@ -174,21 +174,22 @@ def sample_pixels(
 def _targets(
     regions: Regions, preprocessing: Preprocessing, grid: tuple[int, int], config: RidgeHeadConfig, classes: int
 ) -> Map:
-    """Return the class of each place of a view of a photo; of objects those that `RidgeHeadConfig.objects` names."""
+    """Return the class of each place of a view of a photo, or `UNCOUNTED`; of objects those of `RidgeHeadConfig.objects`."""
     height, width = regions.size
     view = Geometry(regions.size, (*preprocessing.geometry(height, width).steps, Resize(*grid)))
     if not config.objects:
-        return regions.follow(view).class_map()
+        labels = regions.follow(view).class_map()
+        return np.where(labels == VOID, UNCOUNTED, labels)
     seen = replace(regions, masks=object_masks(regions)).follow(view)
     objects, (rows, columns) = object_map(seen), view.places()
-    objects[(rows < 0) | (columns < 0)] = -1
+    objects[(rows < 0) | (columns < 0)] = UNCOUNTED
     return insides_and_rims(objects, seen.classes, classes)
 
 
 def _drawn(labels: Int64[np.ndarray, " places"], count: int, *, seed: int) -> Int64[np.ndarray, " pixels"]:
     """Return places: half of them evenly from the classes that there are, the others from all that count."""
     rng = generator(seed, "places")
-    every = np.flatnonzero(labels != VOID)
+    every = np.flatnonzero(labels != UNCOUNTED)
     if not len(every):
         return every
     classes = np.unique(labels[every])

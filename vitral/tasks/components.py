@@ -12,9 +12,10 @@ from torch.nn import functional
 from vitral.images.geometry import Geometry
 from vitral.images.run_lengths import RunLengths, encode_part
 from vitral.images.to_photo import bands_in_photo
-from vitral.tasks.regions import VOID, FoundRegions, Regions, RegionTargets
+from vitral.tasks.regions import FoundRegions, Regions, RegionTargets
 
 Flags = Bool[np.ndarray, "height width"]
+UNCOUNTED = -1  # in a map of objects, or of insides and rims: the pixel counts for nothing; no class is that number
 RIM = 2.0  # the weight of a place on a rim in the loss, 1 that of any other
 CROSS = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
 Numbers = Int64[np.ndarray, "height width"]
@@ -68,19 +69,21 @@ def loss_of_rims(logits: Float[Tensor, "batch outputs rows columns"], targets: R
     wanted = torch.from_numpy(np.stack(maps)).to(logits.device)
     weights = logits.new_ones(classes + 2, dtype=torch.float32)
     weights[classes] = RIM
-    losses = functional.cross_entropy(logits.float(), wanted, weights, ignore_index=VOID, reduction="sum")
-    counted = (wanted != VOID).sum() + (RIM - 1) * (wanted == classes).sum()
+    losses = functional.cross_entropy(logits.float(), wanted, weights, ignore_index=UNCOUNTED, reduction="sum")
+    counted = (wanted != UNCOUNTED).sum() + (RIM - 1) * (wanted == classes).sum()
     return losses / counted.clamp_min(1)
 
 
 def object_map(regions: Regions) -> Numbers:
-    """Return for each pixel the number of the object there, from 1; 0 for none, -1 where it counts for nothing."""
-    numbers = np.where(regions.crowd, -1, np.arange(1, len(regions) + 1))
-    return regions.painted(object_masks(regions), numbers, ground=0, ignored=-1)
+    """Return for each pixel the number of the object there, from 1; 0 for none; or `UNCOUNTED`."""
+    numbers = np.where(regions.crowd, UNCOUNTED, np.arange(1, len(regions) + 1))
+    return regions.painted(object_masks(regions), numbers, ground=0, ignored=UNCOUNTED)
 
 
 def insides_and_rims(objects: Numbers, labels: Int64[np.ndarray, " objects"], classes: int) -> Numbers:
     """Return the class of each place: that of the object that it is inside of, then `classes` for rims and one more for none.
+
+    Where nothing counts it is `UNCOUNTED`.
 
     Args:
         objects: The number of the object at each place, as `object_map` gives it.
@@ -89,7 +92,7 @@ def insides_and_rims(objects: Numbers, labels: Int64[np.ndarray, " objects"], cl
     """
     numbers, places = np.concatenate([[classes + 1], labels]), objects.astype(np.float32)
     rim = (objects > 0) & (cv2.erode(places, CROSS) != cv2.dilate(places, CROSS))
-    return np.where(objects < 0, VOID, np.where(rim, classes, numbers[objects.clip(0)]))
+    return np.where(objects == UNCOUNTED, UNCOUNTED, np.where(rim, classes, numbers[objects.clip(0)]))
 
 
 def object_masks(regions: Regions) -> tuple[RunLengths, ...]:
