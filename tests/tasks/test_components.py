@@ -1,11 +1,15 @@
+from collections.abc import Iterator
+
 import cv2
 import numpy as np
+import pytest
 import torch
 from scipy import ndimage
 
 from tests.cases import every_case
-from vitral.images.geometry import Geometry
+from vitral.images.geometry import Geometry, Resize
 from vitral.images.run_lengths import decode_mask, encode_mask, tight_box
+from vitral.images.to_photo import bands_in_photo
 from vitral.tasks.components import RIM, find_objects, found_objects, grow, loss_of_rims, split_at_waists
 from vitral.tasks.regions import Regions, RegionTargets
 
@@ -30,6 +34,41 @@ def test_numbered_objects_become_the_run_lengths_and_boxes_of_their_masks() -> N
             assert found.regions.masks[row].tolist() == encode_mask(mask).tolist()
             assert found.regions.boxes[row].tolist() == list(tight_box(mask))
             assert found.regions.areas[row] == mask.sum()
+
+
+@every_case("rows", [3, 1000])
+def test_objects_are_as_sure_as_their_pixels_in_one_band_and_in_several(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def bands(maps: torch.Tensor, view: Geometry) -> Iterator[torch.Tensor]:
+        calls.append(view)
+        return bands_in_photo(maps, view, most_values=len(maps) * view.original[1] * rows)
+
+    monkeypatch.setattr("vitral.tasks.components.bands_in_photo", bands)
+    generator, total = torch.Generator().manual_seed(0), 0
+    for number in range(12):
+        classes, view = 1 + number % 3, Geometry((31, 44), (Resize(16, 22),))
+        logits = 4 * torch.randn(1, classes + 2, 8, 11, generator=generator)
+        parts = bands_in_photo(logits[0], view, most_values=(classes + 2) * 44 * rows)
+        shares = torch.cat([band.softmax(dim=0) for band in parts], dim=1)
+        surest = shares.argmax(dim=0).numpy()
+        objects, sums = grow(surest < classes, surest <= classes), shares.double().numpy()
+        by_object = np.zeros((objects.max() + 1, classes + 1))
+        for row, column in np.argwhere(objects > 0):  # in the order of the pixels, to the last bit
+            by_object[objects[row, column]] += sums[:-1, row, column]
+        scores = [
+            (of[:-1].max() + of[-1]) / (objects == number).sum() for number, of in enumerate(by_object) if number > 0
+        ]
+        (found,) = find_objects(logits, [view])
+        assert found.scores.tolist() == sorted(scores, reverse=True)
+        assert found.regions.masks is not None
+        for runs, index in zip(found.regions.masks, np.argsort(-np.array(scores), kind="stable"), strict=True):
+            assert (decode_mask(runs, view.original) == (objects == index + 1)).all()
+        total += len(scores)
+    assert total > 30
+    assert len(calls) == (12 if rows > 31 else 24)  # a photo in one band is computed once
 
 
 def test_nothing_is_found_in_an_image_of_ground() -> None:

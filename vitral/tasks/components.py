@@ -35,17 +35,21 @@ def find_objects(logits: Float[Tensor, "batch outputs rows columns"], views: Seq
 
 
 def _found(logits: Float[Tensor, "outputs rows columns"], view: Geometry) -> FoundRegions:
-    def shares() -> Iterator[Tensor]:  # band by band, and anew each time: of a large photo they would fill the memory
+    def shares() -> Iterator[Tensor]:  # band by band: of a large photo they would fill the memory
         return (band.softmax(dim=0) for band in bands_in_photo(logits, view))
 
-    surest, classes = torch.cat([band.argmax(dim=0) for band in shares()]).numpy(), len(logits) - 2
+    parts, last, classes = [], logits, len(logits) - 2
+    for last in shares():
+        parts.append(last.max(dim=0).indices)  # the same as argmax, several times faster
+    surest = torch.cat(parts).numpy()
     objects = grow(surest < classes, surest <= classes)
     count = int(objects.max(initial=0))
     by_object = torch.zeros(classes + 1, count + 1, dtype=torch.float64)
     rest = torch.from_numpy(objects)
-    for band in shares():
-        own, rest = rest[: band.shape[1]], rest[band.shape[1] :]
-        by_object.index_add_(1, own.reshape(-1), band[:-1].flatten(1).double())
+    for band in [last] if len(parts) == 1 else shares():
+        own, rest = rest[: band.shape[1]].reshape(-1), rest[band.shape[1] :]
+        there = own.nonzero()[:, 0]
+        by_object.index_add_(1, own[there], band[:-1].flatten(1).index_select(1, there).double())
     inside, rims = by_object[:-1, 1:].numpy(), by_object[-1, 1:].numpy()
     areas = np.bincount(objects.reshape(-1), minlength=count + 1)[1:]
     scores = (inside.max(axis=0) + rims) / areas
@@ -158,9 +162,9 @@ def found_objects(
     """
     height, width = objects.shape
     pixels = objects.T.reshape(-1)
-    order = np.argsort(pixels, kind="stable")
-    ends = np.cumsum(np.bincount(pixels, minlength=len(classes) + 1))
-    places = np.split(order, ends[:-1])[1:]
+    there = np.flatnonzero(pixels)
+    ends = np.cumsum(np.bincount(pixels[there], minlength=len(classes) + 1)[1:])
+    places = np.split(there[np.argsort(pixels[there], kind="stable")], ends[:-1])
     surest = np.argsort(-scores, kind="stable")
     regions = Regions(
         (height, width),
