@@ -37,21 +37,24 @@ def _found(logits: Float[Tensor, "classes rows columns"], view: Geometry) -> Fou
 
 def loss_of_classes(logits: PlaceLogits, targets: RegionTargets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
     """Return the mean cross-entropy over all pixels that count, the logits enlarged to the targets' size; 0 for none."""
-    enlarged, labels = _enlarged(logits, targets)
+    labels = targets.class_maps
     losses = functional.cross_entropy(
-        enlarged, labels, ignore_index=VOID, label_smoothing=label_smoothing, reduction="sum"
+        enlarged(logits, targets), labels, ignore_index=VOID, label_smoothing=label_smoothing, reduction="sum"
     )
     return losses / (labels != VOID).sum().clamp_min(1)
 
 
 def right_pixels(logits: PlaceLogits, targets: RegionTargets) -> Float[Tensor, ""]:
     """Return the share of the pixels that count whose class is right."""
-    enlarged, labels = _enlarged(logits.detach(), targets)
+    labels = targets.class_maps
     counted = labels != VOID
-    return ((enlarged.argmax(dim=1) == labels) & counted).sum() / counted.sum().clamp_min(1)
+    likeliest = enlarged(logits.detach(), targets).max(dim=1).indices  # several times as fast as argmax
+    return ((likeliest == labels) & counted).sum() / counted.sum().clamp_min(1)
 
 
-def _enlarged(logits: PlaceLogits, targets: RegionTargets) -> tuple[PlaceLogits, Tensor]:
-    """Return logits at the size of the targets, and the class of each pixel."""
-    labels = targets.class_maps()
-    return functional.interpolate(logits.float(), size=labels.shape[-2:], mode="bilinear", align_corners=False), labels
+def enlarged(logits: PlaceLogits, targets: RegionTargets) -> PlaceLogits:
+    """Return logits at the size of the targets, float32; those that have it as they are."""
+    size = targets.class_maps.shape[-2:]
+    if logits.shape[-2:] == size:
+        return logits.float()
+    return functional.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False)

@@ -5,6 +5,7 @@ Coordinates are continuous pixels of the image the right way up: the pixel in co
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -200,6 +201,7 @@ class RegionTargets:
         """Return the targets as they are: their tensors are made on the device."""
         return self
 
+    @cached_property
     def class_maps(self) -> torch.Tensor:
         """Return the class of each pixel, (batch, height, width), int64; `VOID` where it counts for nothing."""
         return torch.from_numpy(np.stack([regions.class_map() for regions in self.images])).to(self.device)

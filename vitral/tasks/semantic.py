@@ -12,7 +12,7 @@ from vitral.models.dense.detail import DetailHeadConfig
 from vitral.models.dense.linear import LinearHeadConfig
 from vitral.models.dense.mask_decoder import MaskDecoderConfig
 from vitral.models.dense.queries import QueryHeadConfig
-from vitral.tasks.class_logits import find_classes, loss_of_classes, right_pixels
+from vitral.tasks.class_logits import enlarged, find_classes, loss_of_classes, right_pixels
 from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
 from vitral.tasks.overlap import OverlapTally, SemanticEvaluation
 from vitral.tasks.query_answers import find_classes_of_queries
@@ -48,6 +48,10 @@ class Semantic(DenseTask):
             if isinstance(answers, QueryAnswers)
             else find_classes(answers, views)
         )
+
+    def at_targets(self, answers: Any, targets: RegionTargets) -> Any:  # type: ignore[override]  # noqa: ANN401
+        """Return the logits at the size of the targets, once for the loss and the figures."""
+        return enlarged(answers, targets)
 
     def loss(self, logits: Any, targets: RegionTargets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:  # type: ignore[override]  # noqa: ANN401
         """Return the mean cross-entropy of the pixels that count."""

@@ -246,6 +246,10 @@ class Task(ABC):
         """Return what a network's answer means: a probability for each class, float32; by default the softmax."""
         return logits.float().softmax(dim=-1)
 
+    def at_targets(self, answers: Any, targets: Targets) -> Any:  # noqa: ANN401  # of whatever head
+        """Return a network's answers as loss and figures compare them with the targets; by default as they are."""
+        return answers
+
     @abstractmethod
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
         """Return the mean loss that fits the task.

@@ -73,12 +73,13 @@ class Supervised(Method):
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean loss, and the accuracy by the task's rule."""
         outputs: Outputs = call(part.images, part.of_batch)
-        loss = self.loss_of(outputs.logits, part.targets)
+        logits = self.task.at_targets(outputs.logits, part.targets)
+        loss = self.loss_of(logits, part.targets)
         if outputs.distillation_logits is not None:
             loss = (loss + self.loss_of(outputs.distillation_logits, part.targets)) / 2
         if outputs.auxiliary:
             loss = loss + balance_loss(outputs.auxiliary)
-        return loss, self.task.figures(outputs.logits, part.targets)
+        return loss, self.task.figures(logits, part.targets)
 
     def accuracy(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
         """Return the share of right answers by the task's rule."""
