@@ -1,11 +1,15 @@
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
+from tests.cases import every_case
 from vitral.errors import ModelError
 from vitral.models.dense.dense_model import DenseConfig
-from vitral.models.dense.filters import NUM_FILTERS, filtered
+from vitral.models.dense.filters import EDGES, NUM_FILTERS, REACHES, filtered
 from vitral.models.dense.ridge import RidgeHeadConfig
 from vitral.models.families import build, config_from_json, config_to_json
 from vitral.models.pixels import PixelsConfig
@@ -83,3 +87,37 @@ def test_impossible_numbers_are_refused() -> None:
     for wrong in ({"directions": -1}, {"width": -1}, {"stride": 0}):
         with pytest.raises(ModelError, match="closed form"):
             RidgeHeadConfig(**wrong)  # type: ignore[arg-type]
+
+
+@every_case(("stride", "squares"), [(1, 14), (2, 11), (4, 8)])
+def test_every_reach_has_its_maps_and_no_square_is_summed_twice(
+    stride: int, squares: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums, pool = [], functional.avg_pool2d
+
+    def counting(values: torch.Tensor, side: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401
+        sums.append(side)
+        return pool(values, side, **named)
+
+    image = torch.randn(1, 3, 96, 120, generator=torch.Generator().manual_seed(3))
+    monkeypatch.setattr(functional, "avg_pool2d", counting)
+    maps = filtered(image, stride)[0].numpy()
+    assert len(sums) == 2 * squares + (stride > 1)  # down and across each, and the colours
+    even, maps = maps[6], maps[17:]
+
+    def mean(values: np.ndarray, side: int) -> np.ndarray:
+        return cv2.blur(values, (side, side), borderType=cv2.BORDER_REPLICATE)
+
+    for place, reach in enumerate(REACHES):
+        side = max(3, reach // stride | 1)
+        own = mean(even, side)
+        spread = np.sqrt((mean(even * even, side) - own * own).clip(0))
+        for ours, theirs in zip(maps[3 * place : 3 * place + 3], (own, spread, even - own), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=2e-3)
+    for place, reach in enumerate(EDGES):
+        smooth = mean(even, max(3, reach // stride | 1)) if reach > 1 else even
+        padded = np.pad(smooth, 1, mode="edge")
+        across, down = padded[1:-1, 2:] - padded[1:-1, :-2], padded[2:, 1:-1] - padded[:-2, 1:-1]
+        ours = maps[3 * len(REACHES) + 2 * place :][:2]
+        np.testing.assert_allclose(ours[0], np.sqrt(across**2 + down**2 + 1e-6), atol=2e-3)
+        np.testing.assert_allclose(ours[1], mean(smooth, 3) - smooth, atol=2e-3)

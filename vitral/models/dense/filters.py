@@ -42,9 +42,14 @@ def filtered(images: Images, stride: int) -> Maps:
     own = [colours, (colours - _mean(colours)) / _spread(colours), even, signed, torch.tanh(STEEP * signed), *whole]
     hue = colours - grey
     tints = hue, hue.square().sum(dim=1, keepdim=True).sqrt()
-    around = [each for reach in REACHES for each in _around(even, _odd(reach, stride))]
-    edges = [each for reach in EDGES for each in _edges(even, _odd(reach, stride) if reach > 1 else 1)]
-    return torch.cat([*own, *tints, *around, *edges], dim=1)
+    # At a stride of 2 or more, reaches may be the same number of places: each number is computed once, and given as often.
+    wide = [_odd(reach, stride) for reach in REACHES]
+    narrow = [_odd(reach, stride) if reach > 1 else 1 for reach in EDGES]
+    means = {side: _box(even, side) for side in dict.fromkeys((*wide, *narrow))}
+    around = {side: _around(even, means[side], side) for side in dict.fromkeys(wide)}
+    edges = {side: _edges(means[side]) for side in dict.fromkeys(narrow)}
+    maps = [*(around[side] for side in wide), *(edges[side] for side in narrow)]
+    return torch.cat([*own, *tints, *(each for several in maps for each in several)], dim=1)
 
 
 def _mean(values: Maps) -> Whole:
@@ -81,16 +86,14 @@ def _box(values: Maps, side: int) -> Maps:
     return functional.avg_pool2d(functional.avg_pool2d(padded, (side, 1), stride=1), (1, side), stride=1)
 
 
-def _around(even: Grey, side: int) -> tuple[Maps, Maps, Maps]:
+def _around(even: Grey, mean: Grey, side: int) -> tuple[Maps, Maps, Maps]:
     """Return mean and deviation around each place, and how it differs from that mean."""
-    mean = _box(even, side)
     deviation = (_box(even.square(), side) - mean.square()).clamp_min(0).sqrt()
     return mean, deviation, even - mean
 
 
-def _edges(even: Grey, side: int) -> tuple[Maps, Maps]:
+def _edges(smooth: Grey) -> tuple[Maps, Maps]:
     """Return how steep averaged grey is, and its Laplacian: whether a place is darker than what is next to it."""
-    smooth = _box(even, side)
     padded = functional.pad(smooth, (1,) * 4, mode="replicate")
     across = padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]
     down = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
