@@ -23,6 +23,7 @@ PLAIN = [
     DENSE_AUGMENTATION,
     Augmentation(crop="scale-jitter", scales=(0.1, 2.0), vertical_flip=True),
     Augmentation(crop="scale-jitter", scales=(2.0, 2.0), flip="alternating"),
+    Augmentation(crop="squash-jitter", scales=(0.75, 1.5), decode="scaled"),
     *(Augmentation(crop=crop, min_area=0.3, decode="scaled") for crop in ("inception", "resized", "square", "none")),
     Augmentation(crop="padded", padding=0.25, border="black", vertical_flip=True),
 ]
@@ -140,6 +141,20 @@ def test_the_scale_is_evenly_spread_and_the_rest_of_the_view_filled() -> None:
             flips[kind] += Flip(vertical=bool(kind)) in view.geometry.steps
     assert np.abs(np.quantile(factors, [0, 0.25, 0.5, 0.75, 1]) - [0.5, 0.875, 1.25, 1.625, 2]).max() < 0.12
     assert all(100 < count < 200 for count in flips)
+
+
+def test_a_squashed_view_is_all_photo_and_its_shape_gives_way() -> None:
+    how = Augmentation(crop="squash-jitter", scales=(1.0, 1.5), flip=False)
+    photo = np.full((40, 90, 3), 200, np.uint8)
+    for seed in range(50):
+        view = augment(photo, how, size=SIZE, rng=np.random.default_rng(seed), fill=FILL)
+        resize = next(step for step in view.geometry.steps if isinstance(step, Resize))
+        assert abs(resize.height / SIZE[0] - resize.width / SIZE[1]) < 0.05
+        assert 47 <= resize.height <= 72
+        assert (view.pixels == 200).all()
+    unchanged = Augmentation(crop="squash-jitter", scales=(1.0, 1.0), flip=False)
+    view = augment(photo, unchanged, size=SIZE, rng=np.random.default_rng(0), fill=FILL)
+    assert view.geometry.steps == (Resize(*SIZE), Crop(0, 0, *SIZE))
 
 
 def test_scales_are_a_range() -> None:

@@ -8,8 +8,12 @@ from sklearn.datasets import load_sample_images
 
 from tests.cases import every_case
 from vitral.data.open import open_data
+from vitral.data.source import Source
+from vitral.tasks.instances import INSTANCES
+from vitral.tasks.regions import Regions
+from vitral.tasks.semantic import SEMANTIC
 from vitral.training.choose.draft import draft_of
-from vitral.training.facts import look
+from vitral.training.facts import look, small_regions
 from vitral.training.request import Request
 
 
@@ -48,3 +52,32 @@ def test_nothing_is_looked_at_where_nothing_depends_on_it(tmp_path: Path) -> Non
     found = looked(write(tmp_path, [32] * 20, 300), sized=draft.automatic, timed=draft.needs_network)
     assert found == (None, None)
     assert looked(tmp_path, timed=False) == (300.0, None), "the detail is of use for a network's choice alone"
+
+
+class Marked(Source):
+    """Photos of 100 x 200 pixels with squares of two sizes and a stray pixel, on a ground of its own class."""
+
+    path = "marked"
+
+    def __init__(self, *, counted: bool) -> None:
+        canvas = np.zeros((100, 200), bool)
+        squares = [(5, 5, 10)] * 1 + [(30, 5 + 30 * place, 20) for place in range(5)] + [(90, 190, 1)]
+        masks = [canvas.copy() for _ in squares]
+        for mask, (top, left, side) in zip(masks, squares, strict=True):
+            mask[top : top + side, left : left + side] = True
+        together = np.any(masks, axis=0)
+        objects = Regions.of_masks((100, 200), [0] * len(masks), masks)
+        self.label_of = objects if counted else Regions.of_masks((100, 200), [0, 1], [~together, together])
+
+    def __len__(self) -> int:
+        return 40
+
+    def label(self, index: int) -> Regions:
+        return self.label_of
+
+
+def test_small_regions_are_those_of_a_tenth() -> None:
+    assert small_regions(Marked(counted=True), INSTANCES) == 0.01, "each object counts"
+    assert small_regions(Marked(counted=False), SEMANTIC) == 0.2, (
+        "each pixel of a connected part counts, the ground's do not"
+    )

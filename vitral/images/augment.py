@@ -26,7 +26,8 @@ ATTEMPTS = 100  # of TensorFlow's sampler
 TORCHVISION_ATTEMPTS = 10
 LESS_THAN_HALF = 0.5 - 1e-7  # of a pixel, TensorFlow's: what a width is rounded down by at most
 LONGEST = 16  # the longer side of a "padded" image, at most, as a multiple of the shorter side
-ANTIALIASED = ("resized", "square", "padded", "scale-jitter")  # crops whose sources resize by Pillow
+JITTERED = ("scale-jitter", "squash-jitter")
+ANTIALIASED = ("resized", "square", "padded", *JITTERED)  # crops whose sources resize by Pillow
 SELDOM = 0.1  # the share of views with a box that may be smaller than the view
 
 
@@ -59,17 +60,18 @@ def training_view(
         augmentation: The augmentation that varies the view.
         size: The view's height and width, pixels.
         rng: The generator of every random choice.
-        fill: The colour beyond the edge, of timm's RandAugment and of "scale-jitter": red, green, blue, 0 to 255.
+        fill: The colour beyond the edge, of timm's RandAugment and of the jitters: red, green, blue, 0 to 255.
         mirrored: Whether the view is mirrored, where the augmentation's flips alternate; None to draw it.
     """
     draw = {"inception": inception_box, "resized": resized_box}.get(augmentation.crop)
-    zoom = float(rng.uniform(*augmentation.scales)) if augmentation.crop == "scale-jitter" else None
+    zoom = float(rng.uniform(*augmentation.scales)) if augmentation.crop in JITTERED else None
+    zoomed = squashed if augmentation.crop == "squash-jitter" else jittered
     drawn: list[tuple[Box, tuple[int, int]]] = []
 
     def shrink(height: int, width: int) -> int:
         box = draw((height, width), augmentation.min_area, rng) if draw else (0, 0, height, width)
         drawn.append((box, (height, width)))
-        needed = size if zoom is None else jittered((height, width), size, zoom)
+        needed = size if zoom is None else zoomed((height, width), size, zoom)
         return decoding_factor(box[2:], needed) if augmentation.decode == "scaled" else 1
 
     scaled = augmentation.decode == "kept" or (augmentation.decode == "scaled" and (draw or zoom) is not None)
@@ -81,7 +83,7 @@ def training_view(
     if draw:
         image, cut = _cut(image, _scaled(box, image.shape[0] / original[0]))
     elif zoom is not None:
-        image, cut = _jittered(image, jittered(original, size, zoom), size, augmentation, rng)
+        image, cut = _jittered(image, zoomed(original, size, zoom), size, augmentation, rng)
     else:
         image, cut = _placed(image, augmentation, size, rng)
     view, resized = (image, ()) if zoom is not None else _resize(image, size, augmentation, rng)
@@ -198,6 +200,12 @@ def jittered(shape: tuple[int, int], size: tuple[int, int], zoom: float) -> tupl
     return rows, columns
 
 
+def squashed(shape: tuple[int, int], size: tuple[int, int], zoom: float) -> tuple[int, int]:
+    """Return the height and width of a view, times a factor: of an image whose shape gives way to the view's."""
+    rows, columns = (max(1, int(side * zoom)) for side in size)
+    return rows, columns
+
+
 def _jittered(
     image: Pixels, shape: tuple[int, int], size: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator
 ) -> Moved:
@@ -263,7 +271,7 @@ def kept_shape(shape: tuple[int, int], augmentation: Augmentation, size: tuple[i
     "inception" box, as a share of the image's, is evenly spread from r, the root of `min_area`; the area of a "resized" box
     from a, `min_area`. So the image is 1 / (r + 0.1 (1 - r)) or 1 / sqrt(a + 0.1 (1 - a)) times as large as the view: 1.8 times
     for an "inception" box from a quarter of the area, 3.3 times from a twentieth. At worst a view is enlarged by 1.35 there.
-    With "square" it is `margin` times as large as the view, with "scale-jitter" its largest factor, with "padded" and "none" as
+    With "square" it is `margin` times as large as the view, with the jitters their largest factor, with "padded" and "none" as
     large. A smaller image stays as it is.
 
     Args:
@@ -282,7 +290,9 @@ def _factor(augmentation: Augmentation) -> float:
         return 1 / (math.sqrt(least) + SELDOM * (1 - math.sqrt(least)))
     if augmentation.crop == "resized":
         return 1 / math.sqrt(least + SELDOM * (1 - least))
-    return {"square": augmentation.margin, "scale-jitter": augmentation.scales[1]}.get(augmentation.crop, 1.0)
+    if augmentation.crop in JITTERED:
+        return augmentation.scales[1]
+    return augmentation.margin if augmentation.crop == "square" else 1.0
 
 
 def decoding_factor(shape: tuple[int, int], target: tuple[int, int]) -> int:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
+from jaxtyping import Float64
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,7 +20,8 @@ from vitral.images.augment import Augmentation
 from vitral.images.decode import detail_side
 from vitral.machine import memory_bytes
 from vitral.models.families import count_macs, count_parameters
-from vitral.tasks.regions import Regions
+from vitral.tasks.dense import DenseTask, dense_task
+from vitral.tasks.regions import VOID, Regions
 from vitral.tasks.task import Task
 from vitral.training.clock import READING_SECONDS
 from vitral.training.optimization.adaptation import batch_norms, linear_layers
@@ -231,22 +234,41 @@ def look(data: DataSet, *, sized: bool, timed: bool) -> Facts:
             augmentation=data.augmentation,
             side=side,
             detail=detail,
-            small_regions=small_regions(train) if data.task.dense else None,
+            small_regions=small_regions(train, dense_task(data.task)) if data.task.dense else None,
             judged="validation" in data.splits,
         ),
         machine=look_at_machine(timed=timed),
     )
 
 
-def small_regions(train: Source) -> float | None:
-    """Return the shorter side of the regions of which a tenth are smaller, as a share of their photo's shorter side."""
-    sides: list[float] = []
+def small_regions(train: Source, task: DenseTask) -> float | None:
+    """Return the shorter side of small regions, as a share of their photo's shorter side.
+
+    Of objects a tenth are smaller. Where pixels have classes, a tenth of those that are not of their photo's commonest class
+    are in smaller connected parts: single stray pixels decide nothing.
+    """
+    sides: list[Float64[np.ndarray, regions]] = [np.empty(0)]
+    pixels: list[Float64[np.ndarray, regions]] = [np.empty(0)]
     for index in np.linspace(0, len(train) - 1, min(len(train), SAMPLED_IMAGES)).astype(int):
         label = train.label(int(index))
         assert isinstance(label, Regions), "the label of another task"
-        own = (label.boxes[:, 2:] - label.boxes[:, :2]).min(axis=1)
-        sides += (own / min(label.size)).tolist()
-    return float(np.quantile(sides, TENTH)) if sides else None
+        parts = label.boxes[:, 2:] - label.boxes[:, :2], np.ones(len(label))
+        boxes, areas = parts if task.counted else _connected_parts(label)
+        sides.append(boxes.min(axis=1) / min(label.size))
+        pixels.append(areas)
+    lengths, weights = np.concatenate(sides), np.concatenate(pixels)
+    return float(np.quantile(lengths, TENTH, weights=weights, method="inverted_cdf")) if weights.sum() else None
+
+
+def _connected_parts(label: Regions) -> tuple[Float64[np.ndarray, "parts 2"], Float64[np.ndarray, "parts"]]:
+    """Return width and height of the connected parts of all classes but the commonest, and their pixels."""
+    classes = label.class_map()
+    numbers, counts = np.unique(classes[classes != VOID], return_counts=True)
+    found = [np.empty((0, 5))]
+    for number in np.delete(numbers, counts.argmax()) if len(numbers) else ():
+        found.append(cv2.connectedComponentsWithStats((classes == number).astype(np.uint8))[2][1:])
+    stats = np.concatenate(found)
+    return stats[:, cv2.CC_STAT_WIDTH : cv2.CC_STAT_HEIGHT + 1], stats[:, cv2.CC_STAT_AREA]
 
 
 def look_at_weights(loaded: Classifier) -> WeightsFacts:

@@ -30,16 +30,19 @@ SEEN = 2_000  # photos, again or anew, before a larger size teaches more than mo
 FEWEST_PASSES = 3.0  # at least, and
 MOST_PASSES = 30.0  # at most
 ENOUGH_PASSES = 120.0  # of which more would only be learned by heart
-ROOM = 2.0  # times the steps that there seems to be time for: a run is cut to its time, but not made longer
+# Times the steps that there seems to be time for: a run is cut to its time, but not made longer, and the estimate, of a machine
+# that nothing was measured on but one convolution, may be several times too low.
+ROOM = 8.0
 LEAST_STEPS = 200
 BATCH = 8  # photos of a step, where there are so many,
 FEW_AT_ONCE = 4  # and where every pixel teaches: twice the steps
 DECODER_MACS = 1.3e4  # multiply-accumulates a pixel of the head
 THIN = 0.25  # of the machine's speed, which convolutions of few channels on many pixels reach
-SCALES = (0.75, 1.5)  # of a photo in its view: of smaller ones small regions vanish, and the view is filled up
+SCALES = (0.75, 1.5)  # of a photo in its view, which is filled up where the photo is smaller,
+PIXELS_SCALES = (1.0, 1.5)  # and where filters of the whole view count, which the filling would spoil
 RATE = 1e-3  # of the head, and of all weights from scratch,
 PIXELS_RATE = 2e-3  # of a head of which every pixel teaches,
-BACKBONE_SHARE = 0.5  # and its share for the backbone
+BACKBONE_SHARE = 0.1  # and its share for a start, which half of it spoils (benchmarks/region_rates.py)
 START_DECAY = 0.75  # of the learning rate of a start from block to block
 QUERIES = "mask-queries"  # the method of queries,
 QUERY_RATE = 2e-4  # their learning rate, EoMT's on DINOv3,
@@ -130,7 +133,7 @@ def fit_regions(
     steps = _steps(facts, model, size, batch)
     augmentation = facts.data.augmentation
     if augmentation.crop == "scale-jitter" and kind not in OF_QUERIES:
-        augmentation = replace(augmentation, scales=SCALES)
+        augmentation = replace(augmentation, crop="squash-jitter", scales=PIXELS_SCALES if by_pixels else SCALES)
     changes: dict[str, object] = {
         "image_size": size if model is not None else fitting_size(facts.known_weights.config, size),
         "batch_size": batch,
@@ -158,7 +161,8 @@ def fit_regions(
         "preprocessing.crop_fraction": 1.0,
     }
     if by_pixels:
-        changes |= {"optimizer.lr": PIXELS_RATE, "optimizer.backbone_lr": BACKBONE_SHARE}
+        share = BACKBONE_SHARE if model is None else RATE / PIXELS_RATE
+        changes |= {"optimizer.lr": PIXELS_RATE, "optimizer.backbone_lr": share}
         if model is None and facts.known_weights.convolutional:
             changes["optimizer.layer_decay"] = 1.0
     if kind in OF_QUERIES:
@@ -208,7 +212,10 @@ def _size(facts: Facts, model: str | None) -> tuple[int, str]:
 
 
 def _steps(facts: Facts, model: str | None, size: int, batch: int) -> int:
-    passes = min(ROOM * _passes(facts, model, size), ENOUGH_PASSES)
-    if facts.measured is not None and facts.budget_seconds is None:  # a budget shortens the run as it goes
-        passes = min(passes, PATIENCE_SECONDS * facts.measured.images_per_second / max(facts.data.an_epoch, 1))
+    passes = _passes(facts, model, size)
+    if facts.budget_seconds is not None:
+        passes *= ROOM
+    elif facts.measured is not None:
+        passes = PATIENCE_SECONDS * facts.measured.images_per_second / max(facts.data.an_epoch, 1)
+    passes = min(passes, ENOUGH_PASSES)
     return max(LEAST_STEPS, round(passes * facts.data.an_epoch / batch))
