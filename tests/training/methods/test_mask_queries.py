@@ -152,12 +152,6 @@ def test_a_decoder_learns_in_the_same_bits_in_another_process_and_leaves_the_bac
     }
 
 
-def test_a_recipe_that_names_the_decoder_builds_it() -> None:
-    found = MaskQueries.region_head(recipe_of(head={"kind": "mask-decoder"}))
-    assert found == MaskDecoderConfig(queries=100, blocks=3)
-    assert isinstance(MaskQueries.region_head(recipe_of()), QueryHeadConfig)
-
-
 def test_it_learns_a_few_photos_by_heart() -> None:
     for model in (network(), decoder()):
         step = stepper(recipe_of(optimizer={"lr": 3e-3, "weight_decay": 0.0}), model)

@@ -31,6 +31,7 @@ HEADS: dict[str, tuple[type[HeadConfig], type[DenseHead]]] = {
     RidgeHeadConfig.kind: (RidgeHeadConfig, RidgeHead),
     PointsHeadConfig.kind: (PointsHeadConfig, PointsHead),
 }
+CLASSIFIER = "classifier"  # what every head, and every part of one, calls the layer that tells its classes
 NO_CLASS_OF_AN_IMAGE = "its answer is about regions, not about the image as a whole"
 
 
@@ -110,7 +111,12 @@ class DenseModel(Model):
         return self.backbone.channels
 
     def replace_head(self, num_classes: int, *, seed: int = 0) -> None:
-        """Replace the head by a new one of the same kind for other classes, drawn from `seed`."""
+        """Replace what tells the classes by what is drawn from `seed`; the rest of the head stays.
+
+        So do EoMT's authors where they train it further (tue-mps/eomt, load_ckpt_class_head). Of layers whose width follows the
+        number of classes those that change are drawn, too.
+        """
+        trained = self.head.state_dict()
         self.config = dataclasses.replace(self.config, num_classes=num_classes)
         config = self.config
         like = next(self.head.parameters())
@@ -118,6 +124,11 @@ class DenseModel(Model):
             head = HEADS[config.head.kind][1](config.head, config.backbone, self.backbone.channels, num_classes)
         self.head = head.to(like.dtype).to_empty(device=like.device)
         self.head.init_weights(seeded(self, seed))
+        drawn = self.head.state_dict()
+        kept = [
+            name for name in drawn if CLASSIFIER not in name.split(".") and drawn[name].shape == trained[name].shape
+        ]
+        self.head.load_state_dict({name: trained[name] for name in kept}, strict=False)
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Make the network take images of another size; see `Model.resize`."""
@@ -156,7 +167,7 @@ class DenseModel(Model):
 
 
 def with_region_head(model: Model, head: HeadConfig, num_classes: int, *, seed: int) -> DenseModel:
-    """Return a network with a new head, drawn from `seed`; a network that has a head of that kind keeps its settings.
+    """Return a network with a new head, drawn from `seed`; one that has a head of that kind keeps it, but for the classes.
 
     Args:
         model: The network, with a head of whatever kind.

@@ -24,6 +24,7 @@ from vitral.models.layers import BatchPart, TokenGrid, init_torch_default
 from vitral.models.model import Images, Model, ModelConfig, TokenModel
 
 MOST_QUERIES = 10_000
+OBJECT_QUERIES = 200  # of a new head for what is counted, as EoMT and PMT have it
 # What a block makes of tokens, given its number, from 0, and which tokens each may attend to.
 Through = Callable[[TokenGrid, int, Mask | None], TokenGrid]
 

@@ -218,14 +218,14 @@ def _of_regions(
     draft: Draft, facts: Facts, task: DenseTask, chosen: ChosenNetwork | None, recipe: Recipe
 ) -> tuple[Recipe, list[str]]:
     """Return the recipe by which regions are learned, and why; a named recipe stays as it is but for its loss."""
-    why, overridden = _why_size(draft), draft.request.overridden
+    why, overridden = [_why_size(draft)], draft.request.overridden
     check_regions(draft.in_full, task, settings=draft.recipe.leaves if draft.recipe_named else overridden)
     if not draft.recipe_named:
         model = None if draft.automatic else draft.source or (recipe.model if chosen is None else chosen.model)
         recipe, why = fit_regions(recipe, facts, task, model=model, overridden=overridden)
     if recipe.method.name == "supervised":
         recipe = recipe.with_changes({"objective.name": task.objective(recipe.objective.name)})
-    return recipe, [why, f"Recipe: {recipe.name} ({recipe.summary()})."]
+    return recipe, [*why, f"Recipe: {recipe.name} ({recipe.summary()})."]
 
 
 def _from_scratch(draft: Draft, facts: Facts, chosen: ChosenNetwork | None) -> tuple[Recipe, list[str]]:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from vitral.errors import RecipeError
 from vitral.models.catalog import VARIANTS
 from vitral.models.costs import COSTS
-from vitral.models.dense.dense_model import HEADS
+from vitral.models.dense.dense_model import HEADS, DenseConfig
 from vitral.models.dense.detail import DetailHead
+from vitral.models.dense.head import HeadConfig
 from vitral.models.dense.mask_decoder import MaskDecoderConfig
 from vitral.models.dense.points import PointsHeadConfig, stride_for
 from vitral.models.dense.queries import QueryHeadConfig
@@ -113,8 +114,8 @@ def head_kind(recipe: Recipe, task: DenseTask) -> str:
 
 def fit_regions(
     recipe: Recipe, facts: Facts, task: DenseTask, *, model: str | None, overridden: Collection[str]
-) -> tuple[Recipe, str]:
-    """Return the recipe by which regions are learned, and why their photos have the size that they have.
+) -> tuple[Recipe, list[str]]:
+    """Return the recipe by which regions are learned, what becomes of a start's head, and why photos have their size.
 
     Args:
         recipe: What was chosen for images as a whole.
@@ -124,7 +125,9 @@ def fit_regions(
         overridden: The keys that the request sets, which stay.
     """
     size, why = _size(facts, model)
-    kind = head_kind(recipe, task)
+    trained = _trained_head(facts) if model is None else None
+    goes_on = trained is not None and _goes_on(trained.kind, recipe, task, overridden)
+    kind = trained.kind if trained is not None and goes_on else head_kind(recipe, task)
     if "image_size" in overridden and recipe.image_size is not None:
         size, why = recipe.image_size, "as you said"
     by_pixels = issubclass(HEADS[kind][1], DetailHead)
@@ -167,16 +170,37 @@ def fit_regions(
             changes["optimizer.layer_decay"] = 1.0
     if kind in OF_QUERIES:
         changes |= {"method.name": QUERIES, "optimizer.lr": QUERY_RATE, "optimizer.layer_decay": QUERY_DECAY}
-    if kind == MaskDecoderConfig.kind:
-        changes["method.joint_blocks"] = MaskDecoderConfig().blocks
-        if model is None:  # whose weights are worth keeping
-            changes["adaptation.method"] = "probe"
-    if kind == PointsHeadConfig.kind and facts.data.small_regions is not None:
+    if kind == MaskDecoderConfig.kind and model is None:  # whose weights are worth keeping
+        changes["adaptation.method"] = "probe"
+    if goes_on:
+        changes["head.kind"] = kind
+    elif kind == PointsHeadConfig.kind and facts.data.small_regions is not None:
         changes["head.stride"] = stride_for(size * facts.data.small_regions)
     if {"steps", "epochs"} & set(overridden):
         changes = {key: value for key, value in changes.items() if key not in ("steps", "epochs")}
     kept = {key: value for key, value in changes.items() if key not in overridden}
-    return recipe.with_changes(kept), f"Photos are seen at {size} pixels: {why}."
+    return recipe.with_changes(kept), [*_of_head(trained, kind), f"Photos are seen at {size} pixels: {why}."]
+
+
+def _trained_head(facts: Facts) -> HeadConfig | None:
+    """Return the config of a start's head of regions; None where it has none."""
+    config = facts.known_weights.config
+    return config.head if isinstance(config, DenseConfig) else None
+
+
+def _goes_on(kind: str, recipe: Recipe, task: DenseTask, overridden: Collection[str]) -> bool:
+    """Tell whether a start's head of a kind learns a task on: no other is named, and no method that needs another."""
+    fits = "method.name" not in overridden or (kind in OF_QUERIES) == (recipe.method.name == QUERIES)
+    return kind in task.heads and fits and recipe.head.kind in (None, kind)
+
+
+def _of_head(trained: HeadConfig | None, kind: str) -> list[str]:
+    """Return in a line what becomes of a start's head, where it has one."""
+    if trained is None:
+        return []
+    if trained.kind == kind:
+        return [f"The start's head, {trained.title}, learns on; the layer that tells its classes begins anew."]
+    return [f"The start's head, {trained.title}, gives way to {HEADS[kind][0].title}."]
 
 
 def _macs(facts: Facts, model: str | None, size: int) -> float:

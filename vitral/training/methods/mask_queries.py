@@ -13,7 +13,7 @@ from vitral.errors import ModelError
 from vitral.models.dense.answers import QueryAnswers
 from vitral.models.dense.dense_model import DenseModel
 from vitral.models.dense.mask_decoder import MaskDecoderConfig
-from vitral.models.dense.queries import MaskHead, MaskHeadConfig, QueryHeadConfig
+from vitral.models.dense.queries import MaskHead
 from vitral.models.model import Model, Outputs
 from vitral.objectives.masks import MaskLoss
 from vitral.objectives.matching import MaskCosts
@@ -33,8 +33,10 @@ class MaskQueriesSettings(MethodSettings):
     """Learn the class and the mask of each region, each by the query that is nearest to it.
 
     Attributes:
-        queries: The number of queries of a new head.
-        joint_blocks: The number of blocks that they go through: the backbone's last, or a decoder's own.
+        queries: The number of queries; None for as many as the start's head has, in a new one 200 for what is counted and 100
+            for classes of pixels.
+        joint_blocks: The number of blocks that they go through: the backbone's last, or a decoder's own; None for as many as
+            the start's head has, in a new one 3 of the backbone's and 6 of a decoder's.
         class_weight: The weight of the classes' cross-entropy, in matching, too.
         mask_weight: The weight of the masks' cross-entropy.
         dice_weight: The weight of the masks' Dice loss.
@@ -50,8 +52,8 @@ class MaskQueriesSettings(MethodSettings):
     learns_regions: ClassVar[bool] = True
 
     name: Literal["mask-queries"] = "mask-queries"
-    queries: int = Field(default=100, ge=1)
-    joint_blocks: int = Field(default=3, ge=1)
+    queries: int | None = Field(default=None, ge=1)
+    joint_blocks: int | None = Field(default=None, ge=1)
     class_weight: Strength = 2.0
     mask_weight: Strength = 5.0
     dice_weight: Strength = 5.0
@@ -105,12 +107,11 @@ class MaskQueries(Method):
         self.mask_loss = MaskLoss(costs, self.settings.points, self.settings.no_object)
 
     @classmethod
-    def region_head(cls, recipe: Recipe) -> MaskHeadConfig:
-        """Return the head of queries that the settings describe, over the backbone where the recipe names a decoder."""
+    def region_head(cls, recipe: Recipe) -> dict[str, int | None]:
+        """Return how many queries go through how many blocks; see `Method.region_head`."""
         settings = cast(MaskQueriesSettings, recipe.method)
-        if recipe.head.kind == MaskDecoderConfig.kind:
-            return MaskDecoderConfig(queries=settings.queries, blocks=settings.joint_blocks)
-        return QueryHeadConfig(queries=settings.queries, joint_blocks=settings.joint_blocks)
+        blocks = "blocks" if recipe.head.kind == MaskDecoderConfig.kind else "joint_blocks"
+        return {"queries": settings.queries, blocks: settings.joint_blocks}
 
     def optimizers(self) -> list[Optimizer]:
         """Return the recipe's optimizer, in which the backbone may wait, and the layers' rates fall as EoMT's do."""

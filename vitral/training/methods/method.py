@@ -22,7 +22,6 @@ from vitral.events import Listener, Message, ignore
 from vitral.images.augment import Augmentation
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
-from vitral.models.dense.head import HeadConfig
 from vitral.models.model import Model
 from vitral.objectives.unequal import sampling_shares
 from vitral.seeds import derive
@@ -95,9 +94,9 @@ class Method(Stateful):
         return data
 
     @classmethod
-    def region_head(cls, recipe: Recipe) -> HeadConfig | None:
-        """Return the head that the method needs over a backbone to learn regions; None for the task's own, or the recipe's."""
-        return None
+    def region_head(cls, recipe: Recipe) -> dict[str, int | None]:
+        """Return what the settings say of the head that learns regions, by the fields of its config; None for nothing."""
+        return {"stride": recipe.head.stride}
 
     @classmethod
     def trains_head(cls, recipe: Recipe) -> bool:

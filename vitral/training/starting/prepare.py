@@ -14,9 +14,9 @@ from vitral.errors import ModelError
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models
-from vitral.models.dense.dense_model import HEADS, with_region_head
+from vitral.models.dense.dense_model import HEADS, DenseModel, with_region_head
 from vitral.models.dense.head import HeadConfig
-from vitral.models.dense.points import PointsHeadConfig
+from vitral.models.dense.queries import OBJECT_QUERIES, MaskHeadConfig
 from vitral.models.experts import change_experts
 from vitral.models.families import build, configure
 from vitral.models.families import replace as replace_config
@@ -243,7 +243,8 @@ def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
         start.model = upcycle(start.model, recipe.experts.upcycle, number=number, seed=seed)
     seed = derive(recipe.seed, "head")
     if isinstance(data.task, DenseTask):
-        start.model = with_region_head(start.model, _region_head(recipe, data.task), data.outputs, seed=seed)
+        head = _region_head(recipe, data.task, start.model)
+        start.model = with_region_head(start.model, head, data.outputs, seed=seed)
     else:
         start.model.replace_head(data.outputs, seed=seed)
     model = start.model
@@ -258,13 +259,24 @@ def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
         change_experts(model, **changes)
 
 
-def _region_head(recipe: Recipe, task: DenseTask) -> HeadConfig:
-    """Return the head by which a recipe learns regions: its method's, the one that it names, or the task's."""
-    kind = head_kind(recipe, task)
-    if (head := method_of(recipe).region_head(recipe)) is not None:
-        return head
-    stride = recipe.head.stride
-    return PointsHeadConfig(stride=stride) if kind == PointsHeadConfig.kind and stride else HEADS[kind][0]()
+def _region_head(recipe: Recipe, task: DenseTask, start: Model) -> HeadConfig:
+    """Return the head by which a recipe learns regions: the start's, where it is of that kind, or a new one.
+
+    Raises:
+        ModelError: The recipe sets what the start's head has otherwise.
+    """
+    kind = HEADS[head_kind(recipe, task)][0]
+    said = {name: value for name, value in method_of(recipe).region_head(recipe).items() if value is not None}
+    own = start.config.head if isinstance(start, DenseModel) else None
+    if own is None or own.kind != kind.kind:
+        usual = {"queries": OBJECT_QUERIES} if task.counted and issubclass(kind, MaskHeadConfig) else {}
+        return kind(**(usual | said))
+    for name, value in said.items():
+        if (has := getattr(own, name)) != value:
+            raise ModelError(
+                f"The start has {own.title} whose {name} is {has}, and its weights do not fit {value}; leave that setting out."
+            )
+    return own
 
 
 def set_rates(model: Model, recipe: Recipe) -> None:
