@@ -1,7 +1,9 @@
 """What a classifier of regions finds in the images of a source, added up image by image, so that none need be kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
@@ -14,10 +16,12 @@ from vitral.tasks.dense import DenseTask, RegionTally
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.query_answers import SURE
 from vitral.tasks.regions import FoundRegions, Regions
+from vitral.tasks.resampling import mean_known
 from vitral.tasks.task import Task
 
 FITTED_ON = 40  # photos by which it is fitted how sure a query must be
 TRIED = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # probabilities above which a query has pixels
+DIGITS = 12  # beyond which two figures of the same answers may differ, by the order of sums
 TOGETHER = 8  # images after which the processes of a job tell one another what they found
 
 
@@ -75,23 +79,32 @@ def _found(classifier: Classifier, source: Source, index: int) -> tuple[FoundReg
 def fitted_task(classifier: Classifier, validating: Source | None) -> Task:
     """Return a classifier's task; of a panoptic one with how sure a query must be where some validation photos tell.
 
-    That is where their panoptic quality is best; of equal ones what is nearest to EoMT's own.
+    That is where their panoptic quality is best; of equal ones what is nearest to EoMT's own. The processes of a job share the
+    photos out.
     """
     task = classifier.task
     if not isinstance(task, Panoptic) or validating is None or not len(validating):
         return task
     few = spread_over(validating, FITTED_ON)
-    tried = [replace(task, sure=sure) for sure in sorted(TRIED, key=lambda sure: abs(sure - SURE))]
-    tallies = [each.tally_regions(classifier.class_names) for each in tried]
-    for index in range(len(few)):
-        image, truth = few.image(index), few.label(index)
-        assert isinstance(truth, Regions), "the label of another task"
-        views = [classifier.preprocessing.geometry(*image.shape[:2])]
-        answers = classifier.predictor.answers(classifier.preprocessing(image)[None])
-        for each, tally in zip(tried, tallies, strict=True):
-            tally.add(each.find(answers, views), [truth], [few.describe(index)])
-    try:
-        figures = [tally.figures()["pq"] for tally in tallies]
-    except DataError:  # nothing is marked in these photos
-        return task
-    return tried[figures.index(max(figures))]
+    tried = sorted(TRIED, key=lambda sure: abs(sure - SURE))
+    tally, counted = task.tally_regions(classifier.class_names), []
+    rank, world = distributed.rank(), distributed.world()
+    mine = [_segments_of(classifier, task, few, index, tried) for index in range(rank, len(few), world)]
+    for found, truth, counts in (each for theirs in distributed.gather(mine) for each in theirs):
+        tally.add(found, [truth] * len(found), [""] * len(found))
+        counted += counts
+    figures = mean_known(tally.by_class(np.array(counted, dtype=np.float64).T)).round(DIGITS)
+    return task if np.isnan(figures).any() else replace(task, sure=tried[int(figures.argmax())])
+
+
+def _segments_of(
+    classifier: Classifier, task: Panoptic, source: Source, index: int, sures: Sequence[float]
+) -> tuple[list[FoundRegions], Regions, list[list[bool]]]:
+    """Return the different answers about a photo, what is there, and of each answer which of `sures` give it."""
+    image, truth = source.image(index), source.label(index)
+    assert isinstance(truth, Regions), "the label of another task"
+    views = [classifier.preprocessing.geometry(*image.shape[:2])]
+    answers = classifier.predictor.answers(classifier.preprocessing(image)[None])
+    (found,) = task.find_by_sureness(answers, views, sures)
+    different = list({id(each): each for each in found}.values())
+    return different, truth, [[each is one for each in found] for one in different]

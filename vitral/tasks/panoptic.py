@@ -9,11 +9,12 @@ from torch import Tensor
 
 from vitral.errors import ModelError
 from vitral.images.geometry import Geometry
+from vitral.models.dense.answers import QueryAnswers
 from vitral.models.dense.mask_decoder import MaskDecoderConfig
 from vitral.models.dense.queries import QueryHeadConfig
-from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
+from vitral.tasks.dense import THRESHOLD, DenseTask
 from vitral.tasks.panoptic_quality import PanopticEvaluation, PanopticTally
-from vitral.tasks.query_answers import SURE, find_segments_of_queries
+from vitral.tasks.query_answers import SURE, segments_by_sureness
 from vitral.tasks.regions import FoundRegions, RegionTargets
 from vitral.tasks.task import Figure, Result
 
@@ -38,14 +39,20 @@ class Panoptic(DenseTask):
 
     def tally_regions(
         self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
-    ) -> RegionTally:
+    ) -> PanopticTally:
         """Return what matches segments."""
         return PanopticTally(class_names, self.things)
 
     def find(self, answers: Any, views: Sequence[Geometry]) -> list[FoundRegions]:  # noqa: ANN401  # of whatever head
         """Return the segments; see `DenseTask.find`."""
+        return [found for (found,) in self.find_by_sureness(answers, views, (self.sure,))]
+
+    def find_by_sureness(
+        self, answers: QueryAnswers, views: Sequence[Geometry], sures: Sequence[float]
+    ) -> list[list[FoundRegions]]:
+        """Return of each photo what `find` gives for each of several values of `sure`; see `segments_by_sureness`."""
         stuff = set(range(answers.classes.shape[-1] - 1)) - set(self.things)
-        return find_segments_of_queries(answers, views, stuff=stuff, sure=self.sure)
+        return segments_by_sureness(answers, views, stuff=stuff, sures=sures)
 
     def loss(self, logits: Any, targets: RegionTargets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:  # type: ignore[override]  # noqa: ANN401
         """Refuse: queries have a method of their own.

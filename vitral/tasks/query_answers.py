@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from vitral.images.geometry import Geometry
@@ -24,6 +24,8 @@ UNSEEN = -1e4  # the logit of a mask where the view shows nothing of the photo
 
 ClassLogits = Float[Tensor, "queries classes"]
 MaskLogits = Float[Tensor, "queries rows columns"]
+Owners = Int64[np.ndarray, "height width"]
+Valid = Bool[np.ndarray, " queries"]
 
 
 def find_classes_of_queries(answers: QueryAnswers, views: Sequence[Geometry]) -> list[FoundRegions]:
@@ -103,19 +105,41 @@ def find_segments_of_queries(
         stuff: The classes that are not counted, such as sky.
         sure: The probability of its class above which a query counts, 0 to 1.
     """
-    return [_segments(*row, stuff, sure) for row in _rows(answers, views)]
+    return [found for (found,) in segments_by_sureness(answers, views, stuff=stuff, sures=(sure,))]
+
+
+def segments_by_sureness(
+    answers: QueryAnswers, views: Sequence[Geometry], *, stuff: Collection[int], sures: Sequence[float]
+) -> list[list[FoundRegions]]:
+    """Return of each photo what `find_segments_of_queries` finds for each of `sures`: one object where that is the same."""
+    return [_segments(*row, stuff, sures) for row in _rows(answers, views)]
 
 
 def _segments(
-    classes: ClassLogits, masks: MaskLogits, view: Geometry, stuff: Collection[int], sure: float
-) -> FoundRegions:
+    classes: ClassLogits, masks: MaskLogits, view: Geometry, stuff: Collection[int], sures: Sequence[float]
+) -> list[FoundRegions]:
     scores, labels = classes.softmax(dim=-1).max(dim=-1)
-    kept = (labels != classes.shape[1] - 1) & (scores > sure)
-    scores, labels = scores[kept], labels[kept]
-    class_map = np.full(view.original, VOID, dtype=np.int64)
-    if not len(scores):
-        return FoundRegions(Regions.of_masks(view.original, [], []), np.zeros(0), class_map)
-    owners, valid = _owners(scores, masks[kept], view)
+    some = (labels != classes.shape[1] - 1) & (scores > min(sures))
+    scores, labels = scores[some], labels[some]
+    kept = [scores > sure for sure in sures]
+    numbers = [int(each.sum()) for each in kept]  # which tell these sets apart, as each is within the others
+    sets = {number: each for number, each in zip(numbers, kept, strict=True) if number}
+    found = {0: FoundRegions(Regions.of_masks(view.original, [], []), np.zeros(0), np.full(view.original, VOID))}
+    for (number, each), owned in zip(
+        sets.items(), _owners(scores, masks[some], view, list(sets.values())), strict=True
+    ):
+        found[number] = _joined(scores[each], labels[each], *owned, stuff)
+    return [found[number] for number in numbers]
+
+
+def _joined(
+    scores: Float[Tensor, " queries"],
+    labels: Int64[Tensor, " queries"],
+    owners: Owners,
+    valid: Valid,
+    stuff: Collection[int],
+) -> FoundRegions:
+    """Return the segments of queries that own pixels, those of one class of stuff as one."""
     segments: dict[int, int] = {}  # by query, or by class of stuff
     numbers = np.full(len(scores) + 1, -1)
     first = []
@@ -127,29 +151,40 @@ def _segments(
             first.append(query)
         numbers[query] = segments[key]
     owners = numbers[owners]
-    regions = Regions.of_runs(
-        view.original, labels[first].tolist(), [encode_mask(owners == number) for number in range(len(first))]
-    )
+    masks = [encode_mask(owners == number) for number in range(len(first))]
+    regions = Regions.of_runs(owners.shape, labels[first].tolist(), masks)
+    class_map = np.full(owners.shape, VOID, dtype=np.int64)
     class_map[owners >= 0] = regions.classes[owners[owners >= 0]]
     return FoundRegions(regions, scores[first].double().cpu().numpy(), class_map)
 
 
 def _owners(
-    scores: Float[Tensor, " queries"], masks: MaskLogits, view: Geometry
-) -> tuple[Int64[np.ndarray, "height width"], np.ndarray]:
-    """Return which query owns each pixel, -1 for none, and which queries keep enough of their own masks."""
-    owners, counts = [], torch.zeros(3, len(scores), dtype=torch.int64, device=masks.device)
+    scores: Float[Tensor, " queries"], masks: MaskLogits, view: Geometry, sets: Sequence[Bool[Tensor, " queries"]]
+) -> list[tuple[Owners, Valid]]:
+    """Return for each set of queries which of them owns each pixel, -1 for none, and which keep enough of their own masks."""
+    if not sets:
+        return []
+    owners: list[list[Owners]] = [[] for _ in sets]
+    counts = [torch.zeros(3, int(kept.sum()), dtype=torch.int64, device=masks.device) for kept in sets]
     for band in bands_in_photo(masks, view, fill=UNSEEN):
-        shares = band.sigmoid()
-        owner = (scores[:, None, None] * shares).argmax(dim=0)
-        inside = shares.gather(0, owner[None])[0] >= 0.5
-        counts[0] += (shares >= 0.5).flatten(1).sum(dim=1)
-        counts[1] += owner.flatten().bincount(minlength=len(scores))
-        counts[2] += owner[inside].bincount(minlength=len(scores))
-        owners.append(owner.where(inside, -1).cpu().numpy())
-    whole, own, final = counts
+        every = band.sigmoid()
+        for kept, bands, count in zip(sets, owners, counts, strict=True):
+            shares = every if count.shape[1] == len(every) else every[kept]
+            owner = (scores[kept][:, None, None] * shares).argmax(dim=0)
+            inside = shares.gather(0, owner[None])[0] >= 0.5
+            count[0] += (shares >= 0.5).flatten(1).sum(dim=1)
+            count[1] += owner.flatten().bincount(minlength=len(shares))
+            count[2] += owner[inside].bincount(minlength=len(shares))
+            bands.append(owner.where(inside, -1).cpu().numpy())
+    return [(np.concatenate(bands), _keeping(*count)) for bands, count in zip(owners, counts, strict=True)]
+
+
+def _keeping(
+    whole: Int64[Tensor, " queries"], own: Int64[Tensor, " queries"], final: Int64[Tensor, " queries"]
+) -> Valid:
+    """Return which queries keep enough: by the pixels of their masks, those that they own, and those that are both."""
     valid = (whole > 0) & (own > 0) & (final > 0) & (own / whole > OWN_SHARE)
-    return np.concatenate(owners), valid.cpu().numpy()
+    return valid.cpu().numpy()
 
 
 def _rows(answers: QueryAnswers, views: Sequence[Geometry]) -> Iterable[tuple[ClassLogits, MaskLogits, Geometry]]:

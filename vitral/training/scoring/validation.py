@@ -22,12 +22,13 @@ from vitral.described import read_kept
 from vitral.errors import Stopped, TrainingError
 from vitral.evaluation.baselines import Baselines, Fitted, score_baselines
 from vitral.evaluation.evaluate import predict_probabilities
-from vitral.evaluation.region_scores import tally_source
+from vitral.evaluation.region_scores import FITTED_ON, tally_source
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.models.model import Model
 from vitral.seeds import generator
 from vitral.tasks.class_sizes import ClassSizes
+from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.shown import images_of
 from vitral.training.clock import (
     BASELINES_SECONDS,
@@ -134,7 +135,7 @@ def _scoring(run: Run, allowed: Allowance, *, has_head: bool, completes: bool) -
     validating = limited(data, "validation", allowed.validation, seed=seed) if "validation" in data.splits else None
     live = follow(run.recipe, data, validating, judging=run.judging, most=allowed.followed)
     images = (allowed.validation if has_head else 0) + (0 if live is None else live.images)
-    scored = allowed.scored + (allowed.validation if adjusts(run) else 0)
+    scored = allowed.scored + _tried_on(run, allowed.validation)
     reserve = Reserve(
         validation=images * allowed.image_seconds,
         scoring=scored / images if images else 0.0,
@@ -144,6 +145,13 @@ def _scoring(run: Run, allowed: Allowance, *, has_head: bool, completes: bool) -
     pacer = Pacer(run.clock, reserve=reserve, slowness=machine_slowness)
     completing = limited(data, "train", allowed.completing, seed=seed) if completes else data.splits["train"]
     return Scoring(validating, live, completing, pacer, allowed.scored, allowed.ending, allowed.remembered)
+
+
+def _tried_on(run: Run, validation: int) -> int:
+    """Return how many validation images are looked at once more when a run has trained; see `adjust` and `fitted_task`."""
+    if isinstance(run.task, Panoptic):
+        return min(validation, FITTED_ON)
+    return validation if adjusts(run) else 0
 
 
 def adjusts(run: Run) -> bool:
