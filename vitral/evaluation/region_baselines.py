@@ -4,6 +4,7 @@ Otsu's threshold (IEEE SMC-9, 1979) tells the dark pixels of a photo from the br
 chosen on training photos. On photos of cells it is better than a linear layer on a backbone's coarse maps.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +15,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
+from vitral.errors import DataError
 from vitral.evaluation.baselines import Stopwatch
 from vitral.images.decode import Pixels
 from vitral.images.moved_masks import paint_masks
@@ -213,7 +215,11 @@ def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seco
     if number < min(FEWEST, len(some)):
         return {}
     of = "" if number == len(source) else f", on {number:,} of these photos"
-    return {f"{name}{of}": next(iter(tally.figures().values())) for name, tally in tallies.items()}
+    figures: dict[str, float] = {}
+    for name, tally in tallies.items():
+        with contextlib.suppress(DataError):  # nothing is marked in the photos that there was time for
+            figures[f"{name}{of}"] = next(iter(tally.figures().values()))
+    return figures
 
 
 def _read(source: Source, most: int, stopwatch: Stopwatch) -> list[tuple[Pixels, Regions]]:

@@ -208,11 +208,9 @@ def _try_first(
 def _why_alone(run: Run, scoring: Scoring) -> str:
     """Return why nothing is trained after the first classifier of a run that has trained nothing; empty if something is."""
     if run.request.quick:
-        more = (
-            "would train nothing without validation photos" if scoring.validating is None else "goes on with training"
-        )
+        more = "would train nothing without validation photos" if _unjudged(run, scoring) else "goes on with training"
         return f"That is all with {argument('quick', True)}; {argument('resume', True)} {more}."
-    if scoring.validating is None:
+    if _unjudged(run, scoring):
         recipe = ADAPTED if run.plan.origin == "weights" else SCRATCH
         return (
             "Nothing is trained, because there are no validation photos to tell whether that would be better; "
@@ -224,6 +222,11 @@ def _why_alone(run: Run, scoring: Scoring) -> str:
         enough = argument("time", written(worthwhile_seconds(run, scoring)))
         return f"Nothing is trained: no time is left for it; {enough} would be enough for some training."
     return ""
+
+
+def _unjudged(run: Run, scoring: Scoring) -> bool:
+    """Tell whether nothing is trained as nothing could judge it; a network of regions mostly begins as the first classifier."""
+    return scoring.validating is None and not run.task.dense
 
 
 def _with_one_attempt(run: Run) -> Run:

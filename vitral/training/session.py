@@ -26,6 +26,10 @@ FIRST_THEN = (
     "First a linear layer is fitted, in closed form: on pixels, or on the features of trained weights. It is saved at once; "
     "after training the better one on the validation photos is selected."
 )
+FIRST_BELOW = (
+    "First a linear layer is fitted, in closed form: on pixels, or on the features of trained weights. It is saved at once; as "
+    "no validation photos compare them, it gives way to what is trained."
+)
 UNMEASURED = "measured after the first classifier"
 PURPOSES = {"train": "training", "validation": "validation", "test": "testing"}
 
@@ -206,12 +210,13 @@ class Run(Session):
     def details(self) -> list[str]:
         """Return how the data were split and every setting with its reason, a line each."""
         alone, planned, chosen = self.request.quick or self.plan.why_none, self.schedule, self.plan.chosen
+        judged = "validation" in self.data.splits
         said = () if chosen is None or chosen.name else chosen.lines  # with the model
         return [
             *(note for note in self.data.notes if isinstance(note, Routine)),
             *(reason for reason in self.plan.reasons if reason not in said),
             *(() if planned is None else (self.cost.sentence(), planned.sentence())),
-            *(() if self.why_no_first else (FIRST_ALONE if alone else FIRST_THEN,)),
+            *(() if self.why_no_first else (FIRST_ALONE if alone else FIRST_THEN if judged else FIRST_BELOW,)),
         ]
 
     def lines(self) -> list[str]:

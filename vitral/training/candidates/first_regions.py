@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from vitral import distributed, torchrun
 from vitral.classifier.find_regions import find_in
 from vitral.classifier.metadata import Calibration
+from vitral.data.batch import evenly
+from vitral.data.scorable import chosen_marked, first_marked
 from vitral.data.source import Source
 from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.baselines import Stopwatch
@@ -74,7 +76,7 @@ def best_of_regions(
         better = not fitted or run.task.headline.improves(made.candidate.figure, fitted[0].candidate.figure)
         fitted.insert(0 if better else 1, made)
     if not fitted and late:
-        few, judges = (None if source is None else spread_over(source, LATE_PHOTOS) for source in (train, validating))
+        few, judges = (None if source is None else _few(source, LATE_PHOTOS) for source in (train, validating))
         assert few is not None, "there are photos to train on"
         made = _made(run, *networks[0], few, judges, math.inf, 0)
         return [] if made is None else [made]
@@ -103,7 +105,11 @@ def _made(
     fitting, judging = train, validating
     if judging is None:
         every = range(len(train))
-        fitting, judging = (Subset(train, part) for part in ([i for i in every if i % HELD_OUT], every[::HELD_OUT]))
+        held_out = (first_marked(train, every) or 0) % HELD_OUT
+        fitting, judging = (
+            Subset(train, [index for index in every if (index % HELD_OUT == held_out) == held])
+            for held in (False, True)
+        )
     a_photo = distributed.broadcast(_photo_seconds(run, model, train))
     count = (1 - FIT_SHARE) * seconds / a_photo - after
     if count < 1:
@@ -111,7 +117,7 @@ def _made(
     photos = _fitted(run, model, fitting, FIT_SHARE * seconds)
     if photos is None:
         return None
-    judges = spread_over(judging, int(min(count, len(judging), VALIDATION_IMAGES)))
+    judges = _few(judging, int(min(count, len(judging), VALIDATION_IMAGES)))
     tally = tally_source(run.classifier_of(model), judges, listener=run.listener)
     figures = tally.figures()
     split = "training" if validating is None else "validation"
@@ -119,6 +125,11 @@ def _made(
     return RegionModel(
         candidate, model, photos, Calibration.of_regions(figures.get(FITTED), run.data.name, len(judges))
     )
+
+
+def _few(source: Source, most: int) -> Subset:
+    """Return at most so many photos, evenly spread, with one on which something is marked."""
+    return chosen_marked(source, evenly(range(len(source)), most))
 
 
 def _photo_seconds(run: Run, model: DenseModel, source: Source) -> float:

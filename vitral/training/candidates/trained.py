@@ -81,7 +81,7 @@ class _Attempts:
         self.run, self.scoring, self.batches, self.first = run, scoring, batches, first
         self.plan, self.data, self.task, self.listener = run.plan, run.data, run.data.task, run.listener
         self.attempts, self.several, self.more_time = run.plan.attempts, run.plan.several, run.more_time
-        self.compares = self.several or first is not None
+        self.compares = self.several or (first is not None and scoring.validating is not None)
         self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in self.attempts}
         read = {name: read_record(folder) for name, folder in self.folders.items()}
         self.records = distributed.broadcast({name: record for name, record in read.items() if record is not None})

@@ -20,6 +20,7 @@ from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
 UNJUDGED = "Nothing is trained, because there are no validation photos to tell whether that would be better."
+UNCOMPARED = "There are no validation photos to compare by, so what is trained is delivered."
 SEVERAL_TRIED = "Trained one after the other; the best on the validation photos is selected:"
 
 
@@ -35,7 +36,9 @@ def decide(draft: Draft, facts: Facts) -> Plan:
     if facts.measured is None:
         return plan
     plan, cost = _laid_out(replace(plan, image_seconds=facts.measured.image_seconds), facts)
-    if not facts.data.judged and not why_no_first(draft.request, plan, facts.task):
+    if not facts.data.judged and facts.task.dense:
+        plan = replace(plan, reasons=(*plan.reasons, UNCOMPARED))
+    elif not facts.data.judged and not why_no_first(draft.request, plan, facts.task):
         return replace(plan, why_none=UNJUDGED, reasons=(*plan.reasons, UNJUDGED))
     if _may_try_several(draft, facts):
         plan = _with_attempts(plan, draft, facts, cost)

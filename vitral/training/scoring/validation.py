@@ -16,6 +16,7 @@ import torch
 from vitral import distributed, torchrun
 from vitral.advice import argument, function
 from vitral.classifier.classifier import Classifier
+from vitral.data.scorable import chosen_marked
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
 from vitral.described import read_kept
@@ -160,14 +161,18 @@ def adjusts(run: Run) -> bool:
 
 
 def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:
-    """Return a split, or so many of its images as are allowed, drawn by the seed; of an endless source the first."""
+    """Return a split, or so many of its images as are allowed, drawn by the seed; of an endless source the first.
+
+    Of photos of regions at least one has something marked, if any of the split has.
+    """
     source = data.splits[split]
     if len(source) <= most:
         return source
     if source.endless:
         return Subset(source, range(most))
-    indices = generator(seed, f"{split} images within the time").choice(len(source), size=most, replace=False)
-    return Subset(source, sorted(indices.tolist()))
+    drawn = generator(seed, f"{split} images within the time").choice(len(source), size=most, replace=False)
+    indices = sorted(drawn.tolist())
+    return chosen_marked(source, indices) if data.task.dense else Subset(source, indices)
 
 
 def to_score(run: Run, scoring: Scoring) -> Run:

@@ -11,6 +11,7 @@ from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.data.open import open_data, path_in
+from vitral.data.scorable import scorable
 from vitral.data.source import DataSet
 from vitral.errors import DataError, TrainingError, UsageError
 from vitral.events import Listener, Message, ignore
@@ -92,7 +93,7 @@ class _Checked:
                 f"The images of {data.name} {data.task.labelled}, which '{recipe.method.name}' needs; name data with "
                 "labels, or a method that does without, such as lejepa."
             )
-        return data if recipe.task is None else data.for_task(task_named(recipe.task))
+        return scorable(data if recipe.task is None else data.for_task(task_named(recipe.task)))
 
     def _drawn_as(self) -> tuple[str, ...]:
         """Return the fingerprints by which the data are split as before: for this run, others of its study, and its start."""
