@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from tests.cases import every_case
 from tests.cli.conftest import Refused, write_images
 from tests.cli.write_llms import FILE, llms
+from tests.regions import DRAWN, finding, scene
+from vitral.classifier.folder import save
 from vitral.cli.commands import COMMANDS, EXIT_STATUSES
 from vitral.cli.main import _failed, main
 from vitral.cli.schemas import RESULTS, adapter
@@ -39,6 +42,7 @@ PRINTED = [
     ["aspects", "photos"],
     ["predict", ONE],
     ["predict", "photos", "--out", "OUT/rows.csv"],
+    ["predict", "photos/red", "--sort-into", "OUT/sorted"],
     ["info", RUN],
     ["calibrate", "photos"],
     ["convert", RUN, "OUT/theirs", "--format", "transformers"],
@@ -53,6 +57,7 @@ SLOW = [
     ["bench", RUN, "--rounds", "1", "--batch-sizes", "1"],
     ["export", RUN, "--format", "torch", "--out", "OUT/exported"],
     ["finetune", "photos", "--quick", "--from", RUN, "--out", "OUT/quick"],
+    ["finetune", "digit-scenes-boxes", "--quick", "--from", "vit-nano4", "--image-size", "32", "--out", "OUT/quick"],
     ["study", "position", "photos", "--plan"],
 ]
 
@@ -74,6 +79,24 @@ def test_what_is_printed_is_of_its_schema(
     words: list[str], there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_printed(words, tmp_path, capsys)
+
+
+@every_case("data", list(DRAWN))
+def test_what_is_printed_of_regions_is_of_its_schema(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, photo = save(finding(data), tmp_path / "classifier"), tmp_path / "scene.png"
+    Image.fromarray(scene()).save(photo)
+    given = [str(photo), "--classifier", str(made)]
+    for words in (["predict", *given], ["predict", *given, "--out", "OUT/found"], ["evaluate", str(made), data]):
+        check_printed(words, tmp_path, capsys)
+    if data == "digit-scenes-boxes":
+        check_printed(["compare", str(made), str(made), data], tmp_path, capsys)
+
+
+@pytest.mark.long
+def test_the_demo_s_is_of_its_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check_printed(["demo", "--out", "OUT/demo"], tmp_path, capsys)
 
 
 @pytest.mark.long

@@ -17,6 +17,8 @@ from vitral.checks.corrections import Corrected
 from vitral.checks.doubtful import DoubtfulLabels
 from vitral.checks.findings import DataCheck, Doubts, Suspect
 from vitral.classifier.bulk.predict_to_file import WrittenPredictions
+from vitral.classifier.bulk.sort_into import SortedPhotos
+from vitral.classifier.bulk.write_regions import WrittenRegions
 from vitral.classifier.prediction import Prediction
 from vitral.cli.runs import ListedRun
 from vitral.data.source import BadImage
@@ -28,6 +30,7 @@ from vitral.deployment.select_images import Selection
 from vitral.deployment.tune import Tuned
 from vitral.evaluation.aspects import Aspects
 from vitral.evaluation.baselines import Baselines
+from vitral.evaluation.compare_regions import RegionComparison
 from vitral.evaluation.comparison import Comparison
 from vitral.evaluation.corruptions import Robustness
 from vitral.evaluation.exactness import Difference
@@ -47,6 +50,9 @@ from vitral.studies.trainings import Repeated
 from vitral.tasks.any_right_label import AnyRightLabelEvaluation
 from vitral.tasks.metrics import Evaluation
 from vitral.tasks.multi_label import MultiLabelEvaluation
+from vitral.tasks.overlap import SemanticEvaluation
+from vitral.tasks.panoptic_quality import PanopticEvaluation
+from vitral.tasks.region_evaluation import RegionEvaluation
 from vitral.tasks.unlabelled import Unscored
 from vitral.training.candidates.result import Candidate
 from vitral.training.clock import Schedule
@@ -94,10 +100,25 @@ def scores(**others: Any) -> Any:  # noqa: ANN401  # types
         | result(MultiLabelEvaluation, **others)
         | result(AnyRightLabelEvaluation, **others)
         | result(Unscored, **others)
+        | result(SemanticEvaluation, **others)
+        | result(RegionEvaluation, **others)
+        | result(PanopticEvaluation, **others)
     )
 
 
 ANSWER = of("Answer", label=str, probability=float)
+REGION = of(
+    "Region",
+    **{"label": str, "category_id": int, "bbox": list[float], "area": float, "score": float},
+    segmentation=optional(of("RunLengths", size=list[int], counts=str)),
+)
+IN_ONE_IMAGE = of(
+    "PredictedRegions",
+    **{"source": str, "height": int, "width": int},
+    counts=optional(dict[str, int]),
+    shares=optional(Figures),
+    regions=many(REGION),
+)
 EXPLANATION = {
     "label": str,
     "probability": float,
@@ -200,13 +221,7 @@ RESULTS: dict[str, Any] = {
     )
     | result(ResumeCheck),
     "select": result(Selection),
-    "demo": of(
-        "Demo",
-        arms=many(of("DemoArm", name=str, accuracies=list[float], mean=float, deviation=float)),
-        classifier=str,
-        report=str,
-        seconds=float,
-    ),
+    "demo": of("Run", **RUN),
     "finetune": of("Run", **RUN) | REPEATED,
     "plan": PLAN,
     "starts": result(StartTable, kind=str, rows=many(result(StartRow, best=bool, tied=bool))),
@@ -221,7 +236,7 @@ RESULTS: dict[str, Any] = {
     | result(Slices)
     | result(FrozenScores, few_shot=optional(many(FEW_SHOT)), knn=optional(PROBE), linear=optional(PROBE)),
     "fix": result(DoubtfulLabels, ("thumbnails",)) | result(Corrected),
-    "compare": result(Comparison),
+    "compare": result(Comparison) | result(RegionComparison, verdict=str),
     "explain": of("Drawing", source=str, drawing=str, **EXPLANATION)
     | of("Page", page=str, num_images=int, images=many(of("Explained", source=str, truth=str | None, **EXPLANATION)))
     | of(
@@ -248,7 +263,10 @@ RESULTS: dict[str, Any] = {
             novelty=optional(float),
         )
     )
-    | result(WrittenPredictions),
+    | many(IN_ONE_IMAGE)
+    | result(WrittenPredictions)
+    | result(WrittenRegions)
+    | result(SortedPhotos),
     "info": dict[str, Any],
     "add": result(Added),
     "calibrate": result(Calibrated),
