@@ -7,6 +7,8 @@ import numpy as np
 
 from tests.tasks.test_drawn_regions import square
 from vitral.data.source import Source
+from vitral.images.decode import Shrink
+from vitral.images.photo import Photo
 from vitral.report.page import render_report
 from vitral.report.results import RunReport
 from vitral.studies.region_photos import region_photos
@@ -41,7 +43,7 @@ class Squares(Source):
     def __len__(self) -> int:
         return 6
 
-    def image(self, index: int) -> np.ndarray:  # type: ignore[override]
+    def image(self, index: int, shrink: Shrink | None = None) -> np.ndarray:
         return np.full((*SIZE, 3), 40 * index, dtype=np.uint8)
 
     def label(self, index: int) -> Regions:
@@ -51,7 +53,7 @@ class Squares(Source):
         return f"photos/{index}.png"
 
 
-def found(pixels: np.ndarray) -> FoundRegions:
+def found(photo: Photo) -> FoundRegions:
     return FoundRegions(Regions.of_masks(SIZE, [2], [square(30, 30, 40)]), np.ones(1))
 
 

@@ -13,8 +13,8 @@ from vitral.data.image_files import LazyImage
 from vitral.data.source import BadImage
 from vitral.errors import ImageError
 from vitral.events import Listener, Progress
-from vitral.images.decode import Pixels
 from vitral.images.geometry import Geometry
+from vitral.images.photo import Photo
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import Predictor
 from vitral.inference.windows import find_classes_by_windows, find_regions_by_windows, spread_windows
@@ -64,9 +64,9 @@ def shown_by(classifier: FindsRegions) -> dict[str, Any]:
     }
 
 
-def find_sure(classifier: FindsRegions, image: Pixels, *, windows: float | None = None) -> FoundRegions:
+def find_sure(classifier: FindsRegions, photo: Photo, *, windows: float | None = None) -> FoundRegions:
     """Return what `find_in` does without the things of which the classifier is not sure."""
-    return only_sure(classifier, find_in(classifier, image, windows=windows))
+    return only_sure(classifier, find_in(classifier, photo, windows=windows))
 
 
 def only_sure(classifier: FindsRegions, found: FoundRegions, threshold: float | None = None) -> FoundRegions:
@@ -82,12 +82,12 @@ def is_long(height: int, width: int) -> bool:
     return max(height, width) > LONG * min(height, width)
 
 
-def find_in(classifier: FindsRegions, image: Pixels, *, windows: float | None = None) -> FoundRegions:
-    """Return what a classifier finds in one photo, in the photo's own pixels.
+def find_in(classifier: FindsRegions, photo: Photo, *, windows: float | None = None) -> FoundRegions:
+    """Return what a classifier finds in one photo, in pixels of the whole photo.
 
     Args:
         classifier: Its task is about regions.
-        image: The photo.
+        photo: The photo.
         windows: How many times as large as the network's input the photo's shorter side is seen, through windows; None for
             the photo as a whole, as in training, unless it is very long.
 
@@ -95,16 +95,15 @@ def find_in(classifier: FindsRegions, image: Pixels, *, windows: float | None = 
         ModelError: It classifies images as a whole, or the network gives no number.
     """
     preprocessing = classifier.preprocessing
-    height, width = image.shape[:2]
-    if windows is None and not is_long(height, width):
-        return classifier.find(preprocessing(image)[None], [preprocessing.geometry(height, width)])[0]
+    if windows is None and not is_long(*photo.size):
+        return classifier.find(preprocessing(photo.pixels)[None], [photo.view(preprocessing)])[0]
     task, compute = dense_task(classifier.task), classifier.predictor.answers
     classes = 1 if task.counted else len(classifier.class_names)
     size, scale = preprocessing.image_size, windows or 1.0
-    spread = spread_windows((height, width), size, scale=scale, overlap=OVERLAP, classes=classes)
+    spread = spread_windows(photo.size, size, scale=scale, overlap=OVERLAP, classes=classes)
     if task.counted:
-        return find_regions_by_windows(image, spread, preprocessing, compute, task.find)
-    return find_classes_by_windows(image, spread, preprocessing, partial(_scores, compute), task.find)
+        return find_regions_by_windows(photo.pixels, spread, preprocessing, compute, task.find)
+    return find_classes_by_windows(photo.pixels, spread, preprocessing, partial(_scores, compute), task.find)
 
 
 def _scores(compute: Callable[[Images], Any], images: Images) -> Any:  # noqa: ANN401  # a tensor of scores
@@ -129,7 +128,7 @@ def find_in_each(
     counted = dense_task(classifier.task).counted
     for number, image in enumerate(images, start=1):
         try:
-            found = find_sure(classifier, image.read(), windows=windows)
+            found = find_sure(classifier, Photo.read(image.read), windows=windows)
         except ImageError as error:
             yield BadImage(image.name, str(error))
         else:

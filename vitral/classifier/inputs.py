@@ -1,7 +1,7 @@
 """The images that `predict` and `explain` take, in whatever form a user has them."""
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
 from vitral.events import Listener
-from vitral.images.decode import Pixels, read_image, to_rgb
+from vitral.images.decode import Pixels, ReadsPixels, Shrink, read_image, to_rgb
 
 ImageInput = str | Path | bytes | Image.Image | np.ndarray | LazyImage
 
@@ -42,12 +42,12 @@ class InMemory:
 
     image: ImageInput
 
-    def __call__(self) -> Pixels:
-        """Return its RGB pixels, or raise ImageError."""
-        return to_pixels(self.image)
+    def __call__(self, *, shrink: Shrink | None = None) -> Pixels:
+        """Return its RGB pixels, or raise ImageError; `shrink` is that of `read_image`."""
+        return to_pixels(self.image, shrink=shrink)
 
 
-def pixels_of(image: LazyImage) -> Callable[[], Pixels] | None:
+def pixels_of(image: LazyImage) -> ReadsPixels | None:
     """Return what gives an image again: a file is read again, an image in memory is shown as long as the user keeps it.
 
     None of encoded bytes, which cannot be held without keeping them from being freed.
@@ -59,16 +59,16 @@ def pixels_of(image: LazyImage) -> Callable[[], Pixels] | None:
     except TypeError:
         return None
 
-    def read() -> Pixels:
+    def read(*, shrink: Shrink | None = None) -> Pixels:
         if (alive := kept()) is None:
             raise ImageError("The image is no longer in memory.")
-        return to_pixels(alive)
+        return to_pixels(alive, shrink=shrink)
 
     return read
 
 
-def to_pixels(image: ImageInput) -> Pixels:
-    """Return an image in any of the forms that `predict` takes as RGB pixels.
+def to_pixels(image: ImageInput, *, shrink: Shrink | None = None) -> Pixels:
+    """Return an image in any of the forms that `predict` takes as RGB pixels; `shrink` is that of `read_image`.
 
     Raises:
         ImageError: it cannot be read.
@@ -82,5 +82,5 @@ def to_pixels(image: ImageInput) -> Pixels:
             )
         return to_rgb(Image.fromarray(image))
     if isinstance(image, LazyImage):
-        return image.read()
-    return to_rgb(image) if isinstance(image, Image.Image) else read_image(image)
+        return image.read(shrink=shrink)
+    return to_rgb(image) if isinstance(image, Image.Image) else read_image(image, shrink=shrink)

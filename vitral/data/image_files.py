@@ -11,7 +11,7 @@ from vitral.advice import counted
 from vitral.data.names import NAMED
 from vitral.errors import ImageError
 from vitral.events import Listener, Message, skipping
-from vitral.images.decode import EXTENSIONS, Pixels, read_image
+from vitral.images.decode import EXTENSIONS, Pixels, ReadsPixels, read_image
 from vitral.paths import files_below, is_folder, is_regular
 
 CHUNK = 1 << 20  # bytes
@@ -31,7 +31,7 @@ class LazyImage:
     """
 
     name: str
-    read: Callable[[], Pixels]
+    read: ReadsPixels
     fetch: Callable[[], Callable[[], Pixels]] | None = None
 
 

@@ -16,7 +16,7 @@ from vitral.data.stored import Store, StoredImages
 from vitral.data.web_image import is_web_image, web_image
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
-from vitral.images.decode import Pixels
+from vitral.images.decode import Pixels, Shrink
 from vitral.paths import files_below, is_folder, is_regular, look_at, nearest_path
 
 PACKED = (".tar", ".zip", ".parquet")  # what a folder without image files may hold them in
@@ -119,5 +119,5 @@ def _fetch(source: StoredImages, index: int) -> Callable[[], Pixels]:
     return partial(source.decoded, index, content)
 
 
-def _refuse(sentence: str) -> Pixels:
+def _refuse(sentence: str, *, shrink: Shrink | None = None) -> Pixels:
     raise ImageError(sentence)

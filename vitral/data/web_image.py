@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from vitral.data.image_files import LazyImage
 from vitral.errors import ImageError, one_line
-from vitral.images.decode import Pixels, read_image
+from vitral.images.decode import Pixels, Shrink, read_image
 
 SCHEMES = ("http", "https")
 DATA_SUFFIXES = (".tar", ".parquet")  # of files that hold many images
@@ -46,9 +46,9 @@ def web_image(address: str) -> LazyImage:
     def fetched() -> bytes:
         return fetch(address)
 
-    def read() -> Pixels:
+    def read(*, shrink: Shrink | None = None) -> Pixels:
         try:
-            return read_image(fetched())
+            return read_image(fetched(), shrink=shrink)
         except ImageError as error:
             raise ImageError(str(error).replace("The image", f"'{address}'", 1)) from error
 

@@ -7,6 +7,7 @@ chosen on training photos. On photos of cells it is better than a linear layer o
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import cv2
@@ -18,7 +19,9 @@ from vitral.data.subset import spread_over
 from vitral.errors import DataError
 from vitral.evaluation.baselines import Stopwatch
 from vitral.images.decode import Pixels
+from vitral.images.geometry import Geometry, Resize
 from vitral.images.moved_masks import paint_masks
+from vitral.images.photo import Photo
 from vitral.tasks.components import found_objects, object_masks, split_at_waists
 from vitral.tasks.dense import DenseTask
 from vitral.tasks.regions import VOID, FoundRegions, Regions
@@ -211,7 +214,7 @@ def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seco
             break
         (photo, regions), number = _photo(some, index), number + 1
         for name, finder in finders.items():
-            tallies[name].add([finder.find(photo)], [regions], [some.describe(index)])
+            tallies[name].add([_enlarged(finder.find(photo.pixels), photo.size)], [regions], [some.describe(index)])
     if number < min(FEWEST, len(some)):
         return {}
     of = "" if number == len(source) else f", on {number:,} of these photos"
@@ -223,19 +226,29 @@ def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seco
 
 
 def _read(source: Source, most: int, stopwatch: Stopwatch) -> list[tuple[Pixels, Regions]]:
-    """Return photos with their regions, as many as there is time for."""
+    """Return photos with their regions, both as they were decoded, as many as there is time for."""
     some, photos = spread_over(source, most), []
     for index in range(len(some)):
         if stopwatch.left() <= 0:
             break
-        photos.append(_photo(some, index))
+        photo, regions = _photo(some, index)
+        photos.append((photo.pixels, regions.follow(photo.decoded) if photo.decoded.steps else regions))
     return photos
 
 
-def _photo(source: Source, index: int) -> tuple[Pixels, Regions]:
+def _photo(source: Source, index: int) -> tuple[Photo, Regions]:
     label = source.label(index)
     assert isinstance(label, Regions), "the label of another task"
-    return source.image(index), label
+    return Photo.read(partial(source.image, index)), label
+
+
+def _enlarged(found: FoundRegions, size: tuple[int, int]) -> FoundRegions:
+    """Return what is found in a photo that may have been decoded smaller, in pixels of the whole photo."""
+    if found.regions.size == size:
+        return found
+    view = Geometry(found.regions.size, (Resize(*size),))
+    labels = None if found.class_map is None else view.mask(found.class_map)
+    return FoundRegions(found.regions.follow(view), found.scores, labels)
 
 
 def _foreground(regions: Regions, *, pixels: bool) -> tuple[Map, Flags]:

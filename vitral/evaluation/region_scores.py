@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.errors import DataError, Stopped
 from vitral.events import Listener, Progress, ignore
+from vitral.images.photo import Photo
 from vitral.tasks.dense import DenseTask, RegionTally
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.query_answers import SURE
@@ -73,7 +75,7 @@ def _found(classifier: Classifier, source: Source, index: int) -> tuple[FoundReg
     """Return what is found in an image, what is there, and what it is called."""
     truth = source.label(index)
     assert isinstance(truth, Regions), "the label of another task"
-    return find_in(classifier, source.image(index)), truth, source.describe(index)
+    return find_in(classifier, Photo.read(partial(source.image, index))), truth, source.describe(index)
 
 
 def fitted_task(classifier: Classifier, validating: Source | None) -> Task:
@@ -101,10 +103,10 @@ def _segments_of(
     classifier: Classifier, task: Panoptic, source: Source, index: int, sures: Sequence[float]
 ) -> tuple[list[FoundRegions], Regions, list[list[bool]]]:
     """Return the different answers about a photo, what is there, and of each answer which of `sures` give it."""
-    image, truth = source.image(index), source.label(index)
+    photo, truth = Photo.read(partial(source.image, index)), source.label(index)
     assert isinstance(truth, Regions), "the label of another task"
-    views = [classifier.preprocessing.geometry(*image.shape[:2])]
-    answers = classifier.predictor.answers(classifier.preprocessing(image)[None])
+    views = [photo.view(classifier.preprocessing)]
+    answers = classifier.predictor.answers(classifier.preprocessing(photo.pixels)[None])
     (found,) = task.find_by_sureness(answers, views, sures)
     different = list({id(each): each for each in found}.values())
     return different, truth, [[each is one for each in found] for one in different]

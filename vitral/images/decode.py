@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import simplejpeg
@@ -65,6 +65,14 @@ UPRIGHT: dict[object, Callable[[np.ndarray], np.ndarray]] = {
 SIDEWAYS = (5, 6, 7, 8)
 LOST = 0.005  # share of the brightness' variance that may be lost in shrinking and enlarging again
 ENLARGED = 1.5  # the least factor of enlargement that counts
+
+
+class ReadsPixels(Protocol):
+    """What reads a photo; `shrink` is that of `read_image`."""
+
+    def __call__(self, *, shrink: Shrink | None = None) -> Pixels:
+        """Return the photo as RGB pixels."""
+        ...
 
 
 def read_image(

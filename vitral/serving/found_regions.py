@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.find_regions import find_in, is_long
 from vitral.classifier.inputs import to_pixels
 from vitral.images.geometry import Geometry
+from vitral.images.photo import Photo
 from vitral.inference.predictor import Image
 from vitral.serving.refusals import RequestRefused, damaged
 from vitral.tasks.regions import FoundRegions
@@ -39,16 +41,19 @@ def prepare_photo(classifier: Classifier, given: bytes | np.ndarray) -> Prepared
         ImageError: It cannot be read.
         RequestRefused: It is too long.
     """
-    pixels = to_pixels(given)
-    height, width = pixels.shape[:2]
+    photo = _photo(given)
+    height, width = photo.size
     if max(height, width) > LONGEST * min(height, width):
         raise RequestRefused(
             413, "too_long", f"A photo is up to {LONGEST} times as long as wide, not {width}x{height} pixels; cut it."
         )
     preprocessing = classifier.preprocessing
-    return PreparedPhoto(
-        preprocessing(pixels), preprocessing.geometry(height, width), given if is_long(height, width) else None
-    )
+    kept = given if is_long(height, width) else None
+    return PreparedPhoto(preprocessing(photo.pixels), photo.view(preprocessing), kept)
+
+
+def _photo(given: bytes | np.ndarray) -> Photo:
+    return Photo.read(partial(to_pixels, given))
 
 
 def find_together(classifier: Classifier, photos: Sequence[PreparedPhoto]) -> list[FoundRegions | RequestRefused]:
@@ -57,6 +62,6 @@ def find_together(classifier: Classifier, photos: Sequence[PreparedPhoto]) -> li
     together = iter(
         classifier.find(torch.stack([photo.input for photo in whole]), [photo.view for photo in whole]) if whole else []
     )
-    found = [next(together) if photo.given is None else find_in(classifier, to_pixels(photo.given)) for photo in photos]
+    found = [next(together) if photo.given is None else find_in(classifier, _photo(photo.given)) for photo in photos]
     # Without the map of classes, which takes eight bytes a pixel as long as an answer is on its way.
     return [FoundRegions(each.regions, each.scores) if np.isfinite(each.scores).all() else damaged() for each in found]

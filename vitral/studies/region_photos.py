@@ -1,10 +1,11 @@
 """The photos of a split that a report shows with what is marked in them, and with what a classifier finds."""
 
 from collections.abc import Callable
+from functools import partial
 
 from vitral.data.source import Source
-from vitral.images.decode import Pixels
 from vitral.images.drawing import thumbnail
+from vitral.images.photo import Photo
 from vitral.report.results import PhotoPair, PhotoPairs
 from vitral.tasks.dense_result import DenseResult, ScoredPhoto
 from vitral.tasks.drawn_regions import class_colours, drawn_regions, is_ground
@@ -15,7 +16,7 @@ from vitral.tasks.task import Result
 OF_EACH = 4  # photos
 SIDE = 480  # pixels of the longer side
 SECONDS = 1.0  # left of a time budget, below which no further photo is drawn
-Find = Callable[[Pixels], FoundRegions]
+Find = Callable[[Photo], FoundRegions]
 
 
 def region_photos(find: Find, source: Source, result: Result, left: Callable[[], float]) -> PhotoPairs | None:
@@ -50,12 +51,12 @@ def region_photos(find: Find, source: Source, result: Result, left: Callable[[],
 
 def _drawn(find: Find, source: Source, result: DenseResult, photo: ScoredPhoto, text: str, seen: set[int]) -> PhotoPair:
     """Return a photo as it is shown; the classes in it are added to those that were seen."""
-    pixels, truth = source.image(photo.index), source.label(photo.index)
+    image, truth = Photo.read(partial(source.image, photo.index)), source.label(photo.index)
     assert isinstance(truth, Regions), "the label of another task"
-    found = find(pixels).regions
+    found = find(image).regions
     seen |= {*truth.classes.tolist(), *found.classes.tolist()}
     marked, answered = (
-        thumbnail(drawn_regions(pixels, regions, result.class_names, counted=False, legend=False), SIDE)
+        thumbnail(drawn_regions(image.pixels, regions, result.class_names, counted=False, legend=False), SIDE)
         for regions in (truth, found)
     )
     return PhotoPair(marked, answered, text.format(percent(photo.figure)), photo.note, photo.description)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vitral.errors import DataError, ModelError
-from vitral.images.geometry import Geometry
+from vitral.images.geometry import Geometry, Resize
 from vitral.tasks.regions import FoundRegions, Regions, RegionTargets
 from vitral.tasks.task import Label, Probabilities, Result, Task
 
@@ -65,6 +65,8 @@ class DenseTask(Task):
     def follow(self, label: Label, geometry: Geometry) -> Label:
         """Return the regions as a view of their image shows them."""
         assert isinstance(label, Regions), "the label of another task"
+        if label.size != geometry.original:  # an image of very many pixels was decoded smaller
+            geometry = Geometry(label.size, (Resize(*geometry.original), *geometry.steps))
         return label.follow(geometry)
 
     def encode(self, labels: Sequence[Label], num_classes: int) -> Any:  # noqa: ANN401  # RegionTargets stand for a tensor

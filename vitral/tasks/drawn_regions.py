@@ -65,7 +65,7 @@ def drawn_regions(
     """Return a photo with its regions, at most 1,600 pixels wide and high without the legend; small photos are enlarged.
 
     Args:
-        pixels: The photo, of the regions' size.
+        pixels: The photo, of the regions' size, or decoded smaller.
         regions: The regions, the likeliest first.
         class_names: The names of the classes.
         scores: How sure each region is, 0 to 1, written beside its name; None for none.
@@ -78,7 +78,7 @@ def drawn_regions(
     grounds = [number for number, name in enumerate(class_names) if is_ground(name)]
     if regions.masks is not None:
         photo = _filled(photo, regions, colours, grounds)
-    image, scale = Image.fromarray(photo), photo.shape[1] / pixels.shape[1]
+    image, scale = Image.fromarray(photo), photo.shape[1] / regions.size[1]
     boxes = regions.boxes * scale
     if regions.masks is None:
         _outline(image, boxes, colours[regions.classes])

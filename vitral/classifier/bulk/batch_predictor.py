@@ -23,7 +23,7 @@ from vitral.data.image_files import LazyImage, of_file
 from vitral.data.web_image import is_web_image, web_image
 from vitral.errors import DataError, ImageError, ModelError
 from vitral.events import ignore
-from vitral.images.decode import Pixels
+from vitral.images.decode import Pixels, Shrink
 from vitral.machine import keep_freed_memory
 from vitral.tasks.unlabelled import check_classifies
 
@@ -224,7 +224,7 @@ def _of_path(path: str) -> LazyImage:
     return of_file(Path(local), path)
 
 
-def _refuse(sentence: str) -> Pixels:
+def _refuse(sentence: str, *, shrink: Shrink | None = None) -> Pixels:
     raise ImageError(sentence)
 
 

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from vitral import distributed, torchrun
 from vitral.classifier.find_regions import find_in
@@ -16,6 +17,7 @@ from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.baselines import Stopwatch
 from vitral.evaluation.region_probe import fit_regions
 from vitral.evaluation.region_scores import tally_source
+from vitral.images.photo import Photo
 from vitral.models.dense.dense_model import DenseConfig, DenseModel
 from vitral.models.dense.ridge import RidgeHeadConfig
 from vitral.models.families import build
@@ -137,7 +139,7 @@ def _photo_seconds(run: Run, model: DenseModel, source: Source) -> float:
     classifier, few = run.classifier_of(model), spread_over(source, TIMED)
     began = time.perf_counter()
     for index in range(len(few)):
-        find_in(classifier, few.image(index))
+        find_in(classifier, Photo.read(partial(few.image, index)))
     return (time.perf_counter() - began) / len(few)
 
 
