@@ -341,7 +341,7 @@ def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = Fa
     """Refuse to overwrite an input: a file or folder of `inputs`, anything inside one, or a folder that contains one.
 
     Args:
-        target: An existing path that would be overwritten.
+        target: A path that would be written.
         inputs: Files and folders; a name without a file, such as that of a model, is ignored.
         ours: Whether the target has our mark, and so is not an input though it is among them.
 
@@ -353,7 +353,7 @@ def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = Fa
         if look_at(source) is None:
             continue
         origin = source.resolve()
-        same = origin == resolved or os.path.samefile(source, target)
+        same = origin == resolved or (look_at(target) is not None and os.path.samefile(source, target))
         inside = resolved.is_relative_to(origin) and not ours
         if same or inside or origin.is_relative_to(resolved):
             raise StorageError(

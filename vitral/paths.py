@@ -43,6 +43,10 @@ CARD = "README.md"
 TUNING = "tuning.svg"
 FEATURES = "features.safetensors"  # of images that the network knows
 CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD, TUNING, FEATURES)
+# In a folder of what is found in photos.
+PREDICTIONS = "predictions.json"
+COUNTS = "counts.csv"
+MAPS = ("labels", "instances", "overlays")  # folders, of which there is one at least wherever there are outlines
 MARK_LIMIT = 1 << 24  # bytes of a file that are searched for our marks
 # The marks of our own files, by name.
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}
@@ -159,7 +163,7 @@ def refuse_endless(path: str | Path, error: type[VitralError]) -> None:
 def walk(folder: Path) -> Walk:
     """List everything below a folder, each real folder once, links last, without hidden names.
 
-    Folders that Vitral wrote (runs, classifiers) are not visited, even if the folder itself is such a folder.
+    Folders that Vitral wrote (runs, classifiers, what was found in photos) are not visited, even if the folder itself is such a folder.
     """
     found = Walk()
     for _ in _folders(folder, found):
@@ -194,13 +198,15 @@ def _folders(root: Path, found: Walk) -> Iterator[None]:
 
 
 def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool:
-    """Tell whether a folder, on disk or in an archive, is a run or a classifier that Vitral wrote.
+    """Tell whether a folder, on disk or in an archive, is a run, a classifier, or what was found in photos, that Vitral wrote.
 
     Args:
         names: The folder's entries.
         holds: A function that tells whether a named file has some bytes among its first `MARK_LIMIT`.
     """
     if RECIPE_FILE in names and any(name in names for name in BESIDE_RECIPE):
+        return True
+    if PREDICTIONS in names and COUNTS in names and any(name in names for name in MAPS):
         return True
     return any(name in names and holds(name, mark) for name, mark in MARKS.items())
 

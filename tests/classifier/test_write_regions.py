@@ -14,6 +14,7 @@ from PIL import Image
 from tests.classifier.test_predicted_regions import PHOTO, SIZE, disc, instances
 from vitral.classifier.bulk.write_regions import check_regions_out, class_png, write_regions
 from vitral.classifier.predicted_regions import PredictedRegions
+from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import open_data
 from vitral.data.source import BadImage
 from vitral.errors import ImageError, StorageError
@@ -81,6 +82,37 @@ def test_what_was_written_is_read_as_truth(tmp_path: Path, make: Callable[[str],
         assert (truth.boxes == own.boxes).all()
         if own.masks is not None:
             assert (truth.bitmaps() == own.bitmaps()).all()
+
+
+@pytest.mark.parametrize("kind", ["", "zip", "tar"])
+def test_what_was_found_is_neither_photos_nor_marked_in_them(tmp_path: Path, kind: str) -> None:
+    photos = tmp_path / "cells"
+    sources = [photos / f"{number}.png" for number in range(6)]
+    for number, source in enumerate(sources):
+        source.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((*SIZE, 3), 9 * number, dtype=np.uint8)).save(source)
+    truth = {str(source): boxes(str(source)) for source in sources}
+    write_regions(truth.values(), tmp_path / "truth", NAMES, inputs=[photos])
+    shutil.copy(tmp_path / "truth" / "predictions.json", photos / "z.json")
+    write_regions(map(found_in, truth), photos / "found", NAMES, inputs=[photos])
+    where = Path(shutil.make_archive(str(tmp_path / "packed"), kind, photos)) if kind else photos
+    data = open_data(where, listener=ignore)
+    labels = [split.label(index) for split in data.splits.values() for index in range(len(split))]
+    assert len(labels) == len(sources)
+    assert all(isinstance(label, Regions) and len(label) == 2 and label.masks is None for label in labels)
+    assert any("written by Vitral itself, skipped: found" in note for note in data.notes)
+    named = [image.name for image in list_unlabelled(str(where))]
+    assert sorted(Path(name.rpartition(":")[2]).name for name in named) == [source.name for source in sources]
+
+
+def test_nothing_is_written_among_the_photos(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "1.jpg").touch()
+    for inputs in (["photos"], ["photos/1.jpg", "photos/"]):
+        with pytest.raises(StorageError, match="part of one"):
+            check_regions_out(tmp_path / "photos" / "found", [tmp_path / name for name in inputs])
+    check_regions_out(tmp_path / "photos" / "found", [tmp_path / "photos" / "1.jpg"])
+    check_regions_out(tmp_path / "found", [tmp_path / "photos"])
 
 
 def test_the_table_counts_regions_and_says_what_cannot_be_read(tmp_path: Path) -> None:

@@ -34,7 +34,19 @@ from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE_FILE, FoundFile, is_hidden, is_of_system, is_ours
+from vitral.paths import (
+    BESIDE_RECIPE,
+    COUNTS,
+    MAPS,
+    MARK_LIMIT,
+    MARKS,
+    PREDICTIONS,
+    RECIPE_FILE,
+    FoundFile,
+    is_hidden,
+    is_of_system,
+    is_ours,
+)
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -45,7 +57,14 @@ UTF_8_FLAG = 0x800  # of a zip's member whose name is UTF-8
 UNICODE_PATH_KIND = 0x7075
 # Kind, size of what follows, version, and checksum of the name that it stands for.
 UNICODE_PATH = struct.Struct("<HHBL")
-MARKERS = {*MARKS, RECIPE_FILE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
+MARKERS = {
+    *MARKS,
+    RECIPE_FILE,
+    *BESIDE_RECIPE,
+    PREDICTIONS,
+    COUNTS,
+    *MAPS,
+}  # names by which a folder of Vitral's own is recognised
 # What readers raise for a damaged archive.
 UNREADABLE = (
     *(OSError, EOFError, ValueError, RuntimeError),
@@ -147,7 +166,7 @@ def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], Non
     if () in ours:
         raise ours_error(path)
     files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
-    if (annotated := list_annotated(_tree(path, members, parts, files, store), how)) is not None:
+    if (annotated := list_annotated(_tree(path, members, parts, files, store, ours), how)) is not None:
         return annotated
     refuse(member.name for member in members)
     images = [index for index in files if _is_image(parts[index])]
@@ -181,14 +200,19 @@ def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], Non
 
 
 def _tree(
-    path: Path, members: Sequence[Member], parts: Sequence[Folder], files: Sequence[int], store: "ZipImages | TarImages"
+    path: Path,
+    members: Sequence[Member],
+    parts: Sequence[Folder],
+    files: Sequence[int],
+    store: "ZipImages | TarImages",
+    ours: Iterable[Folder],
 ) -> FileTree:
     """Return the files of an archive as those of a folder; of two of one path the last counts, as when it is unpacked."""
     numbers = {"/".join(parts[index]): index for index in files}
     found = [FoundFile(name, members[numbers[name]].size) for name in sorted(numbers)]
     folders = {str(folder) for name in numbers for folder in PurePosixPath(name).parents}
     folders |= {str(PurePosixPath(name)) for name in store.folders()}
-    return FileTree(path, path.name.split(".")[0], store, numbers, found, folders)
+    return FileTree(path, path.name.split(".")[0], store, numbers, found, folders, ["/".join(name) for name in ours])
 
 
 def archive_images(path: Path) -> tuple[Store, list[int]]:

@@ -163,7 +163,9 @@ def _refuse(folder: Path, walked: Walk) -> None:
 
 def ours_error(path: Path) -> DataError:
     """Return the error for a folder or archive that Vitral wrote."""
-    return DataError(f"'{path}' is a run or a classifier that Vitral wrote, not data; name the folder of images.")
+    return DataError(
+        f"'{path}' is a run, a classifier or predictions that Vitral wrote, not data; name the folder of images."
+    )
 
 
 def note_ours(path: Path, folders: Sequence[str]) -> str:

@@ -22,16 +22,14 @@ from vitral.data.source import BadImage
 from vitral.errors import ImageError, ModelError
 from vitral.files import new_folder, sync_file, write_through
 from vitral.images.drawing import encode
-from vitral.outputs import check_folder
+from vitral.outputs import check_folder, refuse_inputs
+from vitral.paths import COUNTS, MAPS, PREDICTIONS
 from vitral.tasks.drawn_regions import class_colours, is_ground, region_numbers
 from vitral.tasks.regions import VOID
 
-COCO = "predictions.json"
-COUNTS = "counts.csv"
-CLASS_MAPS = "labels"  # the number of the class of each pixel
-OBJECT_MAPS = "instances"  # the number of the object of each pixel, from 1 on in the order of the JSON; 0 for none
-OVERLAYS = "overlays"
-OWN = (COCO, COUNTS, CLASS_MAPS, OBJECT_MAPS, OVERLAYS)
+# Of each pixel the number of its class, and of its object from 1 on in the order of the JSON, 0 for none; and the photos.
+CLASS_MAPS, OBJECT_MAPS, OVERLAYS = MAPS
+OWN = (PREDICTIONS, COUNTS, *MAPS)
 MOST_OBJECTS = 65_535  # that a map of 16 bits can number
 
 
@@ -59,17 +57,18 @@ class WrittenRegions:
         bad = f"; {self.errors:,} cannot be read (column 'error' of {COUNTS})" if self.errors else ""
         return (
             f"{self.out}: {counted(self.images, 'photo')}{found}{bad}.",
-            f"{COCO} has the regions as COCO has them, {COUNTS} a row for each photo, {OVERLAYS}/ what to look at.",
+            f"{PREDICTIONS} has the regions as COCO has them, {COUNTS} a row for each photo, {OVERLAYS}/ what to look at.",
         )
 
 
 def check_regions_out(out: Path, inputs: Iterable[str | Path], *, overwrite: bool = False) -> None:
-    """Check that regions may be written to a folder, before anything is computed.
+    """Check that regions may be written to a folder, a new one that is in none of photos, before anything is computed.
 
     Raises:
         StorageError: They may not; what is there is untouched.
     """
-    check_folder(out, own=OWN, inputs=inputs, overwrite=overwrite)
+    refuse_inputs(out, inputs)
+    check_folder(out, own=OWN, overwrite=overwrite)
 
 
 def write_regions(
@@ -93,7 +92,7 @@ def write_regions(
     """
     with new_folder(out, own=OWN) as partial:
         writer = _Writer(partial, class_names, [f"{str(name).rstrip('/')}/" for name in inputs])
-        with open(partial / COCO, "w", encoding="utf-8") as coco:
+        with open(partial / PREDICTIONS, "w", encoding="utf-8") as coco:
             coco.write('{"annotations": [')
             for each in predicted:
                 writer.add(each, coco)
@@ -107,7 +106,7 @@ def write_regions(
             raise ImageError(
                 f"None of {counted(len(writer.rows), 'photo')} can be read, so that nothing was written; the first: {first}"
             )
-        sync_file(partial / COCO)
+        sync_file(partial / PREDICTIONS)
         write_through(partial / COUNTS, writer.table().encode())
     errors = len(writer.rows) - len(writer.images)
     return WrittenRegions(str(out), len(writer.images), errors, writer.regions, writer.things)

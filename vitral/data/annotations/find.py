@@ -29,7 +29,7 @@ from vitral.data.annotations.voc import read_voc
 from vitral.data.annotations.yolo import read_yolo
 from vitral.data.chosen import note
 from vitral.data.classes import arrange
-from vitral.data.folder import MASKS
+from vitral.data.folder import MASKS, note_ours
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, natural_key, some, split_within
 from vitral.data.stored import Entry
@@ -137,6 +137,8 @@ def _named_alike(marked: MarkedPhotos) -> bool:
 def _listing(tree: FileTree, marked: MarkedPhotos) -> Listing:
     sizes = dict(tree.files)
     notes = [_recognised(marked), *marked.notes, *said(marked.traps), *_unannotated(tree, marked)]
+    if tree.ours:
+        notes.append(note_ours(tree.title, sorted(tree.ours)))
     entries: dict[str, list[Entry]] = {}
     for path in sorted(marked.annotations, key=natural_key):
         split, classes = marked.splits.get(path, ALL), marked.annotations[path].classes

@@ -126,6 +126,7 @@ class FileTree:
         numbers: The index of each file in the store, by its path.
         files: The files.
         folders: The folders, empty ones among them.
+        ours: The folders that Vitral wrote, whose files are not among these.
 
     Attributes:
         photos: The files that are images.
@@ -139,9 +140,10 @@ class FileTree:
         numbers: Mapping[str, int],
         files: Sequence[FoundFile],
         folders: Collection[str],
+        ours: Sequence[str] = (),
     ) -> None:
         self.title, self.name, self.store = title, name, store
-        self.files, self.folders = files, folders
+        self.files, self.folders, self.ours = files, folders, ours
         self._numbers = numbers
         self.photos = Photos(file.path for file in files)
 
@@ -151,7 +153,7 @@ class FileTree:
         paths = [file.path for file in walked.files]
         numbers = {path: number for number, path in enumerate(paths)}
         name = folder.resolve().name or "folder"
-        return cls(folder, name, Files(folder, paths), numbers, walked.files, walked.folders)
+        return cls(folder, name, Files(folder, paths), numbers, walked.files, walked.folders, walked.ours)
 
     def __contains__(self, path: str) -> bool:
         return path in self._numbers
