@@ -163,7 +163,7 @@ def refuse_endless(path: str | Path, error: type[VitralError]) -> None:
 def walk(folder: Path) -> Walk:
     """List everything below a folder, each real folder once, links last, without hidden names.
 
-    Folders that Vitral wrote (runs, classifiers, what was found in photos) are not visited, even if the folder itself is such a folder.
+    Folders that Vitral wrote (runs, classifiers, what was found in photos) are not visited, even if the folder itself is one.
     """
     found = Walk()
     for _ in _folders(folder, found):

@@ -163,6 +163,49 @@ def test_names_stay_apart_and_in_the_folder(tmp_path: Path) -> None:
     assert names == {"1.jpg", "1-2.jpg", "image 3.jpg", "2.jpg", "photo.jpg", "1-3.jpg"}
 
 
+@pytest.mark.parametrize(
+    "named", ["photos", "./photos/", "photos/../photos", ".", "..", "photos.zip", "./photos.tar.gz"]
+)
+def test_photos_of_one_name_keep_their_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    here = tmp_path / "work"
+    for number, place in enumerate(("a/1.png", "b/1.png", "b/2.png", "c/d/1.png")):
+        photo = here / "photos" / place
+        photo.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((*SIZE, 3), 9 * number, dtype=np.uint8)).save(photo)
+    monkeypatch.chdir(here / "photos" if named == ".." else here)
+    if "." in named.strip("./"):
+        shutil.make_archive(str(here / "photos"), "zip" if named.endswith("zip") else "gztar", here / "photos")
+    sources = [image.name for image in list_unlabelled(named)]
+    write_regions(map(found_in, sources), tmp_path / "out", NAMES, inputs=[named])
+    written = [
+        image["file_name"] for image in json.loads((tmp_path / "out" / "predictions.json").read_text())["images"]
+    ]
+    inside = ["a/1.png", "b/1.png", "b/2.png", "c/d/1.png"]
+    assert sorted(written) == [f"photos/{name}" if named in (".", "..") else name for name in inside]
+    shutil.copy(tmp_path / "out" / "predictions.json", here / "photos")
+    data = open_data(here / "photos", listener=ignore)
+    assert sum(map(len, data.splits.values())) == len(inside)
+
+
+def test_names_that_occur_twice_are_whole_paths(tmp_path: Path) -> None:
+    sources = [
+        "a/1.jpg",
+        "b/1.jpg",
+        "C:\\c\\1.jpg",
+        "x.zip:1.jpg",
+        "y.zip:e/1.jpg",
+        "photos\\cats\\1.jpg",
+        "//host/f/1.jpg",
+    ]
+    inputs = ["a/1.jpg", "b/1.jpg", "C:\\c\\1.jpg", "x.zip", "y.zip", "photos", "//host/f/1.jpg"]
+    write_regions(map(found_in, sources), tmp_path / "out", NAMES, inputs=inputs)
+    written = [
+        image["file_name"] for image in json.loads((tmp_path / "out" / "predictions.json").read_text())["images"]
+    ]
+    assert written == ["1.jpg", "b/1.jpg", "C/c/1.jpg", "x.zip/1.jpg", "e/1.jpg", "cats/1.jpg", "host/f/1.jpg"]
+    assert len(list((tmp_path / "out" / "overlays").rglob("*.jpg"))) == len(sources)
+
+
 def test_nothing_is_half_written(tmp_path: Path) -> None:
     def interrupted() -> Iterator[PredictedRegions]:
         yield found_in("1.jpg")

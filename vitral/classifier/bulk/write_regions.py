@@ -6,6 +6,7 @@ Everything is in the photos' own pixels, the right way up. The folder appears wh
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -30,6 +31,9 @@ from vitral.tasks.regions import VOID
 # Of each pixel the number of its class, and of its object from 1 on in the order of the JSON, 0 for none; and the photos.
 CLASS_MAPS, OBJECT_MAPS, OVERLAYS = MAPS
 OWN = (PREDICTIONS, COUNTS, *MAPS)
+ABSOLUTE = re.compile(
+    r"/|[A-Za-z]:/|\w+://"
+)  # how a path begins that is in no folder by its name alone, and an address
 MOST_OBJECTS = 65_535  # that a map of 16 bits can number
 
 
@@ -84,14 +88,15 @@ def write_regions(
         predicted: What is found in each photo, or why it cannot be read.
         out: The folder, which is replaced.
         class_names: The classes, in order.
-        inputs: What the user named: a photo in such a folder is called by its path in it, any other by its name.
+        inputs: What the user named: a photo in such a folder or archive is called by its path in it, any other by its name, or
+            by its whole path where the name is another photo's.
 
     Raises:
         ImageError: No photo can be read; nothing is written.
         StorageError: The folder cannot be written; what is there is untouched.
     """
     with new_folder(out, own=OWN) as partial:
-        writer = _Writer(partial, class_names, [f"{str(name).rstrip('/')}/" for name in inputs])
+        writer = _Writer(partial, class_names, [root for name in inputs for root in _roots(name)])
         with open(partial / PREDICTIONS, "w", encoding="utf-8") as coco:
             coco.write('{"annotations": [')
             for each in predicted:
@@ -112,6 +117,21 @@ def write_regions(
     return WrittenRegions(str(out), len(writer.images), errors, writer.regions, writer.things)
 
 
+def _roots(name: str | Path) -> tuple[str, str]:
+    """Return what the name of a photo in a folder, or in an archive, begins with."""
+    path = _forward(Path(name).as_posix())
+    return ("", ":") if path == "." else (f"{path.rstrip('/')}/", f"{path}:")
+
+
+def _forward(path: str) -> str:
+    return path.replace("\\", "/")
+
+
+def _parts(path: str) -> list[str]:
+    """Return the parts of a path that lead out of no folder."""
+    return [part for part in path.split("/") if part not in ("", ".", "..")]
+
+
 def _categories(class_names: Sequence[str]) -> list[dict[str, Any]]:
     # The number of a class is the same everywhere: in the maps, in the JSON, in Python.
     return [{"id": number, "name": name, "supercategory": ""} for number, name in enumerate(class_names)]
@@ -126,6 +146,7 @@ class _Writer:
         self.rows: list[_Row] = []
         self.regions = 0
         self.things = self.masks = False
+        self._names: set[str] = set()
         self._taken: set[str] = set()
 
     def add(self, each: PredictedRegions | BadImage, coco: TextIO) -> None:
@@ -147,10 +168,16 @@ class _Writer:
 
     def _name(self, source: str) -> str:
         """Return what a photo is called below the folders that the user named; never a path out of a folder."""
-        root = max((root for root in self.roots if source.startswith(root)), key=len, default="")
-        parts = source.removeprefix(root).replace("\\", "/").split("/")
-        inside = [part for part in parts if part not in ("", ".", "..")] or ["photo"]
-        return "/".join(inside if root else inside[-1:])
+        source = _forward(source)
+        relative = ABSOLUTE.match(source) is None
+        fitting = (root for root in self.roots if source.startswith(root) and (root or relative))
+        root = max(fitting, key=len, default=None)
+        inside = _parts(source.removeprefix(root or "")) or ["photo"]
+        name = "/".join(inside[-1:] if root is None else inside)
+        if name in self._names:
+            name = "/".join(part.removesuffix(":") for part in (*_parts(root or ""), *inside))
+        self._names.add(name)
+        return name
 
     def _stem(self, name: str) -> str:
         """Return the name of a photo's images without suffix: another one where photos differ in their suffix alone."""
