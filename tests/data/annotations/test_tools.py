@@ -213,6 +213,62 @@ def test_label_studios_brush_is_its_converters(tmp_path: Path) -> None:
     assert regions.areas[2] == pytest.approx(np.pi * 12 * 8, rel=0.02)
 
 
+@every_case("times", [1, 2])
+def test_a_brush_among_boxes_is_the_box_around_it(tmp_path: Path, times: int) -> None:
+    golden = GOLDEN["label studio"]
+    columns = np.flatnonzero(np.array(golden["mask"], dtype=bool).any(axis=0))
+    rows = np.flatnonzero(np.array(golden["mask"], dtype=bool).any(axis=1))
+    box = {"x": 50, "y": 25, "width": 50, "height": 75, "rotation": 0, "rectanglelabels": ["leaf"]}
+    stroke = {"format": "rle", "rle": golden["brush"], "brushlabels": ["leaf"]}
+    marked = _label_studio(tmp_path, _task([_result(0, box), _result(1, box), _result(2, stroke)]))
+    regions = marked.annotations["photos/plant.jpg"].regions({"leaf": 0}, (40 * times, 60 * times))
+    assert regions.masks is None
+    around = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+    assert regions.boxes.tolist() == [[30 * times, 10 * times, 60 * times, 40 * times]] * 2 + [
+        [times * side for side in around]
+    ]
+
+
+def _packed(runs: list[tuple[bool, list[int]]], width: int, lengths: list[int]) -> list[int]:
+    """Pack runs of values as rle-pack does: each repeats one value, or lists them, with one of four bits of lengths."""
+    count = sum(len(values) for _, values in runs)
+    bits = f"{count:032b}{width - 1:05b}" + "".join(f"{length - 1:04b}" for length in lengths)
+    for repeats, values in runs:
+        which = next(place for place, length in enumerate(lengths) if len(values) <= 1 << length)
+        bits += f"{int(repeats)}{which:02b}{len(values) - 1:0{lengths[which]}b}"
+        bits += "".join(f"{value:0{width}b}" for value in (values[:1] if repeats else values))
+    bits += "0" * (-len(bits) % 8)
+    return [int(bits[first : first + 8], 2) for first in range(0, len(bits), 8)]
+
+
+@every_case("width", [8, 7, 3, 1])
+def test_a_brush_of_values_that_differ_is_read_as_it_was_packed(width: int) -> None:
+    rng, runs, left = np.random.default_rng(width), [], 4 * 30 * 50
+    while left:
+        count = min(left, int(rng.integers(1, 300)))
+        repeats = bool(rng.integers(2))
+        values = rng.integers(0, 1 << width, 1 if repeats else count).tolist()
+        runs.append((repeats, values * (count if repeats else 1)))
+        left -= count
+    values = np.array([value for _, each in runs for value in each]).reshape(30, 50, 4)
+    packed = _packed(runs, width, [3, 4, 8, 16])
+    assert np.array_equal(decode_mask(decode_brush(packed, (30, 50)), (30, 50)), values[..., 3] > 0)
+    with pytest.raises(ValueError, match="cut short"):
+        decode_brush(packed[:-1], (30, 50))
+
+
+def test_label_studios_photos_of_one_name_are_told_by_their_folders(tmp_path: Path) -> None:
+    box = {"x": 50, "y": 25, "width": 50, "height": 75, "rotation": 0, "rectanglelabels": ["leaf"]}
+    paths = ("a/1.jpg", "b/1.jpg")
+    for number, path in enumerate(paths):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).touch()
+        (tmp_path / f"{number}.json").write_text(
+            json.dumps(_task([_result(0, box)], f"/data/local-files/?d=set%2F{path}"))
+        )
+    assert sorted(_read(read_label_studio, tmp_path).annotations) == [*paths]
+
+
 def test_label_studios_short_form_and_paths(tmp_path: Path) -> None:
     box = {"x": 50, "y": 25, "width": 50, "height": 75, "rotation": 0, "rectanglelabels": ["leaf"]}
     size = {"original_width": 60, "original_height": 40}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
+from jaxtyping import Float64
 
 from vitral.data.annotations.polygons import FEWEST_POINTS, polygons_mask
 from vitral.errors import DataError
@@ -18,6 +19,7 @@ from vitral.tasks.regions import Regions
 
 Size = tuple[int, int]  # height and width, pixels
 Scale = tuple[float, float]  # of x and y
+Box = Float64[np.ndarray, "4"]  # left, top, right, bottom
 Pixels = TypeVar("Pixels", bound=np.ndarray)  # a value a pixel
 
 
@@ -151,8 +153,7 @@ class Marks:
 
 def _boxes(marks: list[Mark], numbers: Mapping[str, int], size: Size, scale: Scale) -> Regions:
     height, width = size
-    outer = [mark.outer_box() or _box_of_runs(mark, size) for mark in marks]
-    boxes = np.array(outer, dtype=np.float64).reshape(-1, 4) * np.tile(scale, 2)
+    boxes = np.array([_box(mark, size, scale) for mark in marks], dtype=np.float64).reshape(-1, 4)
     boxes = boxes.clip(0, [width, height, width, height])
     seen = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
     sides = boxes[:, 2:] - boxes[:, :2]
@@ -166,8 +167,11 @@ def _boxes(marks: list[Mark], numbers: Mapping[str, int], size: Size, scale: Sca
     ).chosen(seen)
 
 
-def _box_of_runs(mark: Mark, size: Size) -> tuple[float, ...]:
-    return tuple(Regions.of_runs(size, [0], [mark_runs(mark, size, (1, 1))]).boxes[0].tolist())
+def _box(mark: Mark, size: Size, scale: Scale) -> Box:
+    """Return a region's box in pixels of the photo, around its run lengths where it has nothing else."""
+    if (outer := mark.outer_box()) is not None:
+        return np.array(outer, dtype=np.float64) * np.tile(scale, 2)
+    return Regions.of_runs(size, [0], [mark_runs(mark, size, scale)]).boxes[0]
 
 
 def mark_runs(mark: Mark, size: Size, scale: Scale) -> RunLengths:

@@ -54,7 +54,7 @@ def _tasks(values: object) -> list[dict[str, Any]]:
 
 
 def _photo_named(task: Mapping[str, Any], file: str) -> str:
-    """Return the name of a task's photo: without address and folders, but with the prefix of an upload.
+    """Return the name of a task's photo: without address, but with its folders and the prefix of an upload.
 
     Raises:
         DataError: the task names no image.
@@ -65,7 +65,7 @@ def _photo_named(task: Mapping[str, Any], file: str) -> str:
             parts = urlsplit(value)
             path = parse_qs(parts.query).get("d", [unquote(parts.path)])[0]  # a local file's: /data/local-files/?d=PATH
             if path.lower().endswith(EXTENSIONS):
-                return path.rpartition("/")[2]
+                return path
     raise DataError(f"'{file}' cannot be read: its task {task.get('id', '?')} names no image.")
 
 
@@ -164,15 +164,24 @@ def decode_brush(packed: Sequence[int], size: tuple[int, int]) -> RunLengths:
 
 
 def _unpack(packed: Values, expected: int) -> Values:
-    bits = np.unpackbits(packed)
     place = 0
 
-    def read(count: int) -> int:
+    def skip(count: int) -> slice:
+        """Go on by so many bits, and return the bytes that hold them."""
         nonlocal place
-        place += count
-        if place > len(bits):
+        first, place = place // 8, place + count
+        if place > 8 * len(packed):
             raise ValueError("cut short")
-        return int.from_bytes(np.packbits(np.pad(bits[place - count : place], (-count % 8, 0))).tobytes(), "big")
+        return slice(first, -(-place // 8))
+
+    def read(count: int) -> int:
+        return int.from_bytes(packed[skip(count)].tobytes(), "big") >> -place % 8 & (1 << count) - 1
+
+    def read_each(count: int, width: int) -> Values:
+        """Return so many values that each have so many bits."""
+        begun = place % 8
+        bits = np.unpackbits(packed[skip(count * width)])[begun : begun + count * width]
+        return bits.reshape(count, width) @ (1 << np.arange(width, dtype=np.uint8)[::-1])
 
     number, width = read(32), read(5) + 1
     lengths = [read(4) + 1 for _ in range(4)]
@@ -182,8 +191,6 @@ def _unpack(packed: Values, expected: int) -> Values:
     done = 0
     while done < number:
         repeats, count = read(1), read(lengths[read(2)]) + 1
-        values[done : done + count] = (
-            read(width) if repeats else [read(width) for _ in range(min(count, number - done))]
-        )
+        values[done : done + count] = read(width) if repeats else read_each(min(count, number - done), width)
         done += count
     return values
