@@ -79,6 +79,23 @@ def test_masks_of_every_kind_give_the_class_of_each_pixel(tmp_path: Path, kind: 
         assert np.array_equal(found, np.array(order)[drawn.class_map(drawn.SCENES[name])])
 
 
+def test_a_palette_beside_colours_stands_for_its_colours(tmp_path: Path) -> None:
+    def mixed(labels: Map) -> Image.Image:
+        image = Image.fromarray(COLOURS[labels])
+        if labels.sum() % 2:
+            return image
+        indexed = Image.fromarray((labels + 5).astype(np.uint8), "P")
+        indexed.putpalette([*[9] * 15, *COLOURS.flatten().tolist(), *[9] * 744])
+        return indexed
+
+    write(tmp_path / "mixed", mixed)
+    write(tmp_path / "colours", lambda labels: Image.fromarray(COLOURS[labels]))
+    mixed_up, plain = open_data(f"semantic:{tmp_path / 'mixed'}"), open_data(f"semantic:{tmp_path / 'colours'}")
+    assert mixed_up.class_names == plain.class_names
+    expected = maps(plain)
+    assert all(np.array_equal(found, expected[name]) for name, found in maps(mixed_up).items())
+
+
 def test_255_beside_other_values_is_ignored_and_stray_values_are_no_classes(tmp_path: Path) -> None:
     def bordered(labels: Map) -> Image.Image:
         values = labels.astype(np.uint8)

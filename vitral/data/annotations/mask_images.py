@@ -44,11 +44,12 @@ STRAY = "masks with values of a few pixels that are no classes, ignored"
 
 @dataclass(frozen=True)
 class _SeenValues:
-    """What is in a mask: its size, the pixels of each value, and whether these are colours."""
+    """What is in a mask: its size, the pixels of each value, whether these are colours, and whether it has a palette."""
 
     size: Size
     counts: Counter[int]
     colours: bool
+    palette: bool
 
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -186,6 +187,8 @@ def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
     if not seen:
         raise DataError(f"{bad[0].reason}.")
     colours = any(found.colours for found in seen.values())
+    if colours:  # a palette stands for its colours then
+        seen |= {photo: _look(tree.file(pairs[photo]), colours=True) for photo, found in seen.items() if found.palette}
     counts = {photo: _in_colours(found, colours) for photo, found in seen.items()}
     names = names_of_values(tree, list(counts.values()), colours=colours)
     traps = [Trap(STRAY, pairs[photo]) for photo, values in counts.items() if values.keys() & names.stray]
@@ -211,15 +214,17 @@ def _annotation(
     return CodedMap(file, there, seen.size, colours)
 
 
-def _look(file: StoredFile) -> _SeenValues:
-    values = read_values(file, colours=False)
+def _look(file: StoredFile, *, colours: bool = False) -> _SeenValues:
+    values = read_values(file, colours)
     found, pixels = np.unique(values, return_counts=True)
     if len(found) > MOST_VALUES:
         raise DataError(f"'{file.name}' has {len(found):,} values, too many for a mask.")
     with Image.open(io.BytesIO(file.content())) as image:
-        colours = image.mode in COLOURED and int(found[-1]) > 255
+        colours |= image.mode in COLOURED and int(found[-1]) > 255
+        palette = image.mode == "P"
     height, width = values.shape
-    return _SeenValues((height, width), Counter(dict(zip(found.tolist(), pixels.tolist(), strict=True))), colours)
+    counts = Counter(dict(zip(found.tolist(), pixels.tolist(), strict=True)))
+    return _SeenValues((height, width), counts, colours, palette)
 
 
 def _in_colours(seen: _SeenValues, colours: bool) -> Counter[int]:
