@@ -1,6 +1,8 @@
 """Annotations as tools, people and other machines leave them: read as they are meant, or what is lost is said in one line."""
 
 import json
+import time
+import tracemalloc
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +12,11 @@ import pytest
 
 from tests.cases import every_case
 from tests.data.annotations import drawn
+from vitral.data.annotations import tree
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import VitralError
+from vitral.paths import walk
 from vitral.tasks.regions import Regions
 
 SCENES = dict(list(drawn.SCENES.items())[:10])
@@ -159,6 +163,76 @@ def test_texts_without_photos_are_said(tmp_path: Path) -> None:
     drawn.write_yolo(tmp_path)
     (tmp_path / "labels" / "gone.txt").write_text("0 0.5 0.5 0.1 0.1\n")
     assert any("not in the folder" in note and "labels/gone.txt" in note for note in open_data(tmp_path).notes)
+
+
+@every_case(
+    ("names", "read"),
+    [
+        ("[7, 3]", ("7", "3")),
+        ("[null, no]", ("null", "no")),
+        ("{0: 1.50, 1: ~}", ("1.50", "~")),
+        ("{1: yes, 0: 007}", ("007", "yes")),
+    ],
+)
+def test_names_that_are_no_words_stay_names(tmp_path: Path, names: str, read: tuple[str, ...]) -> None:
+    drawn.write_yolo(tmp_path)
+    (tmp_path / "data.yaml").write_text(f"train: images\nnames: {names}\n")
+    (tmp_path / "labels" / "classes.txt").write_text("of LabelImg\n")
+    data = open_data(tmp_path)
+    assert data.class_names == read
+    boxes = next(boxes for boxes in drawn.SCENES.values() if boxes)
+    label = open_data(tmp_path).splits["train"].label(0)
+    assert isinstance(label, Regions)
+    assert label.classes.tolist() == [drawn.NAMES.index(kind) for kind, *_ in boxes]
+    assert not any("not in the folder" in note for note in data.notes)
+
+
+@every_case("names", ["[a, [b]]", "{0: a, 1: {b: c}}"])
+def test_names_that_are_lists_are_one_line(tmp_path: Path, names: str) -> None:
+    drawn.write_yolo(tmp_path)
+    (tmp_path / "data.yaml").write_text(f"names: {names}\n")
+    with pytest.raises(VitralError, match="'names' is to be a list") as raised:
+        open_data(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def _one_file_a_photo(folder: Path, count: int) -> Path:
+    for number in range(count):
+        scenes = {f"photo_{number}": drawn.boxes_of(0)}
+        drawn.photos(folder, scenes)
+        (folder / f"photo_{number}.json").write_text(json.dumps(drawn.coco(scenes)))
+    return folder
+
+
+def test_hundreds_of_small_files_are_read_and_of_large_ones_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _one_file_a_photo(tmp_path, 205)
+    assert regions(open_data(folder)) == 205 * len(drawn.boxes_of(0))
+    monkeypatch.setattr(tree, "JSON_BYTES", 1000)
+    data = open_data(folder)
+    assert regions(data) == 200 * len(drawn.boxes_of(0))
+    assert any(note.startswith("5 JSON files in") for note in data.notes)
+
+
+def test_a_file_takes_the_memory_of_its_content(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    file = tree.FileTree.of_folder(tmp_path, walk(tmp_path)).file("a.json")
+    tracemalloc.start()
+    try:
+        assert file.content() == b"{}"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_photos_of_one_name_are_found_by_their_folders_in_no_time() -> None:
+    paths = [f"set/scene_{number:05}/rgb.png" for number in range(10_000)]
+    photos, began = tree.Photos(paths), time.process_time()
+    assert [photos.find(path.removeprefix("set/"), "a.json") for path in paths] == paths
+    assert time.process_time() - began < 10
+    assert photos.find("rgb.png", "a.json") is None
+    assert photos.find("scene_00007/rgb.png", "a.json", other_than=paths[7]) is None
 
 
 def test_photos_of_voc_without_objects_are_of_that_form(tmp_path: Path) -> None:

@@ -56,6 +56,10 @@ def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
     if how.marked == WHOLE or not how.labelled:
         return None
     marked = _read(tree, how)
+    if tree.unread:
+        note(
+            f"{tree.unread:,} JSON files in '{tree.title}', the smallest, were not read: they are too many and too large."
+        )
     if marked is None:
         if how.marked is not None:
             raise DataError(f"'{tree.title}' has no annotations that are recognised, as '{how.marked}:' needs them.")

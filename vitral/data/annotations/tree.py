@@ -5,6 +5,7 @@ Nothing is unpacked: a path of an archive is only looked up among its members.
 
 import functools
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,8 @@ from vitral.images.decode import EXTENSIONS
 from vitral.paths import FoundFile, Walk, refuse_endless
 
 LARGEST = 1 << 30  # bytes of a file of annotations
-MOST_JSON = 200  # files
+JSON_BYTES = 1 << 28  # of all JSON files that are read, however many; of larger ones MOST_JSON files are
+MOST_JSON = 200
 UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the name of a file that is uploaded
 
 
@@ -50,7 +52,7 @@ class StoredFile(NamedTuple):
                 return where
             refuse_endless(where, DataError)
             with open(where, "rb") as file:
-                content = file.read(LARGEST + 1)
+                content = file.read(min(os.fstat(file.fileno()).st_size, LARGEST) + 1)
         except ImageError as error:
             raise DataError(str(error)) from error
         except OSError as error:
@@ -71,13 +73,13 @@ class Photos:
         self.paths = [path for path in paths if path.lower().endswith(EXTENSIONS)]
 
     @functools.cached_property
-    def _named(self) -> dict[str, list[str]]:
-        """The photos by their names, with and without suffix."""
-        named: dict[str, list[str]] = {}
+    def _named(self) -> dict[str, dict[str, list[str]]]:
+        """The photos by their names, with and without suffix, and by their last folders."""
+        named: dict[str, dict[str, list[str]]] = {}
         for path in self.paths:
-            name = path.rpartition("/")[2]
+            folders, _, name = path.rpartition("/")
             for key in {_key(name), _key(name.rpartition(".")[0])}:
-                named.setdefault(key, []).append(path)
+                named.setdefault(key, {}).setdefault(folders.rpartition("/")[2], []).append(path)
         return named
 
     def find(self, name: str, beside: str, split: str = ALL, other_than: str | None = None) -> str | None:
@@ -95,8 +97,12 @@ class Photos:
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
         last = parts[-1] if parts else ""
         meant = dict.fromkeys(map(_key, (last, unquote(last), UPLOADED.sub("", last), UPLOADED.sub("", unquote(last)))))
-        named = next((found for key in meant if (found := self._named.get(key))), [])
-        fitting = [path for path in named if path != other_than]
+        named = next((found for key in meant if (found := self._named.get(key))), {})
+        # Of many photos of one name those are looked at that share a folder; others can only be nearest if none does.
+        sharing = named.get(parts[-2], []) if len(parts) > 1 else []
+        fitting = [path for path in sharing if path != other_than] or [
+            path for paths in named.values() for path in paths if path != other_than
+        ]
         if len(fitting) < 2:
             return fitting[0] if fitting else None
         around = set(PurePosixPath(beside).parts[:-1])
@@ -111,9 +117,9 @@ class Photos:
             in_split = split != ALL and split in map(split_within, folders)
             return shared, in_split, not any(map(speaks_of_masks, folders)), len(around & set(folders))
 
-        best = max(map(nearness, fitting))
-        nearest = [path for path in fitting if nearness(path) == best]
-        return nearest[0] if len(nearest) == 1 else None
+        near = [nearness(path) for path in fitting]
+        best = max(near)
+        return fitting[near.index(best)] if near.count(best) == 1 else None
 
 
 class FileTree:
@@ -130,6 +136,7 @@ class FileTree:
 
     Attributes:
         photos: The files that are images.
+        unread: JSON files that `json_files` left out.
     """
 
     def __init__(
@@ -144,7 +151,7 @@ class FileTree:
     ) -> None:
         self.title, self.name, self.store = title, name, store
         self.files, self.folders, self.ours = files, folders, ours
-        self._numbers = numbers
+        self._numbers, self.unread = numbers, 0
         self.photos = Photos(file.path for file in files)
 
     @classmethod
@@ -179,9 +186,11 @@ class FileTree:
         return self.file(path).content().decode("utf-8-sig", errors="replace")
 
     def json_files(self) -> list[str]:
-        """Return the JSON files that may speak of all photos: of very many, such as one a photo, the largest."""
+        """Return the JSON files that may speak of photos: all that are not very large together, or else the largest."""
         files = [file for file in self.files if file.path.lower().endswith(".json")]
-        return sorted(file.path for file in sorted(files, key=lambda file: -file.size)[:MOST_JSON])
+        most = len(files) if sum(file.size for file in files) <= JSON_BYTES else MOST_JSON
+        self.unread = max(len(files) - most, 0)
+        return sorted(file.path for file in sorted(files, key=lambda file: -file.size)[:most])
 
     def json(self, path: str, keys: Iterable[str], form: str, read: Callable[[Any], Any]) -> Any:  # noqa: ANN401
         """Return what a reader makes of the values of a JSON file that has all the keys; None of any other file.

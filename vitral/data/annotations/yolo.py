@@ -27,6 +27,7 @@ BOX = 5  # columns of a box
 POLYGON = 7  # columns of a polygon, at least
 LARGEST_DESCRIPTION = 1 << 20  # bytes
 MOST_CLASSES = 10_000  # where no list names them
+MOST_NAMED = 1 << 20
 AGAIN = "regions that a file has twice, read once"
 
 
@@ -53,7 +54,8 @@ def read_yolo(tree: FileTree) -> MarkedPhotos | None:
     described = _described(tree)
     marks: dict[str, list[Mark]] = {}
     alone = texts - {*places.values()}
-    traps = [Trap(NOT_THERE, text) for text in sorted(alone) if LABELS in text.split("/")[:-1]]
+    alone = {text for text in alone if LABELS in text.split("/")[:-1] and text.rpartition("/")[2].lower() not in NAMES}
+    traps = [Trap(NOT_THERE, text) for text in sorted(alone)]
     bad: list[BadImage] = []
     for photo, place in places.items():
         if place.rpartition("/")[0] not in holding:
@@ -140,14 +142,19 @@ def _of_yaml(file: StoredFile) -> Description:
     if len(content) > LARGEST_DESCRIPTION or b"names" not in content:
         return Description()
     try:
-        values = yaml.safe_load(content)
+        values = yaml.load(
+            content, Loader=yaml.BaseLoader
+        )  # which leaves "1" and "null" what they are: names of classes
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise DataError(f"'{file.name}' cannot be read as YAML ({one_line(error)}).") from error
     given = values.get("names") if isinstance(values, dict) else None
-    if isinstance(given, dict) and all(isinstance(number, int) and 0 <= number < 1 << 20 for number in given):
-        names = [str(given.get(number, number)) for number in range(max(given, default=-1) + 1)]
+    if isinstance(given, dict) and all(key.isdecimal() and int(key) < MOST_NAMED for key in given):
+        given = {int(key): name for key, name in given.items()}
+        names = [given.get(number, str(number)) for number in range(max(given, default=-1) + 1)]
     else:
-        names = [str(name) for name in given if isinstance(name, str | int)] if isinstance(given, list) else []
+        names = given if isinstance(given, list) else []
+    if not all(isinstance(name, str) for name in names):
+        raise DataError(f"'{file.name}' cannot be read: 'names' is to be a list of names, or a name for each number.")
     splits: dict[str, list[str]] = {}
     for key, value in values.items() if names else ():
         if (split := split_named(str(key))) is not None:
