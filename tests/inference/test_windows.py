@@ -212,6 +212,9 @@ def test_what_windows_do_not_agree_on_stays_apart() -> None:
     assert merged.regions.boxes.tolist() == [[40, 5, 80, 25], [40, 30, 60, 40], [43, 31, 61, 41], [5, 50, 20, 60]]
     none = found([], [], [])
     assert len(merge_regions([none, none], windows).scores) == 0
+    assert merge_regions([none, none], windows).regions.masks is None
+    masks = FoundRegions(Regions.of_masks((64, 96), [], []), np.zeros(0))
+    assert merge_regions([masks, masks], windows).regions.masks == ()
 
 
 def test_masks_are_joined() -> None:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import weakref
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -10,20 +12,24 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vitral
 from tests.cases import every_case
-from tests.regions import DRAWN, scene
+from tests.regions import DRAWN, finding, scene
 from tests.serving.conftest import Running, form, serving
 from tests.serving.test_fuzzing import SHORT_CASES, check_described
 from tests.serving.test_serve import JSON, LENGTH, b64, bomb, infer
 from vitral.classifier.predicted_regions import PredictedRegions
 from vitral.errors import VitralError
 from vitral.events import ignore
-from vitral.serving.found_regions import LONGEST
+from vitral.images.geometry import Geometry
+from vitral.serving.found_regions import LONGEST, find_together, prepare_photo
 from vitral.serving.server import serve
 from vitral.serving.sources import NamedClassifier
+from vitral.tasks.regions import FoundRegions
+from vitral.tasks.semantic import Semantic
 
 
 def photo(index: int = 0, height: int = 96, width: int = 96, turn: int = 1) -> bytes:
@@ -62,6 +68,27 @@ def test_a_photo_is_answered_as_by_find_regions(
     assert told["regions"], "nothing is found, so that nothing is compared"
     assert (told["height"], told["width"]) == ((width, height) if turn == 6 else (height, width))
     check_same(told, found(regions_home, name, content))
+
+
+def test_one_map_of_classes_at_a_time_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, find = finding("digit-scenes-semantic"), Semantic.find
+    maps: list[weakref.ref[np.ndarray]] = []
+
+    def watched(self: Semantic, answers: object, views: Sequence[Geometry]) -> list[FoundRegions]:
+        assert not any(made() is not None for made in maps[:-1])
+        found = find(self, answers, views)
+        maps.extend(weakref.ref(each.class_map) for each in found if each.class_map is not None)
+        assert len(found) == 1
+        return found
+
+    photos = [prepare_photo(classifier, photo(index)) for index in range(4)]
+    expected = classifier.find(torch.stack([each.input for each in photos]), [each.view for each in photos])
+    monkeypatch.setattr(Semantic, "find", watched)
+    for each, own in zip(find_together(classifier, photos), expected, strict=True):
+        assert isinstance(each, FoundRegions)
+        assert each.class_map is None
+        assert each.scores == pytest.approx(own.scores, abs=1e-5)
+    assert len(maps) == len(photos)
 
 
 def test_a_threshold_shows_more_or_fewer(regions_server: Running, regions_home: Path) -> None:

@@ -185,7 +185,8 @@ def merge_regions(found: Sequence[FoundRegions], windows: Windows) -> FoundRegio
     merged = [_one(group, found, cut) for group in distinct]
     scores = np.array([max(found[window].scores[row] for window, row in group) for group in distinct], dtype=np.float64)
     order = np.argsort(-scores, kind="stable")
-    return FoundRegions(_together(merged, windows.photo).chosen(order), scores[order])
+    nothing = found[0].regions.chosen([])  # which says whether there are masks where nothing is found
+    return FoundRegions(_together([nothing, *merged]).chosen(order), scores[order])
 
 
 def _cut(regions: Regions, corner: tuple[int, int], windows: Windows) -> Cut:
@@ -259,13 +260,11 @@ def _one(group: Sequence[Key], found: Sequence[FoundRegions], cut: Sequence[Cut]
     return replace(best, boxes=box, masks=masks, areas=np.array([area], dtype=np.float64))
 
 
-def _together(parts: Sequence[Regions], size: Size) -> Regions:
+def _together(parts: Sequence[Regions]) -> Regions:
     """Return regions of one photo as one label."""
-    if not parts:
-        return Regions.of_masks(size, [], [])
     masks = [part.masks for part in parts if part.masks is not None]
     return Regions(
-        size,
+        parts[0].size,
         np.concatenate([part.classes for part in parts]),
         np.concatenate([part.boxes for part in parts]),
         tuple(mask for each in masks for mask in each) if masks else None,

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.find_regions import find_in, is_long
@@ -14,6 +17,7 @@ from vitral.images.geometry import Geometry
 from vitral.images.photo import Photo
 from vitral.inference.predictor import Image
 from vitral.serving.refusals import RequestRefused, damaged
+from vitral.tasks.dense import dense_task
 from vitral.tasks.regions import FoundRegions
 
 LONGEST = 48  # times its shorter side: a longer photo would be seen through more windows than a request has images
@@ -58,10 +62,16 @@ def _photo(given: bytes | np.ndarray) -> Photo:
 
 def find_together(classifier: Classifier, photos: Sequence[PreparedPhoto]) -> list[FoundRegions | RequestRefused]:
     """Return what is found in each photo, however sure it is, or why there is no answer."""
-    whole = [photo for photo in photos if photo.given is None]
-    together = iter(
-        classifier.find(torch.stack([photo.input for photo in whole]), [photo.view for photo in whole]) if whole else []
-    )
-    found = [next(together) if photo.given is None else find_in(classifier, _photo(photo.given)) for photo in photos]
-    # Without the map of classes, which takes eight bytes a pixel as long as an answer is on its way.
-    return [FoundRegions(each.regions, each.scores) if np.isfinite(each.scores).all() else damaged() for each in found]
+    whole = [photo.input for photo in photos if photo.given is None]
+    answers = classifier.predictor.answers(torch.stack(whole)) if whole else None
+    row, found = 0, list[FoundRegions | RequestRefused]()
+    for photo in photos:
+        if photo.given is not None:
+            each = find_in(classifier, _photo(photo.given))
+        else:
+            answer = tree_map_only(Tensor, itemgetter(slice(row, row + 1)), answers)
+            each, row = dense_task(classifier.task).find(answer, [photo.view])[0], row + 1
+        # Without the map of classes, which takes eight bytes a pixel as long as an answer is on its way.
+        sure = np.isfinite(each.scores).all()
+        found.append(FoundRegions(each.regions, each.scores) if sure else damaged())
+    return found
