@@ -15,7 +15,7 @@ from vitral.models.dense.queries import QueryHeadConfig
 from vitral.tasks.dense import THRESHOLD, DenseTask
 from vitral.tasks.panoptic_quality import PanopticEvaluation, PanopticTally
 from vitral.tasks.query_answers import SURE, segments_by_sureness
-from vitral.tasks.regions import FoundRegions, RegionTargets
+from vitral.tasks.regions import VOID, FoundRegions, RegionTargets
 from vitral.tasks.task import Figure, Result
 
 
@@ -34,6 +34,7 @@ class Panoptic(DenseTask):
     result: ClassVar[type[Result]] = PanopticEvaluation
     heads: ClassVar[tuple[str, ...]] = (QueryHeadConfig.kind, MaskDecoderConfig.kind)
     closed_form: ClassVar[bool] = False
+    most_classes: ClassVar[int | None] = VOID  # whose number is none of a class
     things: tuple[int, ...] = ()
     sure: float = field(default=SURE, compare=False)  # of a network, not of what its photos are
 

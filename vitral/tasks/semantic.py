@@ -16,7 +16,7 @@ from vitral.tasks.class_logits import enlarged, find_classes, loss_of_classes, r
 from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
 from vitral.tasks.overlap import OverlapTally, SemanticEvaluation
 from vitral.tasks.query_answers import find_classes_of_queries
-from vitral.tasks.regions import FoundRegions, RegionTargets
+from vitral.tasks.regions import VOID, FoundRegions, RegionTargets
 from vitral.tasks.task import Figure, Result
 
 
@@ -28,6 +28,7 @@ class Semantic(DenseTask):
     headline: ClassVar[Figure] = SemanticEvaluation.figure
     result: ClassVar[type[Result]] = SemanticEvaluation
     counted: ClassVar[bool] = False
+    most_classes: ClassVar[int | None] = VOID  # whose number is none of a class
     heads: ClassVar[tuple[str, ...]] = (
         DetailHeadConfig.kind,
         QueryHeadConfig.kind,

@@ -205,6 +205,7 @@ class Task(ABC):
             the data, can be compared image by image.
         folder_version: The first version of the classifier folder that holds such a classifier.
         fewest_classes: The fewest classes that a network can learn to tell apart.
+        most_classes: The most; None for any number.
         scored: Whether there are labels, by which a network can be scored.
         dense: Whether a label says where in the image something is; see `DenseTask`.
     """
@@ -223,6 +224,7 @@ class Task(ABC):
     comparable: ClassVar[bool] = False
     folder_version: ClassVar[int] = 2
     fewest_classes: ClassVar[int] = 2
+    most_classes: ClassVar[int | None] = None
     scored: ClassVar[bool] = True
     dense: ClassVar[bool] = False
 

@@ -196,6 +196,26 @@ def test_names_that_are_lists_are_one_line(tmp_path: Path, names: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_more_classes_than_a_map_has_numbers_for_are_one_line(tmp_path: Path) -> None:
+    task, most = "semantic", 255
+    scenes = {f"photo_{number}": drawn.boxes_of(0) for number in range(4)}
+    drawn.photos(tmp_path, scenes)
+    values = drawn.coco(scenes, masks=True)
+    for classes in (most, most + 1):
+        names = range(classes - 1)  # beside the background
+        values["categories"] = [{"id": number, "name": f"class {number}"} for number in names]
+        for number, item in enumerate(values["annotations"]):
+            item["category_id"] = number % 3
+        (tmp_path / "a.json").write_text(json.dumps(values))
+        if classes == most:
+            assert len(open_data(f"{task}:{tmp_path}").class_names) == most
+            continue
+        with pytest.raises(VitralError, match=rf"has {classes} classes, .* up to {most}") as raised:
+            open_data(f"{task}:{tmp_path}")
+        assert "\n" not in str(raised.value)
+    assert len(open_data(f"boxes:{tmp_path}").class_names) == len(open_data(tmp_path).class_names) == most
+
+
 def _one_file_a_photo(folder: Path, count: int) -> Path:
     for number in range(count):
         scenes = {f"photo_{number}": drawn.boxes_of(0)}
