@@ -35,7 +35,8 @@ PRODUCTS = 3  # timed at least; the fastest counts
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-AT_ONCE = 32  # items that a thread takes: handing over each one would take longer than reading a small image
+AT_ONCE = 32  # items that a thread takes at most: handing over each one would take longer than reading a small image
+FEWEST = 3  # items that tell how long one takes, of which the first may load libraries
 # Shorter work is mostly Python's own, which one thread at a time does: images of 32 pixels take two threads twice as long.
 THREAD_BYTES = 16 << 20  # address space that a thread takes to begin: its stack, and what the allocator reserves
 WORTHWHILE_SECONDS = 3e-4
@@ -220,7 +221,8 @@ def refuse_without_memory(threads: int) -> None:
 def in_threads(apply: Callable[[Item], Result], items: Sequence[Item]) -> Generator[Result, None, None]:
     """Give what a function makes of each item, in order.
 
-    The first items tell how long one takes: only if that is long enough are the others shared out among threads.
+    The first items tell how long one takes: only if that is long enough are the others shared out among threads, some at a
+    time if they take little.
 
     Raises:
         Exception: whatever the function raised, when it is that item's turn; items that have not begun by then are left out.
@@ -231,18 +233,29 @@ def in_threads(apply: Callable[[Item], Result], items: Sequence[Item]) -> Genera
         result = apply(item)
         seconds.append(time.perf_counter() - start)
         yield result
-    rest = items[AT_ONCE:]
+        if len(seconds) >= FEWEST and sum(seconds) > AT_ONCE * WORTHWHILE_SECONDS:
+            break
+    rest = items[len(seconds) :]
     if not rest:
         return
-    if statistics.median(seconds) < WORTHWHILE_SECONDS:
+    if (each := statistics.median(seconds)) < WORTHWHILE_SECONDS:
         yield from map(apply, rest)
         return
+    step = max(1, round(AT_ONCE * WORTHWHILE_SECONDS / each))
 
-    def several(first: int) -> list[Result]:
-        return [apply(item) for item in rest[first : first + AT_ONCE]]
+    def several(first: int) -> tuple[list[Result], Exception | None]:
+        done: list[Result] = []
+        try:
+            for item in rest[first : first + step]:
+                done.append(apply(item))
+        except Exception as error:  # given behind what was done before it
+            return done, error
+        return done, None
 
     threads = os.cpu_count() or 1
     refuse_without_memory(threads)
     with ThreadPoolExecutor(threads) as pool:
-        for results in pool.map(several, range(0, len(rest), AT_ONCE)):
+        for results, error in pool.map(several, range(0, len(rest), step)):
             yield from results
+            if error is not None:
+                raise error

@@ -24,7 +24,7 @@ def test_results_come_in_order_one_for_each_item(count: int, seconds: float) -> 
 
 
 @both
-@pytest.mark.parametrize("turn", [AT_ONCE // 2, 2 * AT_ONCE])
+@pytest.mark.parametrize("turn", [AT_ONCE // 2, 2 * AT_ONCE, 2 * AT_ONCE + 7])
 def test_an_error_comes_when_it_is_its_items_turn(turn: int, seconds: float) -> None:
     def inverse(item: int) -> float:
         if seconds:
@@ -49,6 +49,15 @@ def test_only_work_that_takes_some_time_is_shared_out() -> None:
 
     assert worker(QUICK) == {threading.current_thread().name}
     assert len(worker(SLOW)) > 1
+
+
+def test_few_items_that_take_long_are_shared_out_after_the_first() -> None:
+    def name(_: int) -> str:
+        time.sleep(20 * WORTHWHILE_SECONDS)
+        return threading.current_thread().name
+
+    names = list(in_threads(name, range(AT_ONCE)))
+    assert names.count(threading.current_thread().name) < AT_ONCE // 2
 
 
 def test_who_stops_listening_waits_for_nothing_that_has_not_begun() -> None:

@@ -82,8 +82,8 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     names = _class_names(listing, entries, how.class_names, notes)
     if (most := listing.task.most_classes) is not None and len(names) > most:
         raise DataError(
-            f"'{listing.title}' has {len(names):,} classes, and the task '{listing.task.name}' holds up to {most}; leave out rare "
-            "ones, or put 'boxes:' before the data's name."
+            f"'{listing.title}' has {len(names):,} classes, and the task '{listing.task.name}' holds up to {most}; leave out "
+            "rare ones, or put 'boxes:' before the data's name."
         )
     deep: list[int] = []
     contents = hash_contents(listing.store, entries, deep, remote=listing.remote)

@@ -30,7 +30,7 @@ class Files:
 
     def read(self, index: int) -> Path:
         """Return an image's path."""
-        return Path(self.name(index))
+        return self._root / self._paths[index]
 
     def name(self, index: int) -> str:
         """Return an image's path."""

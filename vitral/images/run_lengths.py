@@ -5,12 +5,16 @@ the difference from the run two before it, in groups of five bits from the least
 says that more groups follow (`rleToString`).
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
-from jaxtyping import Bool, Int64, UInt32
+from jaxtyping import Bool, Int64, UInt8, UInt32
 
 RunLengths = UInt32[np.ndarray, " runs"]
 MOST_GROUPS = 7  # of five bits, in the difference of two runs
 Bitmap = Bool[np.ndarray, "height width"]
+Part = Bitmap | UInt8[np.ndarray, "height width"]
 
 
 def encode_mask(mask: Bitmap) -> RunLengths:
@@ -19,7 +23,7 @@ def encode_mask(mask: Bitmap) -> RunLengths:
     return encode_part(mask[top:bottom, left:right], (top, left), (mask.shape[0], mask.shape[1]))
 
 
-def encode_part(part: Bitmap, corner: tuple[int, int], size: tuple[int, int]) -> RunLengths:
+def encode_part(part: Part, corner: tuple[int, int], size: tuple[int, int]) -> RunLengths:
     """Return the run lengths of a mask of which only a part is given; outside of it nothing is in the mask.
 
     Args:
@@ -27,15 +31,40 @@ def encode_part(part: Bitmap, corner: tuple[int, int], size: tuple[int, int]) ->
         corner: The first row and the first column of the part.
         size: Height and width of the whole mask, pixels.
     """
-    columns, changes = np.nonzero(np.diff(np.asarray(part, dtype=bool).T, axis=1, prepend=False, append=False))
-    changes = changes + (columns + corner[1]) * size[0] + corner[0]
-    return runs_between(changes, size[0] * size[1])
+    return encode_parts([part], [corner], size)[0]
+
+
+def encode_parts(parts: Sequence[Part], corners: Sequence[tuple[int, int]], size: tuple[int, int]) -> list[RunLengths]:
+    """Return what `encode_part` gives for each of some masks of one size; what is not 0 is in a mask."""
+    pixels, shapes = size[0] * size[1], np.array([part.shape for part in parts], dtype=np.int64).reshape(-1, 2)
+    steps = shapes[:, 0] + 1  # column after column, each with a gap behind it, in which every run ends
+    ends = np.cumsum(steps * shapes[:, 1])
+    starts = ends - steps * shapes[:, 1]
+    line = np.zeros(1 + int(ends.max(initial=0)), dtype=bool)
+    for part, start, end in zip(parts, starts.tolist(), ends.tolist(), strict=True):
+        line[1 + start : 1 + end].reshape(part.shape[1], part.shape[0] + 1)[:, :-1] = part.T
+    changes = np.flatnonzero(line[1:] != line[:-1])
+    owners = np.searchsorted(ends, changes, side="right")
+    columns, rows = np.divmod(changes - starts[owners], steps[owners])
+    tops, lefts = np.array(corners, dtype=np.int64).reshape(-1, 2).T
+    firsts = np.arange(len(parts)) * (pixels + 1)  # of each mask, on a line of all masks, each with its end
+    places = firsts[owners] + (columns + lefts[owners]) * size[0] + rows + tops[owners]
+    places = np.union1d(without_twins(places), firsts + pixels)
+    begins = np.searchsorted(places, firsts)
+    runs = np.diff(places, prepend=0)
+    runs[begins] = places[begins] - firsts
+    return np.split(runs.astype(np.uint32), begins[1:])[: len(parts)]  # which gives one of none
+
+
+def without_twins(changes: Int64[np.ndarray, " changes"]) -> Int64[np.ndarray, " changes"]:
+    """Return ascending places where a mask begins and ends by turns, without pairs that are equal: there it goes on."""
+    twice = np.flatnonzero(changes[1:] == changes[:-1])
+    return np.delete(changes, [twice, twice + 1])
 
 
 def runs_between(changes: Int64[np.ndarray, " changes"], pixels: int) -> RunLengths:
     """Return run lengths from the pixels where a mask begins and ends by turns; where two are equal, it goes on."""
-    twice = np.flatnonzero(changes[1:] == changes[:-1])
-    changes = np.delete(changes, [twice, twice + 1])
+    changes = without_twins(changes)
     ends = changes if len(changes) and changes[-1] == pixels else np.append(changes, pixels)
     return np.diff(ends, prepend=0).astype(np.uint32)
 
@@ -77,17 +106,26 @@ def runs_box(runs: RunLengths, height: int) -> tuple[float, float, float, float]
 
 def counts_text(runs: RunLengths) -> str:
     """Return run lengths as COCO's compressed text."""
-    counts = runs.astype(np.int64)
-    counts[3:] -= runs[1:-2].astype(np.int64)
+    return counts_texts([runs])[0]
+
+
+def counts_texts(masks: Sequence[RunLengths]) -> list[str]:
+    """Return what `counts_text` gives for each of some masks."""
+    lengths = np.array([len(runs) for runs in masks], dtype=np.int64)
+    ends = np.cumsum(lengths)
+    counts = np.concatenate([*masks, np.zeros(0, dtype=np.uint32)]).astype(np.int64)
+    later = np.flatnonzero(np.arange(len(counts)) - np.repeat(ends - lengths, lengths) >= 3)
+    counts[later] -= counts[later - 2]
     limits = 16 << 5 * np.arange(MOST_GROUPS - 1)
     sizes = 1 + np.searchsorted(limits, np.abs(counts + (counts < 0)), side="right")
-    starts = np.cumsum(sizes) - sizes
-    text = np.empty(sizes.sum(), dtype=np.uint8)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    text = np.empty(starts[-1], dtype=np.uint8)
     for group in range(MOST_GROUPS):
         rows = np.flatnonzero(sizes > group)
         more = 32 * (sizes[rows] > group + 1)
         text[starts[rows] + group] = 48 + (counts[rows] >> 5 * group & 31) + more
-    return text.tobytes().decode("ascii")
+    written, bounds = text.tobytes().decode("ascii"), [0, *starts[ends].tolist()]
+    return [written[start:stop] for start, stop in pairwise(bounds)]
 
 
 def runs_of_text(text: str) -> RunLengths:

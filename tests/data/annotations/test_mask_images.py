@@ -1,6 +1,8 @@
 """Mask images of every kind give the class of each pixel; what misleads in them is handled and said."""
 
 import shutil
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -199,6 +201,31 @@ def test_an_image_an_object_gives_instances_that_may_overlap(tmp_path: Path) -> 
             assert isinstance(label, Regions)
             assert sorted(label.boxes.tolist()) == sorted(list(map(float, box)) for _, *box in boxes)
             assert sorted(label.areas) == sorted((right - left) * (low - top) for _, left, top, right, low in boxes)
+
+
+def grey_png(values: Map, bits: int) -> bytes:
+    """Return a grey PNG of so many bits a pixel, which no library here writes."""
+    places = np.unpackbits(values.astype(np.uint8)[..., None], axis=2)[..., 8 - bits :]
+    rows = np.packbits(places.reshape(len(values), -1), axis=1)
+    lines = b"".join(b"\0" + row.tobytes() for row in rows)
+    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], bits, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+
+
+@every_case("bits", [1, 2, 4, 8])
+def test_objects_of_few_bits_are_where_they_are_not_0(tmp_path: Path, bits: int) -> None:
+    masks = [drawn.class_map([box]) > 0 for box in drawn.boxes_of(0)]
+    for number in range(2):
+        drawn.draw(tmp_path / f"{number}/images/{number}.png", drawn.boxes_of(0))
+        (tmp_path / f"{number}/masks").mkdir()
+        for place, mask in enumerate(masks):
+            (tmp_path / f"{number}/masks/{place}.png").write_bytes(grey_png(mask, bits))
+    label = open_data(tmp_path).splits["train"].label(0)
+    assert isinstance(label, Regions)
+    assert np.array_equal(label.bitmaps(), masks)
 
 
 def test_other_tasks_are_had_by_prefixes(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 
 import cv2
 import numpy as np
+from jaxtyping import UInt8
 from PIL import Image
 
 from vitral.data.annotations.annotation import Mark, Size
@@ -31,7 +32,7 @@ from vitral.data.names import ALL
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry
 from vitral.errors import DataError
-from vitral.images.run_lengths import Bitmap, counts_text, encode_mask
+from vitral.images.run_lengths import counts_texts, encode_parts
 from vitral.machine import in_threads
 from vitral.tasks.semantic import SEMANTIC
 
@@ -54,7 +55,8 @@ class _SeenValues:
 
 PNG = b"\x89PNG\r\n\x1a\n"
 HEADER = 26  # bytes of a PNG, of which the last two are depth and colour type
-EIGHT_BITS_OF_GREY = b"\x08\x00"
+BITS_OF_GREY = tuple(bytes([bits, 0]) for bits in (1, 2, 4, 8))
+Grey = UInt8[np.ndarray, "height width"]
 
 
 @dataclass(frozen=True)
@@ -138,35 +140,39 @@ def _of_objects(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPho
     return of_marks(OBJECT_FORM, marks, (OBJECT,), stated=stated, splits=_splits(marks), traps=traps, bad=bad)
 
 
-def _read_object(file: StoredFile) -> Bitmap:
-    """Return where an image of one object is not 0; grey PNGs of 8 bits by OpenCV, which is faster.
+def _read_object(file: StoredFile) -> Grey:
+    """Return an image of one object, which is where it is not 0; grey PNGs of up to 8 bits by OpenCV, which is faster.
 
     Raises:
         DataError: it cannot be read, or is a JPEG.
     """
     content = file.content()
-    if content.startswith(PNG) and content[HEADER - 2 : HEADER] == EIGHT_BITS_OF_GREY:
+    if content.startswith(PNG) and content[HEADER - 2 : HEADER] in BITS_OF_GREY:
         values = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
         if values is not None and values.ndim == 2:
-            return values != 0
-    return read_values(file, colours=False) != 0
+            return values
+    return (read_values(file, colours=False) != 0).astype(np.uint8)
 
 
 def _read_objects(tree: FileTree, paths: Sequence[str]) -> tuple[list[Mark], list[Trap]]:
     """Return a photo's objects, and what misleads in their masks; `DataError` if one cannot be read."""
-    found: list[Mark] = []
+    parts: list[Grey] = []
+    corners: list[tuple[int, int]] = []
     traps: list[Trap] = []
-    shape: Size | None = None
+    shape: Size = (0, 0)
     for path in paths:
         mask = _read_object(tree.file(path))
-        height, width = mask.shape
-        if (height, width) != (shape := shape or (height, width)):
+        shape = shape if any(shape) else (mask.shape[0], mask.shape[1])
+        if mask.shape != shape:
+            height, width = mask.shape
             raise DataError(f"'{tree.file(path).name}' has {width}x{height} pixels, another mask of its photo has not")
-        if mask.any():
-            found.append(Mark(OBJECT, runs=(counts_text(encode_mask(mask)), height, width)))
+        left, top, width, height = cv2.boundingRect(mask)
+        if width:
+            parts.append(mask[top : top + height, left : left + width].copy())
+            corners.append((top, left))
         else:
             traps.append(Trap(EMPTY, path))
-    return found, traps
+    return [Mark(OBJECT, runs=(text, *shape)) for text in counts_texts(encode_parts(parts, corners, shape))], traps
 
 
 def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
