@@ -202,6 +202,23 @@ def new_file(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
 
 
+def drop_oldest(folder: Path, limit: int) -> None:
+    """Delete the files below a folder that were not used for longest, beyond so many bytes in all."""
+    files: list[tuple[float, int, Path]] = []
+    for path in folder.rglob("*.*"):
+        with contextlib.suppress(OSError):  # another process has deleted it
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode) and not path.name.startswith(OUR_PREFIX):
+                files.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= limit:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
+
+
 def sync_file(path: Path) -> None:
     """Flush to disk a file that another library wrote."""
     descriptor = os.open(path, os.O_RDONLY if POSIX else os.O_RDWR)  # Windows flushes only what is open for writing

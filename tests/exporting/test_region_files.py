@@ -104,6 +104,7 @@ def check_program(own: Classifier, text: str, file: Path, pixels: np.ndarray) ->
     """Run the program of the text beside the file, and hold what it prints against the classifier."""
     assert f"opset {OPSET}" in text
     assert f"{SIDE} x {SIDE} pixels" in text
+    assert "make a large one smaller first" in text
     Image.fromarray(pixels).save(file.with_name("photo.png"))
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     script = program.replace("photo.jpg", "photo.png") + "\nimport sys; assert 'vitral' not in sys.modules"

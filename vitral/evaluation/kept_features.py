@@ -25,7 +25,7 @@ from vitral.data.source import DIGEST_BYTES, HASHED, Source
 from vitral.data.subset import Subset
 from vitral.errors import StorageError, VitralError, WeightsError
 from vitral.events import Progress
-from vitral.files import new_file
+from vitral.files import drop_oldest, new_file
 from vitral.images.decode import is_deep
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import collect
@@ -214,20 +214,4 @@ def write_rows(name: str, keys: Sequence[Key], rows: Features) -> None:
     packed = torch.frombuffer(bytearray(joined), dtype=torch.uint8).view(-1, DIGEST_BYTES)
     with contextlib.suppress(StorageError), new_file(path) as partial:
         write_safetensors({KEYS: packed, ROWS: rows}, partial)
-    _drop_oldest()
-
-
-def _drop_oldest() -> None:
-    """Delete the files that were not used for longest, beyond the limit."""
-    files: list[tuple[float, int, Path]] = []
-    for path in cache(KIND).glob(f"*/*{SUFFIX}"):
-        with contextlib.suppress(OSError):  # another process has deleted it
-            status = path.stat()
-            files.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
-        if total <= LIMIT:
-            return
-        with contextlib.suppress(OSError):
-            path.unlink()
-        total -= size
+    drop_oldest(cache(KIND), LIMIT)

@@ -12,6 +12,8 @@ from PIL import Image
 
 from tests.cases import every_case
 from tests.data.annotations import drawn
+from vitral.data.annotations import kept_outlines, mask_images
+from vitral.data.annotations.tree import StoredFile
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import VitralError
@@ -201,6 +203,44 @@ def test_an_image_an_object_gives_instances_that_may_overlap(tmp_path: Path) -> 
             assert isinstance(label, Regions)
             assert sorted(label.boxes.tolist()) == sorted(list(map(float, box)) for _, *box in boxes)
             assert sorted(label.areas) == sorted((right - left) * (low - top) for _, left, top, right, low in boxes)
+
+
+def test_outlines_are_kept_by_the_content_of_their_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_outlines, "FEWEST", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_objects(tmp_path / "photos")
+    empty = tmp_path / "photos" / "photo_0" / "masks" / "empty.png"
+    Image.fromarray(np.zeros((60, 80), dtype=np.uint8)).save(empty)
+    decoded: list[str] = []
+
+    def watched(file: StoredFile, content: bytes) -> np.ndarray:
+        decoded.append(file.name)
+        return decode(file, content)
+
+    decode = mask_images._decoded
+    monkeypatch.setattr(mask_images, "_decoded", watched)
+
+    def opened() -> tuple[dict[str, list[bytes]], int, bool]:
+        decoded.clear()
+        data = open_data(tmp_path / "photos")
+        labels = [(source.describe(n), source.label(n)) for source in data.splits.values() for n in range(len(source))]
+        regions = {name: [runs.tobytes() for runs in label.masks or ()] for name, label in labels}  # type: ignore[union-attr]
+        return regions, len(decoded), said(data, "masks without a pixel of an object, left out: 1")
+
+    count = 1 + sum(map(len, drawn.SCENES.values()))
+    first = opened()
+    assert first[1:] == (count, True)
+    assert opened() == (first[0], 0, True)
+    changed = tmp_path / "photos" / "photo_0" / "masks" / "0photo_0.png"
+    Image.fromarray(np.full((60, 80), 255, dtype=np.uint8)).save(changed)
+    third = opened()
+    assert third[1:] == (1, True)
+    assert {name for name, masks in third[0].items() if masks != first[0][name]} == {
+        name for name in first[0] if name.endswith("photo_0.png")
+    }
+    (kept,) = (tmp_path / "cache" / "vitral" / "outlines").iterdir()
+    kept.write_text('{"a": [1]}')
+    assert opened()[0] == third[0]
 
 
 def grey_png(values: Map, bits: int) -> bytes:

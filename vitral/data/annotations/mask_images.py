@@ -23,6 +23,7 @@ from PIL import Image
 
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.coded_map import COLOURED, GREY, CodedMap, Meaning, read_values
+from vitral.data.annotations.kept_outlines import KeptOutlines, Outline
 from vitral.data.annotations.marked import MarkedPhotos, of_marks, split_of_path
 from vitral.data.annotations.mask_names import OBJECT, ValueNames, names_of_values
 from vitral.data.annotations.traps import Trap
@@ -123,10 +124,11 @@ def _of_objects(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPho
     bad: list[BadImage] = []
     marks: dict[str, list[Mark]] = {}
     stated: dict[str, Size | None] = {}
+    kept = KeptOutlines(tree.title)
 
     def read(photo: str) -> tuple[list[Mark], list[Trap], str]:
         try:
-            return *_read_objects(tree, pairs[photo]), ""
+            return *_read_objects(tree, pairs[photo], kept), ""
         except DataError as error:
             return [], [], str(error).rstrip(".")
 
@@ -137,16 +139,16 @@ def _of_objects(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPho
         else:
             marks[photo] = found
             stated[photo] = next((mark.runs[1:] for mark in found if mark.runs), None)
+    kept.write()
     return of_marks(OBJECT_FORM, marks, (OBJECT,), stated=stated, splits=_splits(marks), traps=traps, bad=bad)
 
 
-def _read_object(file: StoredFile) -> Grey:
+def _decoded(file: StoredFile, content: bytes) -> Grey:
     """Return an image of one object, which is where it is not 0; grey PNGs of up to 8 bits by OpenCV, which is faster.
 
     Raises:
         DataError: it cannot be read, or is a JPEG.
     """
-    content = file.content()
     if content.startswith(PNG) and content[HEADER - 2 : HEADER] in BITS_OF_GREY:
         values = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
         if values is not None and values.ndim == 2:
@@ -154,25 +156,32 @@ def _read_object(file: StoredFile) -> Grey:
     return (read_values(file, colours=False) != 0).astype(np.uint8)
 
 
-def _read_objects(tree: FileTree, paths: Sequence[str]) -> tuple[list[Mark], list[Trap]]:
+def _read_objects(tree: FileTree, paths: Sequence[str], kept: KeptOutlines) -> tuple[list[Mark], list[Trap]]:
     """Return a photo's objects, and what misleads in their masks; `DataError` if one cannot be read."""
+    outlines: list[Outline] = []
+    new: list[tuple[int, str]] = []  # the position and the key of each that is not known
     parts: list[Grey] = []
     corners: list[tuple[int, int]] = []
-    traps: list[Trap] = []
-    shape: Size = (0, 0)
     for path in paths:
-        mask = _read_object(tree.file(path))
-        shape = shape if any(shape) else (mask.shape[0], mask.shape[1])
-        if mask.shape != shape:
-            height, width = mask.shape
-            raise DataError(f"'{tree.file(path).name}' has {width}x{height} pixels, another mask of its photo has not")
-        left, top, width, height = cv2.boundingRect(mask)
-        if width:
+        file = tree.file(path)
+        key, outline = kept.find(content := file.content())
+        if outline is None:
+            mask = _decoded(file, content)
+            left, top, width, height = cv2.boundingRect(mask)
+            new.append((len(outlines), key))
             parts.append(mask[top : top + height, left : left + width].copy())
             corners.append((top, left))
-        else:
-            traps.append(Trap(EMPTY, path))
-    return [Mark(OBJECT, runs=(text, *shape)) for text in counts_texts(encode_parts(parts, corners, shape))], traps
+            outline = Outline(mask.shape[0], mask.shape[1], "")
+        outlines.append(outline)
+        if outline[:2] != outlines[0][:2]:
+            size = f"{outline.width}x{outline.height}"
+            raise DataError(f"'{file.name}' has {size} pixels, another mask of its photo has not")
+    texts = counts_texts(encode_parts(parts, corners, outlines[0][:2] if outlines else (0, 0)))
+    for (place, key), part, text in zip(new, parts, texts, strict=True):
+        outlines[place] = outlines[place]._replace(text=text if part.size else "")
+        kept.add(key, outlines[place])
+    marks = [Mark(OBJECT, runs=(text, height, width)) for height, width, text in outlines if text]
+    return marks, [Trap(EMPTY, path) for path, outline in zip(paths, outlines, strict=True) if not outline.text]
 
 
 def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
