@@ -197,8 +197,7 @@ def test_names_that_are_lists_are_one_line(tmp_path: Path, names: str) -> None:
 
 
 def test_more_classes_than_a_map_has_numbers_for_are_one_line(tmp_path: Path) -> None:
-    task, most = "semantic", 255
-    scenes = {f"photo_{number}": drawn.boxes_of(0) for number in range(4)}
+    most, scenes = 255, {f"photo_{number}": drawn.boxes_of(0) for number in range(4)}
     drawn.photos(tmp_path, scenes)
     values = drawn.coco(scenes, masks=True)
     for classes in (most, most + 1):
@@ -208,10 +207,10 @@ def test_more_classes_than_a_map_has_numbers_for_are_one_line(tmp_path: Path) ->
             item["category_id"] = number % 3
         (tmp_path / "a.json").write_text(json.dumps(values))
         if classes == most:
-            assert len(open_data(f"{task}:{tmp_path}").class_names) == most
+            assert len(open_data(f"semantic:{tmp_path}").class_names) == most
             continue
         with pytest.raises(VitralError, match=rf"has {classes} classes, .* up to {most}") as raised:
-            open_data(f"{task}:{tmp_path}")
+            open_data(f"semantic:{tmp_path}")
         assert "\n" not in str(raised.value)
     assert len(open_data(f"boxes:{tmp_path}").class_names) == len(open_data(tmp_path).class_names) == most
 
