@@ -1,7 +1,7 @@
 """A short run for several processes of one job.
 
-Changes are of the recipe; besides, "experts" is their number, "wait" seconds between steps, and "kill" a step at which the last
-process kills itself, once.
+Changes are of the recipe; besides, "experts" is their number, "regions" whether classes of pixels are learned, "wait" seconds
+between steps, and "kill" a step at which the last process kills itself, once.
 """
 
 import os
@@ -15,11 +15,16 @@ import torch
 
 from vitral import distributed, torchrun
 from vitral.data.generated import open_digits
+from vitral.data.open import open_data
 from vitral.errors import VitralError
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import variant
+from vitral.models.dense.dense_model import DenseConfig
+from vitral.models.dense.detail import DetailHeadConfig
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
+from vitral.models.model import ModelConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import train
 from vitral.training.methods.method import training_batches
@@ -46,8 +51,9 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
     experts = changes.pop("experts", 0)
     kill = changes.pop("kill", None)
     wait = changes.pop("wait", 0.0)
+    regions = changes.pop("regions", False)
     recipe = build_recipe(BASE | changes, "ranks")
-    config = ViTConfig(
+    config: ModelConfig = ViTConfig(
         image_size=(8, 8),
         patch_size=(4, 4),
         dim=16,
@@ -58,9 +64,14 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
         stochastic_depth=recipe.regularization.stochastic_depth,
         experts=ExpertsConfig(blocks=(1,), num_experts=experts, group_images=4, noise_std=0.0) if experts else None,
     )
-    data = open_digits()
+    data = open_data("digit-scenes-semantic") if regions else open_digits()
+    if regions:
+        classes, size = len(data.class_names), (32, 32)
+        config = DenseConfig(
+            backbone=variant("vit-nano4"), head=DetailHeadConfig(), num_classes=classes, image_size=size
+        )
     batches = training_batches(
-        data.splits["train"], recipe, image_size=config.image_size, augmentation=data.augmentation
+        data.splits["train"], recipe, image_size=config.image_size, augmentation=data.augmentation, task=data.task
     )
     mark = folder.parent / f"{folder.name}-killed"
 
@@ -82,7 +93,7 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
             class_names=data.class_names,
             folder=folder,
             validate=lambda model, listener, stop: {
-                "validation/accuracy": float(model(torch.ones(3, 3, 8, 8)).double().sum().detach())
+                "validation/accuracy": float(model(torch.ones(3, 3, *config.image_size)).double().sum().detach())
             },
             resume=True,
             listener=listen,

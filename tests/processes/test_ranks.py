@@ -1,6 +1,7 @@
 """Several processes of one job: the arithmetic of one, checkpoints that fit any number, and what a lost process costs (R11)."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -100,6 +101,13 @@ def test_two_processes_learn_what_one_learns(tmp_path: Path, changes: dict[str, 
         for row in (*one.values(), *two.values()):
             row.pop("gradient_norm", None)
     assert close(one, two, 0.2 if masked else TIGHT)
+
+
+@pytest.mark.parametrize("how", [{"method": "probe"}, {"method": "lora"}, {"frozen_blocks": 1}])
+def test_two_processes_adapt_a_head_of_which_a_part_is_in_closed_form(tmp_path: Path, how: dict[str, Any]) -> None:
+    small = {"steps": 3, "batch_size": 4, "regularization": {}, "schedule": {"warmup_steps": 1}}
+    rows = run(tmp_path / "run", 2, regions=True, adaptation=how, objective={"name": "task"}, **small)
+    assert all(math.isfinite(rows[step]["loss"]) for step in (1, 3))
 
 
 def test_experts_of_their_own_compute_the_same(tmp_path: Path) -> None:

@@ -111,14 +111,16 @@ def train(
     keep_freed_memory()
     with distributed.losing_a_process():
         longer = claim_recipe(folder, recipe, remarks, resume=resume)
-        adapt(model, recipe.adaptation, seed=derive(recipe.seed, "adaptation"))
+        learning = adapt(model, recipe.adaptation, seed=derive(recipe.seed, "adaptation"))
         context = Context(tuple(class_names), normalize, listener, batches.class_images())
         method = build_method(model, recipe, batches.task, context)
         trainer = _Trainer(batches, Step(method, recipe, normalize), folder, validate, listener)
         with stop_on_signals() as request:
             if resume:
                 trainer.restore(longer=longer, further=further)
-            return trainer.run(pacer or Pacer(Clock(None)), request)
+            result = trainer.run(pacer or Pacer(Clock(None)), request)
+            settle(result.model, learning)
+            return result
 
 
 class _Trainer:
@@ -408,7 +410,6 @@ class _Trainer:
     def result(self, stopped: int | None) -> TrainingResult:
         """Return the result, with the averaged weights in place; `stopped` is the signal that came too late to stop the run."""
         model = self.step.deliver()
-        settle(model)
         model.eval()
         if torchrun.is_main() and self.state.bends:
             write_recipe(self.folder, self.recipe.with_changes({"schedule.bends": self.state.bends}))

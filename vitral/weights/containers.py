@@ -183,8 +183,7 @@ def assign(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None
     """
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     compare(wanted, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
-    model.load_state_dict(dict(tensors), assign=True)
-    model.requires_grad_(True)
+    model.load_state_dict(dict(tensors), assign=True)  # whether each learns stays as the model has it
 
 
 def compare(wanted: Mapping[str, Shape], held: Mapping[str, Shape], source: str) -> None:

@@ -9,10 +9,17 @@ import torch
 from tests.cases import every_case
 from tests.conftest import TINY
 from tests.training.conftest import CONFIG, Run
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save
+from vitral.classifier.load import load
 from vitral.errors import RecipeError
+from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import variant
+from vitral.models.dense.dense_model import DenseConfig
+from vitral.models.dense.detail import DetailHeadConfig
 from vitral.models.families import build, create_model
 from vitral.models.model import ModelConfig
+from vitral.tasks.semantic import SEMANTIC
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
 from vitral.training.settings.sections import AdaptationSettings
 
@@ -97,7 +104,7 @@ def test_low_rank_changes_start_at_nothing_and_go_into_the_weights() -> None:
     images = torch.randn(2, 3, 8, 8)
     model.eval()
     before = model(images)
-    adapt(model, AdaptationSettings(method="lora", lora_rank=2), seed=0)
+    learning = adapt(model, AdaptationSettings(method="lora", lora_rank=2), seed=0)
     torch.testing.assert_close(model(images), before)
     learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert learned < 0.6 * sum(p.numel() for p in model.parameters())
@@ -106,9 +113,39 @@ def test_low_rank_changes_start_at_nothing_and_go_into_the_weights() -> None:
             torch.nn.init.normal_(parameter)
     adapted = model(images)
     assert not torch.allclose(adapted, before)
-    settle(model)
+    settle(model, learning)
     torch.testing.assert_close(model(images), adapted)
     assert not any("parametrizations" in name for name in model.state_dict())
+
+
+@every_case(
+    "settings",
+    [
+        AdaptationSettings(),
+        AdaptationSettings(frozen_blocks=1),
+        AdaptationSettings(method="probe"),
+        AdaptationSettings(method="lora"),
+    ],
+)
+def test_what_a_head_has_in_closed_form_learns_in_no_case(settings: AdaptationSettings, tmp_path: Path) -> None:
+    config = DenseConfig(backbone=variant("vit-nano4"), head=DetailHeadConfig(), num_classes=3, image_size=(32, 32))
+    saved = save(
+        Classifier(build(config, seed=0), PHOTOS.with_size((32, 32)), ("a", "b", "c"), task=SEMANTIC), tmp_path / "c"
+    )
+    for model in (build(config, seed=0), load(saved).model):
+        before = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+        assert {name for name, learns in before.items() if not learns} == {
+            f"head.first.{layer}.{kind}" for layer in ("expand", "classifier") for kind in ("weight", "bias")
+        }
+        learning = adapt(model, settings, seed=0)
+        training_mode(model, settings)
+        with torch.no_grad():
+            model.head.classifier.weight.normal_()  # type: ignore[union-attr, operator]
+        model(torch.randn(2, 3, 32, 32)).square().sum().backward()
+        for name, parameter in model.named_parameters():  # as several processes need it
+            assert (parameter.grad is not None) == parameter.requires_grad, name
+        settle(model, learning)
+        assert {name: parameter.requires_grad for name, parameter in model.named_parameters()} == before
 
 
 def test_first_blocks_can_be_frozen() -> None:

@@ -77,9 +77,9 @@ def test_a_probe_learns_the_head_alone_and_full_all() -> None:
     model = build(CONFIG, seed=0)
     adapt(model, AdaptationSettings(method="full"), seed=0)
     assert all(parameter.requires_grad for parameter in model.parameters())
-    adapt(model, AdaptationSettings(method="probe"), seed=0)
+    learning = adapt(model, AdaptationSettings(method="probe"), seed=0)
     assert {name for name, p in model.named_parameters() if p.requires_grad} == {"head.weight", "head.bias"}
-    settle(model)
+    settle(model, learning)
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 

@@ -1,6 +1,7 @@
 """Which weights learn: all, only the head, all but the first blocks, or low-rank changes of the blocks' linear layers."""
 
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
@@ -38,17 +39,23 @@ class LowRank(nn.Module):
         return weight + self.scale * (self.up @ self.down)
 
 
-def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
+def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> Collection[str]:
     """Freeze the weights that a recipe freezes, and add its low-rank changes.
+
+    Weights that did not learn before, such as those that a head has in closed form, learn in no case.
+
+    Returns:
+        The names of the weights that learned before, which `settle` takes.
 
     Raises:
         RecipeError: The network has fewer blocks, or no linear layer to change.
     """
+    learning = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
     if settings.method == "full":
         _freeze_blocks(network, settings.frozen_blocks)
-        return
+        return learning
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name.startswith(HEADS))
+        parameter.requires_grad_(name in learning and name.startswith(HEADS))
     if settings.method == "lora":
         layers = linear_layers(network)
         if not layers:
@@ -60,6 +67,7 @@ def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
             rank = min(settings.lora_rank, *layer.weight.shape)
             change = LowRank(layer.weight, rank=rank, alpha=settings.lora_alpha, generator=generator)
             parametrize.register_parametrization(layer, "weight", change)
+    return learning
 
 
 def training_mode(network: Model, settings: AdaptationSettings) -> None:
@@ -95,12 +103,13 @@ def _freeze_blocks(network: Model, count: int) -> None:
     if count:
         depths = layer_depths(network)
         for name, parameter in network.named_parameters():
-            parameter.requires_grad_(depths[name] > count)
+            parameter.requires_grad_(parameter.requires_grad and depths[name] > count)
 
 
-def settle(network: Model) -> None:
-    """Undo `adapt`: merge low-rank changes into the weights, and unfreeze everything."""
+def settle(network: Model, learning: Collection[str]) -> None:
+    """Undo `adapt`: merge low-rank changes into the weights, and let those learn that `adapt` says learned before."""
     for layer in list(network.modules()):
         if parametrize.is_parametrized(layer, "weight"):
             parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)
-    network.requires_grad_(True)
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name in learning)
