@@ -24,7 +24,7 @@ from vitral.models.families import build
 from vitral.models.pixels import PixelsConfig
 from vitral.tasks.dense import FITTED
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate
-from vitral.training.scoring.validation import VALIDATION_IMAGES
+from vitral.training.scoring.validation import VALIDATION_IMAGES, limited
 from vitral.training.session import Run
 
 DIRECTIONS = 16  # of a start's maps
@@ -70,19 +70,45 @@ def best_of_regions(
     if len(train) < 2:
         return []
     fitted: list[RegionModel] = []
-    stopwatch, networks = Stopwatch(seconds), list(_networks(run))
-    for number, (name, model) in enumerate(networks):
-        made = _made(run, name, model, train, validating, stopwatch.left() / (len(networks) - number), after)
+    stopwatch, networks = Stopwatch(seconds), _affordable(run, train, seconds, after)
+    if networks:
+        fitting, judges = _shared_out(run, train, validating, min(most for _, _, most in networks))
+    for number, (name, model, _) in enumerate(networks):
+        made = _made(run, name, model, fitting, judges, FIT_SHARE * stopwatch.left() / (len(networks) - number))
         if made is None:
             break
         better = not fitted or run.task.headline.improves(made.candidate.figure, fitted[0].candidate.figure)
         fitted.insert(0 if better else 1, made)
     if not fitted and late:
-        few, judges = (None if source is None else _few(source, LATE_PHOTOS) for source in (train, validating))
-        assert few is not None, "there are photos to train on"
-        made = _made(run, *networks[0], few, judges, math.inf, 0)
+        name, model = next(_networks(run))
+        fitting, judges = _shared_out(run, _few(train, LATE_PHOTOS), validating, LATE_PHOTOS)
+        made = _made(run, name, model, fitting, judges, math.inf)
         return [] if made is None else [made]
     return fitted
+
+
+def _affordable(run: Run, train: Source, seconds: float, after: int) -> list[tuple[str, DenseModel, int]]:
+    """Return the networks for which there is time, each with the number of photos that it could be judged by."""
+    networks = list(_networks(run))
+    found = []
+    for name, model in networks:
+        a_photo = distributed.broadcast(_photo_seconds(run, model, train))
+        most = (1 - FIT_SHARE) * seconds / len(networks) / a_photo - after
+        if most >= 1:
+            found.append((name, model, int(min(most, VALIDATION_IMAGES))))
+    return found
+
+
+def _shared_out(run: Run, train: Source, validating: Source | None, most: int) -> tuple[Source, Source]:
+    """Return the photos to fit on, and those that judge every network: of the validation photos what validates later, too."""
+    if validating is not None:
+        return train, limited(run.data, "validation", most, seed=run.recipe.seed)
+    every = range(len(train))
+    held_out = (first_marked(train, every) or 0) % HELD_OUT
+    fitting, judging = (
+        Subset(train, [index for index in every if (index % HELD_OUT == held_out) == held]) for held in (False, True)
+    )
+    return fitting, _few(judging, most)
 
 
 def _networks(run: Run) -> Iterator[tuple[str, DenseModel]]:
@@ -101,28 +127,14 @@ def _networks(run: Run) -> Iterator[tuple[str, DenseModel]]:
 
 
 def _made(
-    run: Run, name: str, model: DenseModel, train: Source, validating: Source | None, seconds: float, after: int
+    run: Run, name: str, model: DenseModel, fitting: Source, judges: Source, seconds: float
 ) -> RegionModel | None:
     """Fit a network's head and judge it; None where there is no time for that."""
-    fitting, judging = train, validating
-    if judging is None:
-        every = range(len(train))
-        held_out = (first_marked(train, every) or 0) % HELD_OUT
-        fitting, judging = (
-            Subset(train, [index for index in every if (index % HELD_OUT == held_out) == held])
-            for held in (False, True)
-        )
-    a_photo = distributed.broadcast(_photo_seconds(run, model, train))
-    count = (1 - FIT_SHARE) * seconds / a_photo - after
-    if count < 1:
-        return None
-    photos = _fitted(run, model, fitting, FIT_SHARE * seconds)
+    photos = _fitted(run, model, fitting, seconds)
     if photos is None:
         return None
-    judges = _few(judging, int(min(count, len(judging), VALIDATION_IMAGES)))
-    tally = tally_source(run.classifier_of(model), judges, listener=run.listener)
-    figures = tally.figures()
-    split = "training" if validating is None else "validation"
+    figures = tally_source(run.classifier_of(model), judges, listener=run.listener).figures()
+    split = "validation" if "validation" in run.splits else "training"
     candidate = Candidate(name, next(iter(figures.values())), len(judges), split)
     return RegionModel(
         candidate, model, photos, Calibration.of_regions(figures.get(FITTED), run.data.name, len(judges))
