@@ -52,6 +52,8 @@ MARK_LIMIT = 1 << 24  # bytes of a file that are searched for our marks
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}
 # A run that lost its run.json is recognised by its recipe and either of the files beside it.
 BESIDE_RECIPE = (METRICS_FILE, CHECKPOINTS)
+# The names by which a folder that Vitral wrote is recognised.
+MARKERS = {*MARKS, RECIPE_FILE, *BESIDE_RECIPE, PREDICTIONS, COUNTS, *MAPS}
 HOMELESS = "/nonexistent"  # the home of a user of a container who has none, where nothing can be kept
 # What systems put beside a user's files, in lower case: thumbnails, snapshots, recycle bins, and what a check of a disk finds.
 OF_SYSTEMS = {

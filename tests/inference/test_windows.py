@@ -16,6 +16,7 @@ from vitral.classifier.find_regions import find_in
 from vitral.images.decode import Pixels
 from vitral.images.geometry import Geometry
 from vitral.images.moved_masks import joined
+from vitral.images.photo import Photo
 from vitral.images.preprocessing import Preprocessing
 from vitral.images.run_lengths import decode_mask, encode_mask
 from vitral.images.to_photo import masks_in_photo, to_photo
@@ -114,7 +115,7 @@ def test_many_classes_are_averaged_at_fewer_places(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(type(classifier.task), "find", find)
     for bound in (11 * math.prod(shape), 11 * math.prod(shape) - 1):
         monkeypatch.setattr(module, "FINE", bound)
-        find_in(classifier, scene(0, *shape), windows=2.0)
+        find_in(classifier, Photo(scene(0, *shape), shape), windows=2.0)
     assert given == [(1, 11, 64, 96), (1, 11, 16, 24)]
 
 

@@ -34,19 +34,7 @@ from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import (
-    BESIDE_RECIPE,
-    COUNTS,
-    MAPS,
-    MARK_LIMIT,
-    MARKS,
-    PREDICTIONS,
-    RECIPE_FILE,
-    FoundFile,
-    is_hidden,
-    is_of_system,
-    is_ours,
-)
+from vitral.paths import MARK_LIMIT, MARKERS, FoundFile, is_hidden, is_of_system, is_ours
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -57,14 +45,6 @@ UTF_8_FLAG = 0x800  # of a zip's member whose name is UTF-8
 UNICODE_PATH_KIND = 0x7075
 # Kind, size of what follows, version, and checksum of the name that it stands for.
 UNICODE_PATH = struct.Struct("<HHBL")
-MARKERS = {
-    *MARKS,
-    RECIPE_FILE,
-    *BESIDE_RECIPE,
-    PREDICTIONS,
-    COUNTS,
-    *MAPS,
-}  # names by which a folder of Vitral's own is recognised
 # What readers raise for a damaged archive.
 UNREADABLE = (
     *(OSError, EOFError, ValueError, RuntimeError),

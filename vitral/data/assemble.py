@@ -80,11 +80,7 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     notes += unread_classes(_named(listing.entries) | listing.bad_classes, _named(entries))
     entries = _in_the_classifiers_words(entries, listing, how.class_names)
     names = _class_names(listing, entries, how.class_names, notes)
-    if (most := listing.task.most_classes) is not None and len(names) > most:
-        raise DataError(
-            f"'{listing.title}' has {len(names):,} classes, and the task '{listing.task.name}' holds up to {most}; leave out "
-            "rare ones, or put 'boxes:' before the data's name."
-        )
+    _refuse_many(listing, names)
     deep: list[int] = []
     contents = hash_contents(listing.store, entries, deep, remote=listing.remote)
     bits = _bits(listing.store, deep, notes)
@@ -234,6 +230,15 @@ def _in_the_classifiers_words(
         split: [entry._replace(classes=tuple(words[name] for name in entry.classes)) for entry in images]
         for split, images in entries.items()
     }
+
+
+def _refuse_many(listing: Listing, names: Sequence[str]) -> None:
+    """Refuse more classes than the listing's task can hold."""
+    if (most := listing.task.most_classes) is not None and len(names) > most:
+        raise DataError(
+            f"'{listing.title}' has {len(names):,} classes, and the task '{listing.task.name}' holds up to {most}; leave out "
+            "rare ones, or put 'boxes:' before the data's name."
+        )
 
 
 def _own_order(listing: Listing, entries: Mapping[str, list[Entry]], names: Sequence[str]) -> list[str]:

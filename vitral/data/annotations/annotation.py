@@ -164,7 +164,7 @@ def _boxes(marks: list[Mark], numbers: Mapping[str, int], size: Size, scale: Sca
         boxes,
         crowd=[mark.crowd for mark in marks],
         areas=areas,
-    ).chosen(seen)
+    ).chosen(np.flatnonzero(seen))
 
 
 def _box(mark: Mark, size: Size, scale: Scale) -> Box:
