@@ -437,7 +437,7 @@ def test_a_runtime_that_fails_is_a_line(saved: Path, tmp_path: Path, monkeypatch
 
 
 def test_thin_images_are_checked_in_bounded_memory() -> None:
-    thin = LazyImage("thin.png", lambda: np.zeros((2, 40_000, 3), np.uint8))
+    thin = LazyImage("thin.png", lambda *, shrink=None: np.zeros((2, 40_000, 3), np.uint8))
     sizes = {pixels.shape[:2] for _, pixels in islice(check_images([thin], (64, 64)), 4)}
     assert max(max(size) for size in sizes) <= 4 * 8 * 64
 

@@ -188,7 +188,7 @@ def idle(values: dict[str, object]) -> set[str]:
         "augmentation.margin": crop == "square",
         "augmentation.padding": crop == "padded",
         "augmentation.border": crop == "padded",
-        "augmentation.scales": crop.endswith("-jitter"),
+        "augmentation.scales": crop in ("scale-jitter", "squash-jitter"),
         "augmentation.operations": policy in RANDOM_POLICIES,
         "augmentation.magnitude": policy in RANDOM_POLICIES,
         "augmentation.magnitude_std": policy == "timm-randaugment",

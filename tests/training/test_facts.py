@@ -8,7 +8,8 @@ from sklearn.datasets import load_sample_images
 
 from tests.cases import every_case
 from vitral.data.open import open_data
-from vitral.data.source import Source
+from vitral.data.source import PixelSource
+from vitral.images.decode import Pixels, Shrink
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.regions import Regions
 from vitral.tasks.semantic import SEMANTIC
@@ -54,10 +55,8 @@ def test_nothing_is_looked_at_where_nothing_depends_on_it(tmp_path: Path) -> Non
     assert looked(tmp_path, timed=False) == (300.0, None), "the detail is of use for a network's choice alone"
 
 
-class Marked(Source):
+class Marked(PixelSource):
     """Photos of 100 x 200 pixels with squares of two sizes and a stray pixel, on a ground of its own class."""
-
-    path = "marked"
 
     def __init__(self, *, counted: bool) -> None:
         canvas = np.zeros((100, 200), bool)
@@ -72,8 +71,17 @@ class Marked(Source):
     def __len__(self) -> int:
         return 40
 
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        return np.zeros((100, 200, 3), np.uint8)
+
     def label(self, index: int) -> Regions:
         return self.label_of
+
+    def labels(self) -> np.ndarray:
+        return np.full(len(self), -1)
+
+    def describe(self, index: int) -> str:
+        return f"marked photo {index}"
 
 
 def test_small_regions_are_those_of_a_tenth() -> None:
