@@ -193,7 +193,7 @@ def split_groups(
         for label, count in counted.items():
             missing[chosen][label] -= count
             left[label] -= 1
-    _keep_trained(parts, labels)
+    keep_trained(parts, labels)
     return [np.array(sorted(index for group in part for index in members[group]), dtype=np.int64) for part in parts]
 
 
@@ -202,7 +202,7 @@ def _last(label: int, wanted: Sequence[set[int]], left: Mapping[int, int]) -> bo
     return left[label] <= sum(label in part for part in wanted)
 
 
-def _keep_trained(parts: list[list[int]], labels: Mapping[int, Iterable[int]]) -> None:
+def keep_trained(parts: list[list[int]], labels: Mapping[int, Iterable[int]]) -> None:
     """Move groups to the first part where needed, so that every class is in it."""
     have = {label for group in parts[0] for label in labels[group]}
     for part in parts[1:]:

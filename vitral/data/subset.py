@@ -14,7 +14,7 @@ from jaxtyping import Int64
 
 from vitral.advice import counted
 from vitral.data.batch import evenly
-from vitral.data.groups import Kin, split_kin
+from vitral.data.groups import Kin, keep_trained, split_kin
 from vitral.data.names import ALL, some
 from vitral.data.source import Routine, Source
 from vitral.data.stored import Entry, located
@@ -169,19 +169,8 @@ def _stratify(
         return [[entries[index] for index in part] for part in split]
     firsts = np.array(list(members), dtype=np.int64)
     parts = [firsts[part].tolist() for part in stratified(labels[firsts], shares, seed=SPLIT_SEED, purpose="folder")]
-    _keep_classes(parts, {group: set(labels[indices].tolist()) for group, indices in members.items()})
+    keep_trained(parts, {group: set(labels[indices].tolist()) for group, indices in members.items()})
     return [[entries[index] for index in sorted(index for group in part for index in members[group])] for part in parts]
-
-
-def _keep_classes(parts: list[list[int]], classes: Mapping[int, set[int]]) -> None:
-    """Move groups to the first part where needed, so that every class is trained on."""
-    have = {label for group in parts[0] for label in classes[group]}
-    for part in parts[1:]:
-        for group in list(part):
-            if not classes[group] <= have:
-                part.remove(group)
-                parts[0].append(group)
-                have |= classes[group]
 
 
 class _Selection:

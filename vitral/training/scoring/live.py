@@ -13,10 +13,9 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
 from vitral.errors import RecipeError
-from vitral.evaluation.baselines import extract_features
+from vitral.evaluation.baselines import extract_features, sample
 from vitral.evaluation.probes import Draws, effective_rank, knn_accuracy, score_few_shot
 from vitral.events import Listener, Message, few_shot_name, ignore
-from vitral.seeds import generator
 from vitral.tasks.task import Task
 from vitral.training.methods.method import method_of
 from vitral.training.settings.recipe import Recipe
@@ -145,7 +144,10 @@ def follow(
         most: The number of images to search for neighbours, and to search among, that the time allows; None for no limit.
     """
     if judging is not None:
-        data, source = judging, _some(judging.splits["validation"], most or JUDGED, recipe, "judging images")
+        data, source = (
+            judging,
+            sample(judging.splits["validation"], most or JUDGED, seed=recipe.seed, purpose="judging images"),
+        )
     if source is None:
         return None
     train, classes = data.splits["train"], len(data.class_names)
@@ -153,18 +155,14 @@ def follow(
     draws = Draws.of(train.labels(), classes, shots=few) if few else None
     headless = not method_of(recipe).trains_head(recipe)
     neighbours = (headless or judging is not None) and data.task.exclusive and not train.endless
-    near = _some(train, most or NEIGHBOURS_AMONG, recipe, "neighbours of validation images") if neighbours else None
+    near = None
+    if neighbours:
+        near = sample(train, most or NEIGHBOURS_AMONG, seed=recipe.seed, purpose="neighbours of validation images")
     ranked = near is not None or (headless and not data.task.scored)
     if draws is None and not ranked:
         return None
     shots = None if draws is None else Subset(train, draws.union())
     return Live(data.task, classes, source, near, shots, draws, ranked)
-
-
-def _some(source: Source, most: int, recipe: Recipe, purpose: str) -> Source:
-    """Return at most `most` of the images, the same in every run of the recipe's seed."""
-    drawn = generator(recipe.seed, purpose).choice(len(source), size=min(most, len(source)), replace=False)
-    return Subset(source, sorted(drawn.tolist()))
 
 
 def _few_shot(
