@@ -1,4 +1,4 @@
-from tests.training.choose.situations import FACTS, changed, planned
+from tests.training.choose.situations import FACTS, LAPTOP, changed, planned
 from vitral.images.augment import Augmentation
 from vitral.tasks.instances import INSTANCES
 from vitral.training.facts import Facts
@@ -27,3 +27,14 @@ def test_photos_are_never_so_small_that_small_objects_vanish() -> None:
 def test_with_time_they_are_seen_as_large_as_they_are() -> None:
     assert _size(36000.0, small_regions=0.5) == 256
     assert _size(36000.0, small_regions=0.5, side=900.0) > 256
+
+
+def test_a_transformer_is_adapted_where_there_is_time_for_many_passes() -> None:
+    facts = changed(LAPTOP, images=500, classes=1, task=INSTANCES, augmentation=JITTERED, side=256.0)
+
+    def method(time: float, *overrides: str) -> str:
+        return planned(facts, time=time, source="ViT-Ti_16.npz", overrides=overrides).recipe.adaptation.method
+
+    assert [method(60.0), method(36000.0)] == ["probe", "full"]
+    assert method(60.0, "adaptation.method=lora") == "lora"
+    assert method(60.0, "adaptation.frozen_blocks=2") == "full"

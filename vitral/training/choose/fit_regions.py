@@ -44,6 +44,9 @@ PIXELS_SCALES = (1.0, 1.5)  # and where filters of the whole view count, which t
 RATE = 1e-3  # of the head, and of all weights from scratch,
 PIXELS_RATE = 2e-3  # of a head of which every pixel teaches,
 BACKBONE_SHARE = 0.1  # and its share for a start, which half of it spoils (benchmarks/region_rates.py)
+# Passes, as they are estimated, from which a transformer is adapted, too: at 2 of them a frozen ViT-S/14 saw the photos half as
+# often again, and was better (docs/how-to/regions.md).
+ADAPTING = 5.0
 START_DECAY = 0.75  # of the learning rate of a start from block to block
 QUERIES = "mask-queries"  # the method of queries,
 QUERY_RATE = 2e-4  # their learning rate, EoMT's on DINOv3,
@@ -141,8 +144,7 @@ def fit_regions(
         "image_size": size if model is not None else fitting_size(facts.known_weights.config, size),
         "batch_size": batch,
         "fit_to_data": False,
-        "steps": steps,
-        "epochs": None,
+        **({} if {"steps", "epochs"} & set(overridden) else {"steps": steps, "epochs": None}),
         "optimizer.name": "adamw",
         "optimizer.lr": RATE,
         "optimizer.momentum": 0.9,
@@ -170,16 +172,26 @@ def fit_regions(
             changes["optimizer.layer_decay"] = 1.0
     if kind in OF_QUERIES:
         changes |= {"method.name": QUERIES, "optimizer.lr": QUERY_RATE, "optimizer.layer_decay": QUERY_DECAY}
-    if kind == MaskDecoderConfig.kind and model is None:  # whose weights are worth keeping
+    frozen = _stays(facts, model, size, kind, overridden)
+    if frozen:
         changes["adaptation.method"] = "probe"
     if goes_on:
         changes["head.kind"] = kind
     elif kind == PointsHeadConfig.kind and facts.data.small_regions is not None:
         changes["head.stride"] = stride_for(size * facts.data.small_regions)
-    if {"steps", "epochs"} & set(overridden):
-        changes = {key: value for key, value in changes.items() if key not in ("steps", "epochs")}
     kept = {key: value for key, value in changes.items() if key not in overridden}
-    return recipe.with_changes(kept), [*_of_head(trained, kind), f"Photos are seen at {size} pixels: {why}."]
+    reasons = [*_of_head(trained, kind), f"Photos are seen at {size} pixels: {why}."]
+    return recipe.with_changes(kept), [*reasons, *([f"The backbone stays as it is: {frozen}."] if frozen else [])]
+
+
+def _stays(facts: Facts, model: str | None, size: int, kind: str, overridden: Collection[str]) -> str:
+    """Return why a start's backbone is not adapted; empty where it is."""
+    if model is not None or any(key.startswith("adaptation.") for key in overridden):
+        return ""
+    if kind == MaskDecoderConfig.kind:
+        return "its decoder was made for that"
+    slow = issubclass(HEADS[kind][1], DetailHead) and not facts.known_weights.convolutional
+    return "there is time for few passes over the photos" if slow and _passes(facts, model, size) < ADAPTING else ""
 
 
 def _trained_head(facts: Facts) -> HeadConfig | None:
