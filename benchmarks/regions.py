@@ -35,7 +35,7 @@ from region_peers import PEERS, Work
 
 OURS = ("finetune", "finetune-start")
 OTSU = "otsu"
-FIGURES = {"semantic": ("miou", "dice"), "instances": ("ap", "ap50"), "boxes": ("ap", "ap50")}
+FIGURES = {"semantic": ("miou", "mean_dice"), "instances": ("ap", "ap50"), "boxes": ("ap", "ap50")}
 
 
 def task_of(data: str) -> tuple[str, str]:
