@@ -19,6 +19,7 @@ from vitral.tasks.regions import Regions
 
 Size = tuple[int, int]  # height and width, pixels
 Scale = tuple[float, float]  # of x and y
+DIGITS = 6  # of a pixel: forms that write the same box as shares of a photo round it differently
 Box = Float64[np.ndarray, "4"]  # left, top, right, bottom
 Pixels = TypeVar("Pixels", bound=np.ndarray)  # a value a pixel
 
@@ -170,7 +171,7 @@ def _boxes(marks: list[Mark], numbers: Mapping[str, int], size: Size, scale: Sca
 def _box(mark: Mark, size: Size, scale: Scale) -> Box:
     """Return a region's box in pixels of the photo, around its run lengths where it has nothing else."""
     if (outer := mark.outer_box()) is not None:
-        return np.array(outer, dtype=np.float64) * np.tile(scale, 2)
+        return (np.array(outer, dtype=np.float64) * np.tile(scale, 2)).round(DIGITS)
     return Regions.of_runs(size, [0], [mark_runs(mark, size, scale)]).boxes[0]
 
 
