@@ -11,7 +11,7 @@ from vitral.advice import counted
 from vitral.data.names import NAMED
 from vitral.errors import ImageError
 from vitral.events import Listener, Message, skipping
-from vitral.images.decode import EXTENSIONS, Pixels, ReadsPixels, read_image
+from vitral.images.decode import EXTENSIONS, Pixels, ReadsPixels, Shrink, read_image
 from vitral.paths import files_below, is_folder, is_regular
 
 CHUNK = 1 << 20  # bytes
@@ -33,6 +33,15 @@ class LazyImage:
     name: str
     read: ReadsPixels
     fetch: Callable[[], Callable[[], Pixels]] | None = None
+
+
+def unreadable(name: str, sentence: str) -> LazyImage:
+    """Return an image that is not read: whoever tries gets an ImageError with a sentence."""
+    return LazyImage(name, partial(_refuse, sentence))
+
+
+def _refuse(sentence: str, *, shrink: Shrink | None = None) -> Pixels:
+    raise ImageError(sentence)
 
 
 def prepare(

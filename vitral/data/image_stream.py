@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from vitral.data.archive import archive_images, is_archive
-from vitral.data.image_files import Arrange, LazyImage, files_in, of_file, read_ahead, require
+from vitral.data.image_files import Arrange, LazyImage, files_in, of_file, read_ahead, require, unreadable
 from vitral.data.listing import Opening
 from vitral.data.names import is_saved
 from vitral.data.open import is_data_name, is_opened_whole, list_data, open_data
@@ -16,7 +16,7 @@ from vitral.data.stored import Store, StoredImages
 from vitral.data.web_image import is_web_image, web_image
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
-from vitral.images.decode import Pixels, Shrink
+from vitral.images.decode import Pixels
 from vitral.paths import files_below, is_folder, is_regular, look_at, nearest_path
 
 PACKED = (".tar", ".zip", ".parquet")  # what a folder without image files may hold them in
@@ -54,7 +54,7 @@ def stream_unlabelled(spec: str, listener: Listener = ignore, arrange: Arrange =
     elif is_data_name(spec):
         yield from _of_data(spec, listener)
     elif look_at(path) is None:
-        yield LazyImage(spec, partial(_refuse, f"'{spec}' cannot be read: it is not there.{nearest_path(spec)}"))
+        yield unreadable(spec, f"'{spec}' cannot be read: it is not there.{nearest_path(spec)}")
     else:
         yield of_file(path, spec)
 
@@ -99,7 +99,7 @@ def _of_data(spec: str, listener: Listener) -> Iterator[LazyImage]:
 
 
 def _bad(images: Sequence[BadImage]) -> Iterator[LazyImage]:
-    return (LazyImage(image.path, partial(_refuse, f"{image.reason}.")) for image in images)
+    return (unreadable(image.path, f"{image.reason}.") for image in images)
 
 
 def _of_store(store: Store, indices: Sequence[int]) -> Iterator[LazyImage]:
@@ -117,7 +117,3 @@ def _fetch(source: StoredImages, index: int) -> Callable[[], Pixels]:
     if isinstance(content, Path):
         read_ahead(content)
     return partial(source.decoded, index, content)
-
-
-def _refuse(sentence: str, *, shrink: Shrink | None = None) -> Pixels:
-    raise ImageError(sentence)

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
+from vitral.images.photo import Photo
 from vitral.tasks.regions import Regions
 from vitral.tasks.shown import photos_of
 from vitral.tasks.task import Label
@@ -19,6 +21,13 @@ BARE = {
 def is_marked(label: Label) -> bool:
     """Tell whether a label has a region by which answers are scored, which a crowd is not."""
     return isinstance(label, Regions) and not label.crowd.all()
+
+
+def marked_photo(source: Source, index: int) -> tuple[Photo, Regions]:
+    """Return a photo of regions, and what is marked in it."""
+    label = source.label(index)
+    assert isinstance(label, Regions), "the label of another task"
+    return Photo.read(partial(source.image, index)), label
 
 
 def first_marked(source: Source, indices: Iterable[int]) -> int | None:

@@ -7,13 +7,13 @@ chosen on training photos. On photos of cells it is better than a linear layer o
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import cv2
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from vitral.data.scorable import marked_photo
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
 from vitral.errors import DataError
@@ -21,7 +21,6 @@ from vitral.evaluation.baselines import Stopwatch
 from vitral.images.decode import Pixels
 from vitral.images.geometry import Geometry, Resize
 from vitral.images.moved_masks import paint_masks
-from vitral.images.photo import Photo
 from vitral.tasks.components import found_objects, object_masks, split_at_waists
 from vitral.tasks.dense import DenseTask
 from vitral.tasks.regions import VOID, FoundRegions, Regions
@@ -212,7 +211,7 @@ def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seco
     for index in range(len(some)):
         if stopwatch.left() <= 0:
             break
-        (photo, regions), number = _photo(some, index), number + 1
+        (photo, regions), number = marked_photo(some, index), number + 1
         for name, finder in finders.items():
             tallies[name].add([_enlarged(finder.find(photo.pixels), photo.size)], [regions], [some.describe(index)])
     if number < min(FEWEST, len(some)):
@@ -231,15 +230,9 @@ def _read(source: Source, most: int, stopwatch: Stopwatch) -> list[tuple[Pixels,
     for index in range(len(some)):
         if stopwatch.left() <= 0:
             break
-        photo, regions = _photo(some, index)
+        photo, regions = marked_photo(some, index)
         photos.append((photo.pixels, regions.follow(photo.decoded) if photo.decoded.steps else regions))
     return photos
-
-
-def _photo(source: Source, index: int) -> tuple[Photo, Regions]:
-    label = source.label(index)
-    assert isinstance(label, Regions), "the label of another task"
-    return Photo.read(partial(source.image, index)), label
 
 
 def _enlarged(found: FoundRegions, size: tuple[int, int]) -> FoundRegions:

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.find_regions import find_in, threshold_of
+from vitral.data.scorable import marked_photo
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.errors import DataError, Stopped
 from vitral.events import Listener, Progress, ignore
-from vitral.images.photo import Photo
 from vitral.tasks.dense import DenseTask, RegionTally
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.query_answers import SURE
@@ -73,9 +72,8 @@ def tally_source(
 
 def _found(classifier: Classifier, source: Source, index: int) -> tuple[FoundRegions, Regions, str]:
     """Return what is found in an image, what is there, and what it is called."""
-    truth = source.label(index)
-    assert isinstance(truth, Regions), "the label of another task"
-    return find_in(classifier, Photo.read(partial(source.image, index))), truth, source.describe(index)
+    photo, truth = marked_photo(source, index)
+    return find_in(classifier, photo), truth, source.describe(index)
 
 
 def fitted_task(classifier: Classifier, validating: Source | None) -> Task:
@@ -103,8 +101,7 @@ def _segments_of(
     classifier: Classifier, task: Panoptic, source: Source, index: int, sures: Sequence[float]
 ) -> tuple[list[FoundRegions], Regions, list[list[bool]]]:
     """Return the different answers about a photo, what is there, and of each answer which of `sures` give it."""
-    photo, truth = Photo.read(partial(source.image, index)), source.label(index)
-    assert isinstance(truth, Regions), "the label of another task"
+    photo, truth = marked_photo(source, index)
     views = [photo.view(classifier.preprocessing)]
     answers = classifier.predictor.answers(classifier.preprocessing(photo.pixels)[None])
     (found,) = task.find_by_sureness(answers, views, sures)

@@ -1,15 +1,15 @@
 """The photos of a split that a report shows with what is marked in them, and with what a classifier finds."""
 
 from collections.abc import Callable
-from functools import partial
 
+from vitral.data.scorable import marked_photo
 from vitral.data.source import Source
 from vitral.images.drawing import thumbnail
 from vitral.images.photo import Photo
 from vitral.report.results import PhotoPair, PhotoPairs
 from vitral.tasks.dense_result import DenseResult, ScoredPhoto
 from vitral.tasks.drawn_regions import class_colours, drawn_regions, is_ground
-from vitral.tasks.regions import FoundRegions, Regions
+from vitral.tasks.regions import FoundRegions
 from vitral.tasks.shown import percent
 from vitral.tasks.task import Result
 
@@ -51,8 +51,7 @@ def region_photos(find: Find, source: Source, result: Result, left: Callable[[],
 
 def _drawn(find: Find, source: Source, result: DenseResult, photo: ScoredPhoto, text: str, seen: set[int]) -> PhotoPair:
     """Return a photo as it is shown; the classes in it are added to those that were seen."""
-    image, truth = Photo.read(partial(source.image, photo.index)), source.label(photo.index)
-    assert isinstance(truth, Regions), "the label of another task"
+    image, truth = marked_photo(source, photo.index)
     found = find(image).regions
     seen |= {*truth.classes.tolist(), *found.classes.tolist()}
     marked, answered = (

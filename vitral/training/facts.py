@@ -247,8 +247,8 @@ def small_regions(train: Source, task: DenseTask) -> float | None:
     Of objects a tenth are smaller. Where pixels have classes, a tenth of those that are not of their photo's commonest class
     are in smaller connected parts: single stray pixels decide nothing.
     """
-    sides: list[Float64[np.ndarray, regions]] = [np.empty(0)]
-    pixels: list[Float64[np.ndarray, regions]] = [np.empty(0)]
+    sides: list[Float64[np.ndarray, " regions"]] = [np.empty(0)]
+    pixels: list[Float64[np.ndarray, " regions"]] = [np.empty(0)]
     for index in np.linspace(0, len(train) - 1, min(len(train), SAMPLED_IMAGES)).astype(int):
         label = train.label(int(index))
         assert isinstance(label, Regions), "the label of another task"
@@ -260,7 +260,7 @@ def small_regions(train: Source, task: DenseTask) -> float | None:
     return float(np.quantile(lengths, TENTH, weights=weights, method="inverted_cdf")) if weights.sum() else None
 
 
-def _connected_parts(label: Regions) -> tuple[Float64[np.ndarray, "parts 2"], Float64[np.ndarray, "parts"]]:
+def _connected_parts(label: Regions) -> tuple[Float64[np.ndarray, "parts 2"], Float64[np.ndarray, " parts"]]:
     """Return width and height of the connected parts of all classes but the commonest, and their pixels."""
     classes = label.class_map()
     numbers, counts = np.unique(classes[classes != VOID], return_counts=True)

@@ -19,11 +19,10 @@ from vitral.classifier.folder import state_of_files
 from vitral.classifier.inputs import InMemory
 from vitral.classifier.load import load
 from vitral.data.columns import IMAGES, known_column
-from vitral.data.image_files import LazyImage, of_file
+from vitral.data.image_files import LazyImage, of_file, unreadable
 from vitral.data.web_image import is_web_image, web_image
-from vitral.errors import DataError, ImageError, ModelError
+from vitral.errors import DataError, ModelError
 from vitral.events import ignore
-from vitral.images.decode import Pixels, Shrink
 from vitral.machine import keep_freed_memory
 from vitral.tasks.unlabelled import check_classifies
 
@@ -214,7 +213,7 @@ def image_of(index: int, cell: object) -> LazyImage:
     if isinstance(cell, np.ndarray | Image.Image):
         return LazyImage(name, InMemory(cell))
     what = "nothing" if cell is None or cell == "" else f"a value of type {type(cell).__name__}"
-    return LazyImage(name, functools.partial(_refuse, f"The row has {what} in place of an image."))
+    return unreadable(name, f"The row has {what} in place of an image.")
 
 
 def _of_path(path: str) -> LazyImage:
@@ -222,10 +221,6 @@ def _of_path(path: str) -> LazyImage:
         return web_image(path)
     local = url2pathname(urlsplit(path).path) if path.startswith(FILE) else path
     return of_file(Path(local), path)
-
-
-def _refuse(sentence: str, *, shrink: Shrink | None = None) -> Pixels:
-    raise ImageError(sentence)
 
 
 def _as_list(cells: Any) -> list[Any]:  # noqa: ANN401  # a list, an array, a column of pandas or Arrow

@@ -31,9 +31,8 @@ from vitral.tasks.regions import VOID
 # Of each pixel the number of its class, and of its object from 1 on in the order of the JSON, 0 for none; and the photos.
 CLASS_MAPS, OBJECT_MAPS, OVERLAYS = MAPS
 OWN = (PREDICTIONS, COUNTS, *MAPS)
-ABSOLUTE = re.compile(
-    r"/|[A-Za-z]:/|\w+://"
-)  # how a path begins that is in no folder by its name alone, and an address
+# How a path begins that is in no folder by its name alone, and an address.
+ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\w+://")
 MOST_OBJECTS = 65_535  # that a map of 16 bits can number
 
 

@@ -142,9 +142,7 @@ def _of_yaml(file: StoredFile) -> Description:
     if len(content) > LARGEST_DESCRIPTION or b"names" not in content:
         return Description()
     try:
-        values = yaml.load(
-            content, Loader=yaml.BaseLoader
-        )  # which leaves "1" and "null" what they are: names of classes
+        values = yaml.load(content, Loader=yaml.BaseLoader)  # which leaves "1" and "null" what they are: names
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise DataError(f"'{file.name}' cannot be read as YAML ({one_line(error)}).") from error
     given = values.get("names") if isinstance(values, dict) else None

@@ -216,7 +216,7 @@ def first_classifier(
         images, seed = run.data.splits["train"], run.recipe.seed
         train = sample(images, MOST_IMAGES, seed=seed, purpose="images of the first classifier")
         if run.task.dense:
-            return _of_regions(run, train, validating, seconds=seconds, after=after, late=late)
+            return _of_regions(run, train, seconds=seconds, after=after, late=late)
         judging = 0 if validating is None else len(validating)
         may = affordable(run, train, seconds, others=judging + after)
         if may is None and late:
@@ -232,12 +232,10 @@ def first_classifier(
     return replace(first, seconds=run.clock.spent() - began)
 
 
-def _of_regions(
-    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int, late: bool
-) -> FirstClassifier | None:
+def _of_regions(run: Run, train: Source, *, seconds: float, after: int, late: bool) -> FirstClassifier | None:
     """Return the first classifier of regions; None where there is no time for one."""
     began = run.clock.spent()
-    fitted = best_of_regions(run, train, validating, seconds=seconds, after=after, late=late)
+    fitted = best_of_regions(run, train, seconds=seconds, after=after, late=late)
     if not fitted:
         return None
     best = fitted[0].candidate

@@ -51,15 +51,14 @@ class RegionModel:
     calibration: Calibration | None
 
 
-def best_of_regions(
-    run: Run, train: Source, validating: Source | None, *, seconds: float, after: int, late: bool = False
-) -> list[RegionModel]:
+def best_of_regions(run: Run, train: Source, *, seconds: float, after: int, late: bool = False) -> list[RegionModel]:
     """Return what is fitted on filters alone and on a start's maps besides, the better one on validation photos first.
+
+    Without validation photos every fourth training photo judges, by a fit on the others.
 
     Args:
         run: The run, whose task is about regions.
         train: The photos to fit on.
-        validating: The photos to judge by; None for every fourth training photo, by a fit on the others.
         seconds: That it may take.
         after: Photos that are yet to be put through it in that time.
         late: Whether one is fitted on filters and few photos where there is no time for more.
@@ -72,7 +71,7 @@ def best_of_regions(
     fitted: list[RegionModel] = []
     stopwatch, networks = Stopwatch(seconds), _affordable(run, train, seconds, after)
     if networks:
-        fitting, judges = _shared_out(run, train, validating, min(most for _, _, most in networks))
+        fitting, judges = _shared_out(run, train, min(most for _, _, most in networks))
     for number, (name, model, _) in enumerate(networks):
         made = _made(run, name, model, fitting, judges, FIT_SHARE * stopwatch.left() / (len(networks) - number))
         if made is None:
@@ -81,7 +80,7 @@ def best_of_regions(
         fitted.insert(0 if better else 1, made)
     if not fitted and late:
         name, model = next(_networks(run))
-        fitting, judges = _shared_out(run, _few(train, LATE_PHOTOS), validating, LATE_PHOTOS)
+        fitting, judges = _shared_out(run, _few(train, LATE_PHOTOS), LATE_PHOTOS)
         made = _made(run, name, model, fitting, judges, math.inf)
         return [] if made is None else [made]
     return fitted
@@ -99,9 +98,9 @@ def _affordable(run: Run, train: Source, seconds: float, after: int) -> list[tup
     return found
 
 
-def _shared_out(run: Run, train: Source, validating: Source | None, most: int) -> tuple[Source, Source]:
+def _shared_out(run: Run, train: Source, most: int) -> tuple[Source, Source]:
     """Return the photos to fit on, and those that judge every network: of the validation photos what validates later, too."""
-    if validating is not None:
+    if "validation" in run.splits:
         return train, limited(run.data, "validation", most, seed=run.recipe.seed)
     every = range(len(train))
     held_out = (first_marked(train, every) or 0) % HELD_OUT

@@ -144,10 +144,8 @@ def follow(
         most: The number of images to search for neighbours, and to search among, that the time allows; None for no limit.
     """
     if judging is not None:
-        data, source = (
-            judging,
-            sample(judging.splits["validation"], most or JUDGED, seed=recipe.seed, purpose="judging images"),
-        )
+        data = judging
+        source = sample(data.splits["validation"], most or JUDGED, seed=recipe.seed, purpose="judging images")
     if source is None:
         return None
     train, classes = data.splits["train"], len(data.class_names)
