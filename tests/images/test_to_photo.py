@@ -10,7 +10,7 @@ from tests.cases import every_case
 from vitral.images.geometry import Crop, Geometry, Resize
 from vitral.images.preprocessing import Preprocessing
 from vitral.images.run_lengths import decode_mask, encode_mask, encode_part
-from vitral.images.to_photo import at_size, bands_in_photo, masks_in_photo, to_photo
+from vitral.images.to_photo import at_size, bands_in_photo, parts_in_photo
 
 SIZE = (64, 64)
 SHAPES = ((90, 130), (200, 61), (64, 64), (7, 9))
@@ -62,18 +62,18 @@ def test_maps_come_back_as_published(resize: str, shape: tuple[int, int]) -> Non
     maps = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(1))
     view = preparation(resize, "torch").geometry(*shape) if resize == "pad" else Geometry(shape, (Resize(*SIZE),))
     expected = published(maps, shape, resize == "pad")
-    assert torch.equal(to_photo(maps, view), expected)
+    assert torch.equal(torch.cat([*bands_in_photo(maps, view)], dim=1), expected)
     bands = list(bands_in_photo(maps, view, most_values=3 * shape[1] * 2))
     assert len(bands) == -(-shape[0] // 2)
     torch.testing.assert_close(torch.cat(bands, dim=1), expected, atol=1e-5, rtol=0)
-    masks = [decode_mask(runs, shape) for runs in masks_in_photo(maps, view)]
+    masks = [decode_mask(runs, shape) for _, runs in parts_in_photo(maps, view)]
     assert (np.stack(masks) == (expected > 0).numpy()).mean() > 0.9999
 
 
 def test_a_window_comes_back_to_its_place() -> None:
     view = Geometry((40, 60), (Resize(80, 120), Crop(10, 30, 64, 64)))
     rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
-    back = to_photo(torch.stack([rows, columns]), view, fill=-5.0)
+    (back,) = bands_in_photo(torch.stack([rows, columns]), view, fill=-5.0)
     assert back.shape == (2, 40, 60)
     assert (back[:, :5] == -5).all()
     assert (back[:, :, :15] == -5).all()
@@ -82,8 +82,8 @@ def test_a_window_comes_back_to_its_place() -> None:
     torch.testing.assert_close(back[0, 5:37, 20], 2 * torch.arange(32.0) + 0.5)
     torch.testing.assert_close(back[1, 20, 15:47], 2 * torch.arange(32.0) + 0.5)
     blobs = torch.stack([9.0 - abs(rows - 30) - abs(columns - 9), torch.full((64, 64), -1.0)])
-    masks = [decode_mask(runs, (40, 60)) for runs in masks_in_photo(blobs, view)]
-    assert (masks[0] == (to_photo(blobs, view)[0] > 0).numpy()).all()
+    masks = [decode_mask(runs, (40, 60)) for _, runs in parts_in_photo(blobs, view)]
+    assert (masks[0] == (next(bands_in_photo(blobs, view))[0] > 0).numpy()).all()
     assert [mask.sum() > 0 for mask in masks] == [True, False]
 
 

@@ -19,12 +19,12 @@ from vitral.images.moved_masks import joined
 from vitral.images.photo import Photo
 from vitral.images.preprocessing import Preprocessing
 from vitral.images.run_lengths import decode_mask, encode_mask
-from vitral.images.to_photo import masks_in_photo, to_photo
+from vitral.images.to_photo import bands_in_photo, parts_in_photo
 from vitral.inference import windows as module
 from vitral.inference.windows import find_classes_by_windows, find_regions_by_windows, merge_regions, spread_windows
-from vitral.tasks.class_logits import find_classes
 from vitral.tasks.dense import DenseTask
 from vitral.tasks.regions import FoundRegions, Regions
+from vitral.tasks.semantic import find_classes
 
 SIZE = (64, 64)
 HOW = Preprocessing(image_size=SIZE, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), antialias=True, resampler="torch")
@@ -62,7 +62,7 @@ def test_classes_are_averaged_as_published(shape: tuple[int, int]) -> None:
     photo, given = photo_of(shape), []
 
     def find(scores: Tensor, views: Sequence[Geometry]) -> list[FoundRegions]:
-        given.append(to_photo(scores[0], views[0]))
+        given.extend(bands_in_photo(scores[0], views[0]))
         return [FoundRegions(Regions.of_masks(shape, [], []), np.zeros(0))]
 
     windows = spread_windows(shape, SIZE)
@@ -123,7 +123,7 @@ def test_a_large_canvas_is_averaged_at_fewer_places(monkeypatch: pytest.MonkeyPa
     shape, maps = (180, 240), []
 
     def find(scores: Tensor, views: Sequence[Geometry]) -> list[FoundRegions]:
-        maps.append((scores, to_photo(scores[0], views[0])))
+        maps.append((scores, next(bands_in_photo(scores[0], views[0]))))
         return [FoundRegions(Regions.of_masks(shape, [], []), np.zeros(0))]
 
     for fine in (module.FINE, 1000):
@@ -166,7 +166,7 @@ def components(images: Tensor, views: Sequence[Geometry], *, boxes: bool) -> lis
                 logits.append(torch.where(torch.from_numpy(inside), image[channel] - 0.5, -0.5))
                 classes.append(channel)
                 scores.append(min(1.0, 0.2 + float(inside.sum()) / 1000))
-        masks = masks_in_photo(torch.stack(logits), view) if logits else ()
+        masks = [runs for _, runs in parts_in_photo(torch.stack(logits), view)] if logits else []
         regions = Regions.of_masks(view.original, classes, [decode_mask(runs, view.original) for runs in masks])
         kept = regions.chosen(regions.areas > 0)
         regions = Regions.of_boxes(kept.size, kept.classes.tolist(), kept.boxes) if boxes else kept

@@ -7,9 +7,18 @@ import pytest
 import torch
 
 from tests.cases import every_case
-from vitral.tasks.metrics import Confusion, Evaluation, evaluate_probabilities, left_out
+from vitral.tasks.metrics import Confusion, Evaluation, evaluate_probabilities
 from vitral.tasks.multi_label import MultiLabelEvaluation
-from vitral.tasks.shown import ConfusionMatrix, ReliabilityDiagram, Table, Tile, fitting_digits, percent, worst_first
+from vitral.tasks.shown import (
+    ConfusionMatrix,
+    ReliabilityDiagram,
+    Table,
+    Tile,
+    fitting_digits,
+    left_out,
+    percent,
+    worst_first,
+)
 
 NAMES = tuple(f"class {index}" for index in range(7))
 

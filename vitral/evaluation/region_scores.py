@@ -13,11 +13,11 @@ from vitral.data.source import Source
 from vitral.data.subset import spread_over
 from vitral.errors import DataError, Stopped
 from vitral.events import Listener, Progress, ignore
-from vitral.tasks.dense import DenseTask, RegionTally
+from vitral.tasks.dense import DenseTask
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.query_answers import SURE
 from vitral.tasks.regions import FoundRegions, Regions
-from vitral.tasks.resampling import mean_known
+from vitral.tasks.resampling import PhotoTally, mean_known
 from vitral.tasks.task import Task
 
 FITTED_ON = 40  # photos by which it is fitted how sure a query must be
@@ -34,7 +34,7 @@ def tally_source(
     listener: Listener = ignore,
     stop: Callable[[], bool] | None = None,
     boundaries: bool = False,
-) -> RegionTally:
+) -> PhotoTally:
     """Return the tally of what a classifier finds in every image of a source, each counted once.
 
     The processes of a job share the images out, and each ends with the whole tally.

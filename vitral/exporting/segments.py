@@ -1,6 +1,6 @@
 """Panoptic segmentation in an exported file: maps of classes and of segments, in operations that every runtime has.
 
-The rule is that of `vitral.tasks.query_answers.find_segments_of_queries`. The queries that count are looked at one after
+The rule is that of `vitral.tasks.query_answers.segments_by_sureness`. The queries that count are looked at one after
 another, so that a photo's size alone decides the memory.
 """
 

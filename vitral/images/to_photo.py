@@ -22,25 +22,14 @@ MOST_VALUES = 1 << 26  # of a photo's maps that are computed at once: 256 MiB
 MASKS_AT_ONCE = 16
 
 
-def to_photo(maps: Maps, view: Geometry, *, fill: float = 0.0) -> Float[Tensor, "channels height width"]:
-    """Return maps of a view at the size of its photo.
+def bands_in_photo(
+    maps: Maps, view: Geometry, *, fill: float = 0.0, most_values: int | None = MOST_VALUES
+) -> Iterator[Float[Tensor, "channels rows width"]]:
+    """Give maps of a view at the size of its photo, in bands of rows from the top: a large one need not be held at once.
 
     Args:
         maps: Values at evenly spread places of the view, in any number of channels.
         view: The steps from the photo to the view, which neither turn nor mirror it.
-        fill: The value where the view shows nothing of the photo.
-    """
-    return torch.cat(list(bands_in_photo(maps, view, fill=fill, most_values=None)), dim=1)
-
-
-def bands_in_photo(
-    maps: Maps, view: Geometry, *, fill: float = 0.0, most_values: int | None = MOST_VALUES
-) -> Iterator[Float[Tensor, "channels rows width"]]:
-    """Give what `to_photo` returns in bands of rows, from the top, so that a large photo need not be held at once.
-
-    Args:
-        maps: The maps of the view.
-        view: The steps from the photo to the view.
         fill: The value where the view shows nothing of the photo.
         most_values: The number of values in a band, at most, if a row has no more; None for one band.
     """
@@ -59,18 +48,10 @@ def bands_in_photo(
             yield seen.read(whole, slice(first, first + rows), slice(0, width), fill)
 
 
-def masks_in_photo(logits: Float[Tensor, "masks rows columns"], view: Geometry) -> tuple[RunLengths, ...]:
-    """Return the masks of the places where logits are above 0, as run lengths of the photo.
-
-    Each is computed in its own box alone.
-    """
-    return tuple(mask for _, mask in parts_in_photo(logits, view))
-
-
 def parts_in_photo(
     logits: Float[Tensor, "masks rows columns"], view: Geometry
 ) -> Iterator[tuple[Float[Tensor, "height width"], RunLengths]]:
-    """Give of each mask the logits in a part of the photo that holds all of it, and what `masks_in_photo` returns."""
+    """Give of each mask, which is where logits are above 0, the logits in a part of the photo that holds it, and the mask."""
     seen = _Seen(view)
     for first in range(0, len(logits), MASKS_AT_ONCE):
         for whole in at_size(logits[first : first + MASKS_AT_ONCE], view.size):

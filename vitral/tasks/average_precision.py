@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from vitral.tasks.dense import FITTED, THRESHOLD
-from vitral.tasks.dense_result import check_scored, looked_at
+from vitral.tasks.dense_result import check_scored, of_photos
 from vitral.tasks.region_evaluation import RegionEvaluation, SizeScores
 from vitral.tasks.region_matches import (
     MEDIUM,
@@ -28,7 +28,7 @@ from vitral.tasks.region_matches import (
     partners,
 )
 from vitral.tasks.regions import FoundRegions, Regions
-from vitral.tasks.resampling import RESAMPLES, ByClass, PhotoTally, Weights, intervals, known
+from vitral.tasks.resampling import RESAMPLES, ByClass, PhotoTally, Weights, known
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 MOST_FOUND = (1, 10, 100)  # regions of a class in a photo, the surest
@@ -82,19 +82,22 @@ class ObjectsTally(PhotoTally):
         steps = sum(ranked.steps for ranked in self._classes())
         return int(np.clip(STEPS / max(steps, 1), FEWEST_RESAMPLES, RESAMPLES))
 
-    def add(self, found: Sequence[FoundRegions], truths: Sequence[Regions], names: Sequence[str]) -> None:
-        """Add some photos."""
-        for answer, truth, name in zip(found, truths, names, strict=True):
-            self._photos.append(self._matched(answer, truth))
-            self._names.append(name)
+    def _add(self, answer: FoundRegions, truth: Regions) -> None:
+        order = np.argsort(-answer.scores, kind="stable")
+        found, scores = answer.regions.chosen(order), answer.scores[order]
+        shares, boundaries = overlaps(found, truth, masks=self.masks, boundaries=self.boundaries)
+        sure = scores >= self.threshold
+        photo = _PhotoObjects(
+            self._matches(found, scores, truth, shares),
+            {} if boundaries is None else self._matches(found, scores, truth, boundaries),
+            *self._paired(found.classes[sure], shares[sure], truth),
+            float(scores[sure].mean()) if sure.any() else np.nan,
+        )
+        self._photos.append(photo)
         self._ranked = None
 
     def figures(self) -> dict[str, float]:
-        """Return AP, AP50 and AP75, and from where on answers are best shown.
-
-        Raises:
-            DataError: there is nothing to score.
-        """
+        """Return AP, AP50 and AP75, and from where on answers are best shown."""
         precision = self._precision()[:, 0]
         check_scored(self.photos, int((~np.isnan(precision[:, 0, 0])).sum()))
         chosen = {"ap": precision, "ap50": precision[:, 0], "ap75": precision[:, AT_75]}
@@ -105,22 +108,13 @@ class ObjectsTally(PhotoTally):
         return np.stack([ranked.resampled(weights) for ranked in self._classes()], axis=1)
 
     def result(self) -> RegionEvaluation:
-        """Return the scores.
-
-        Raises:
-            DataError: there is nothing to score.
-        """
+        """Return the scores."""
         assert self.boundaries == self.masks, "the boundaries of masks were not compared"
-        figures, spread = self.figures(), intervals(self)
+        figures = self.figures()
         precision, recalls = self._precision(), [self._recall(most) for most in MOST_FOUND]
         cells, counts = np.unique(self._pairs(), axis=0, return_counts=True)
-        worst, best, doubtful = looked_at(*self._own(), self._names, self._notes())
         return RegionEvaluation(
-            num_examples=self.photos,
-            class_names=self.class_names,
-            interval=spread.headline,
-            class_intervals=spread.classes,
-            resamples=spread.resamples,
+            **of_photos(self, *self._own(), self._notes()),
             ap=figures["ap"],
             ap50=figures["ap50"],
             ap75=figures["ap75"],
@@ -134,24 +128,6 @@ class ObjectsTally(PhotoTally):
             threshold=self.threshold,
             best_threshold=self.best_threshold(),
             crowded=self._crowded(),
-            worst=worst,
-            best=best,
-            doubtful=doubtful,
-        )
-
-    def _matched(self, answer: FoundRegions, truth: Regions) -> _PhotoObjects:
-        order = np.argsort(-answer.scores, kind="stable")
-        found, scores = answer.regions.chosen(order), answer.scores[order]
-        shares, boundaries = overlaps(found, truth, masks=self.masks, boundaries=self.boundaries)
-        matches = self._matches(found, scores, truth, shares)
-        sure = scores >= self.threshold
-        pairs, sizes = self._paired(found.classes[sure], shares[sure], truth)
-        return _PhotoObjects(
-            matches,
-            {} if boundaries is None else self._matches(found, scores, truth, boundaries),
-            pairs,
-            sizes,
-            float(scores[sure].mean()) if sure.any() else np.nan,
         )
 
     def _matches(

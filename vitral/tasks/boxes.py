@@ -12,9 +12,10 @@ from vitral.models.dense.points import PointsHeadConfig
 from vitral.tasks.average_precision import ObjectsTally
 from vitral.tasks.box_answers import box_loss, find_boxes
 from vitral.tasks.components import find_objects
-from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
+from vitral.tasks.dense import THRESHOLD, DenseTask
 from vitral.tasks.region_evaluation import RegionEvaluation
 from vitral.tasks.regions import FoundRegions, RegionTargets
+from vitral.tasks.resampling import PhotoTally
 from vitral.tasks.task import Figure, Result
 
 
@@ -29,7 +30,7 @@ class Boxes(DenseTask):
 
     def tally_regions(
         self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
-    ) -> RegionTally:
+    ) -> PhotoTally:
         """Return what matches boxes."""
         return ObjectsTally(class_names, masks=False, threshold=threshold)
 

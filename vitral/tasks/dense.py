@@ -1,6 +1,6 @@
 """What all tasks about regions of an image share: labels that are `Regions`, and a tally of what networks find."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -10,26 +10,11 @@ from torch import Tensor
 from vitral.errors import DataError, ModelError
 from vitral.images.geometry import Geometry, Resize
 from vitral.tasks.regions import FoundRegions, Regions, RegionTargets
+from vitral.tasks.resampling import PhotoTally
 from vitral.tasks.task import Label, Probabilities, Result, Task
 
 THRESHOLD = 0.5  # how sure an answer must be to count as one, where nothing else is known
 FITTED = "threshold"  # the figure of a validation that says how sure instead, where answers are ranked
-
-
-class RegionTally(ABC):
-    """Adds up what was found in each image beside what is there, so that no image need be kept."""
-
-    @abstractmethod
-    def add(self, found: Sequence[FoundRegions], truths: Sequence[Regions], names: Sequence[str]) -> None:
-        """Add some images: what was found in each, what is there, both in the image's own pixels, and what it is called."""
-
-    @abstractmethod
-    def figures(self) -> dict[str, float]:
-        """Return the figures of a validation, by name: the headline figure's first."""
-
-    @abstractmethod
-    def result(self) -> Result:
-        """Return the scores."""
 
 
 class DenseTask(Task):
@@ -83,7 +68,7 @@ class DenseTask(Task):
     @abstractmethod
     def tally_regions(
         self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
-    ) -> RegionTally:
+    ) -> PhotoTally:
         """Return what adds up the scores of a split.
 
         Args:
@@ -94,12 +79,7 @@ class DenseTask(Task):
 
     @abstractmethod
     def find(self, answers: Any, views: Sequence[Geometry]) -> list[FoundRegions]:  # noqa: ANN401  # of whatever head
-        """Return what a network's answers to views of images mean, in each image's own pixels.
-
-        Args:
-            answers: What the network gives for a batch.
-            views: The steps from each image to its view.
-        """
+        """Return what a network's answers to views of a batch of images mean, in each image's own pixels."""
 
     def figures(self, answers: Any, targets: Any) -> dict[str, Tensor]:  # noqa: ANN401  # of whatever head
         """Return nothing: no image is right or wrong as a whole."""

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float64
@@ -11,11 +11,12 @@ from jaxtyping import Float64
 from vitral.advice import counted
 from vitral.errors import DataError
 from vitral.tasks.regions import FoundRegions
-from vitral.tasks.resampling import RESAMPLES, Ends
+from vitral.tasks.resampling import RESAMPLES, PhotoTally, intervals
 from vitral.tasks.shown import NO_VALUE, Table, Tile, percent, photos_of, range_text
 from vitral.tasks.task import Figure, Result
 
 MOST_PHOTOS = 12  # of the best, the worst and the most doubtful each
+OfPhotos = Float64[np.ndarray, " photos"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,6 @@ class ScoredPhoto:
     description: str
     figure: float
     note: str = ""
-
-
-Photos = tuple[ScoredPhoto, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +130,11 @@ class DenseResult(Result):
     def class_tables(self) -> tuple[Table, ...]:
         """Return the tables of classes."""
 
+    def _interval_of(self, index: int) -> str:
+        """Return the cell of a class's interval in a table."""
+        ends = self.class_intervals[index]
+        return range_text(ends, 1) if ends else NO_VALUE
+
     def _baseline_table(self) -> Table:
         title = _capital(self.figure.title)
         rows = sorted([("this network", self.headline()), *self.baselines], key=lambda pair: -pair[1])
@@ -158,34 +161,34 @@ class DenseResult(Result):
         )
 
 
-def class_interval(ends: Ends | None) -> str:
-    """Return the cell of an interval in a table."""
-    return range_text(ends, 1) if ends else NO_VALUE
-
-
-def looked_at(
-    figures: Float64[np.ndarray, " photos"],
-    sureness: Float64[np.ndarray, " photos"],
-    names: Sequence[str],
-    notes: Sequence[str],
-) -> tuple[Photos, Photos, Photos]:
-    """Return the photos to look at: the worst, the best and the most doubtful.
+def of_photos(tally: PhotoTally, figures: OfPhotos, sureness: OfPhotos, notes: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a `DenseResult` that follow from the photos of a tally.
 
     Args:
+        tally: The tally.
         figures: How well each photo came out; NaN of one that has nothing to score.
         sureness: How sure the answers of each are, 0 to 1; NaN where nothing was answered.
-        names: What each photo is called.
         notes: What is to be seen in each.
     """
+    spread = intervals(tally)
 
-    def listed(values: Float64[np.ndarray, " photos"], chosen: Sequence[int]) -> Photos:
-        return tuple(ScoredPhoto(i, names[i], float(values[i]), notes[i]) for i in chosen)
+    def listed(values: OfPhotos, chosen: Sequence[int]) -> tuple[ScoredPhoto, ...]:
+        return tuple(ScoredPhoto(i, tally.names[i], float(values[i]), notes[i]) for i in chosen)
 
     order = [i for i in np.argsort(figures, kind="stable").tolist() if not np.isnan(figures[i])]
     unsure = [i for i in np.argsort(sureness, kind="stable").tolist() if not np.isnan(sureness[i])]
     most = min(MOST_PHOTOS, (len(order) + 1) // 2)  # of few photos none is among the best and the worst
     best = order[::-1][: min(most, len(order) - most)]
-    return listed(figures, order[:most]), listed(figures, best), listed(sureness, unsure[:MOST_PHOTOS])
+    return {
+        "num_examples": tally.photos,
+        "class_names": tally.class_names,
+        "interval": spread.headline,
+        "class_intervals": spread.classes,
+        "resamples": spread.resamples,
+        "worst": listed(figures, order[:most]),
+        "best": listed(figures, best),
+        "doubtful": listed(sureness, unsure[:MOST_PHOTOS]),
+    }
 
 
 def sureness(answer: FoundRegions) -> float:
@@ -195,15 +198,7 @@ def sureness(answer: FoundRegions) -> float:
 
 
 def check_scored(photos: int, classes: int) -> None:
-    """Refuse what cannot be scored.
-
-    Args:
-        photos: The number of photos.
-        classes: The number of classes that have a figure.
-
-    Raises:
-        DataError: there are no photos, or no class is in any of them.
-    """
+    """Refuse, by a `DataError`, so many photos with so many classes that have a figure where either is 0."""
     if not photos:
         raise DataError("There are no images to evaluate; name a split that has some.")
     if not classes:

@@ -13,10 +13,11 @@ from vitral.models.dense.queries import QueryHeadConfig
 from vitral.models.dense.rims import RimHeadConfig
 from vitral.tasks.average_precision import ObjectsTally
 from vitral.tasks.components import find_objects, loss_of_rims
-from vitral.tasks.dense import THRESHOLD, DenseTask, RegionTally
+from vitral.tasks.dense import THRESHOLD, DenseTask
 from vitral.tasks.query_answers import find_objects_of_queries
 from vitral.tasks.region_evaluation import RegionEvaluation
 from vitral.tasks.regions import FoundRegions, RegionTargets
+from vitral.tasks.resampling import PhotoTally
 from vitral.tasks.task import Figure, Result
 
 
@@ -31,7 +32,7 @@ class Instances(DenseTask):
 
     def tally_regions(
         self, class_names: Sequence[str], threshold: float = THRESHOLD, *, boundaries: bool = False
-    ) -> RegionTally:
+    ) -> PhotoTally:
         """Return what matches masks."""
         return ObjectsTally(class_names, masks=True, threshold=threshold, boundaries=boundaries)
 

@@ -23,12 +23,14 @@ from vitral.tasks.shown import (
     ReliabilityDiagram,
     Table,
     Tile,
+    class_table,
     fitting_digits,
     images_of,
+    numbers,
     percent,
     photos_of,
     right_of,
-    worst_first,
+    shares,
 )
 from vitral.tasks.task import Mistake, Result, check_probabilities, surest_mistakes
 
@@ -267,24 +269,16 @@ class Evaluation(Result):
 
     def _class_table(self) -> Table:
         rare = self.sizes.rare
-        listed = worst_first(self.recall, self.support, before=rare)
-        return Table(
-            "Every class, the rare ones first, then the worst" if rare else "Every class, the worst first",
-            ("Class", "Recall", "Precision", "Photos", *(["Training photos"] if self.class_images else [])),
-            tuple(map(self._class_row, listed)),
-            note=left_out(len(self.class_names) - len(listed)),
-            foldable=True,
+        scores = [("Recall", shares(self.recall)), ("Precision", shares(self.precision))]
+        trained = [("Training photos", numbers(self.class_images))] if self.class_images else []
+        return class_table(
+            ("Class", self.class_names),
+            self.recall,
+            self.support,
+            [*scores, ("Photos", numbers(self.support)), *trained],
+            title="Every class, the rare ones first, then the worst" if rare else "",
+            before=rare,
         )
-
-    def _class_row(self, index: int) -> tuple[str, ...]:
-        shares = percent(self.recall[index]), percent(self.precision[index])
-        trained = [f"{self.class_images[index]:,}"] if self.class_images else []
-        return self.class_names[index], *shares, f"{self.support[index]:,}", *trained
-
-
-def left_out(count: int) -> str:
-    """Return what stands below a table of classes of which some have no room; nothing if all are there."""
-    return f"and {count:,} better ones, in the JSON output." if count else ""
 
 
 def _beside_chance(standing: Standing) -> str:

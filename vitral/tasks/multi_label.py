@@ -13,8 +13,7 @@ from vitral.advice import counted
 from vitral.errors import DataError
 from vitral.notebook import table
 from vitral.objectives.classification import sigmoid_cross_entropy
-from vitral.tasks.metrics import left_out
-from vitral.tasks.shown import Table, Tile, percent, photos_of, worst_first
+from vitral.tasks.shown import Table, Tile, class_table, numbers, percent, photos_of, shares
 from vitral.tasks.task import (
     Describe,
     Figure,
@@ -64,18 +63,14 @@ class MultiLabelEvaluation(Result):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return table(
-            "Evaluation",
-            [
-                (
-                    "Mean average precision",
-                    f"{self.mean_average_precision:.1%} on {counted(self.num_examples, 'photo')}",
-                ),
-                ("Labels", f"{len(self.class_names):,}"),
-                ("F1", f"{self.f1_micro:.1%}"),
-                ("Exactly right", f"{self.exact_match:.1%}"),
-            ],
-        )
+        photos = counted(self.num_examples, "photo")
+        facts = [
+            ("Mean average precision", f"{self.mean_average_precision:.1%} on {photos}"),
+            ("Labels", f"{len(self.class_names):,}"),
+            ("F1", f"{self.f1_micro:.1%}"),
+            ("Exactly right", f"{self.exact_match:.1%}"),
+        ]
+        return table("Evaluation", facts)
 
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
@@ -113,19 +108,8 @@ class MultiLabelEvaluation(Result):
 
     def tables(self) -> tuple[Table, ...]:
         """Return every label, the worst first."""
-        listed = worst_first(self.average_precision, self.support)
-        return (
-            Table(
-                "Every label, the worst first",
-                ("Label", "Average precision", "Photos"),
-                tuple(
-                    (self.class_names[index], percent(self.average_precision[index]), f"{self.support[index]:,}")
-                    for index in listed
-                ),
-                note=left_out(len(self.class_names) - len(listed)),
-                foldable=True,
-            ),
-        )
+        columns = [("Average precision", shares(self.average_precision)), ("Photos", numbers(self.support))]
+        return (class_table(("Label", self.class_names), self.average_precision, self.support, columns),)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from scipy.sparse import csr_array
 
-from vitral.tasks.dense_result import DenseResult, Photos, check_scored, class_interval, looked_at, sureness
-from vitral.tasks.metrics import left_out
+from vitral.tasks.dense_result import DenseResult, OfPhotos, check_scored, of_photos, sureness
 from vitral.tasks.regions import VOID, FoundRegions, Regions
-from vitral.tasks.resampling import ByClass, PhotoTally, Weights, intervals, known, mean_known
-from vitral.tasks.shown import Table, Tile, percent, photos_of, worst_first
+from vitral.tasks.resampling import ByClass, PhotoTally, Weights, known, mean_known
+from vitral.tasks.shown import Table, Tile, class_table, numbers, percent, photos_of, shares
 from vitral.tasks.task import Figure
 
 BAND = 0.02  # of a photo's diagonal: how far from its edge a mask's pixels are near it
@@ -118,14 +117,16 @@ class SemanticEvaluation(DenseResult):
 
     def class_tables(self) -> tuple[Table, ...]:
         """Return every class, the worst first, and what classes are taken for."""
-        listed = worst_first(self.iou, self.support)
-        classes = Table(
-            "Every class, the worst first",
-            ("Class", "IoU", "95% interval", "Dice", "Boundary IoU", "Pixels found", "Pixels", "Photos"),
-            tuple(map(self._class_row, listed)),
-            note=left_out(len(self.class_names) - len(listed)),
-            foldable=True,
-        )
+        total = max(sum(self.pixels), 1)
+        columns = [
+            ("IoU", shares(self.iou)),
+            ("95% interval", self._interval_of),
+            ("Dice", shares(self.dice)),
+            ("Boundary IoU", shares(self.boundary)),
+            ("Pixels found", shares(self.recall)),
+            ("Pixels", shares([count / total for count in self.pixels])),
+            ("Photos", numbers(self.support)),
+        ]
         pairs = Table(
             "Most often confused",
             ("True class", "taken for", "of the class's pixels"),
@@ -134,14 +135,8 @@ class SemanticEvaluation(DenseResult):
             examples=tuple(pair.examples for pair in self.confused),
             examples_title="Photos with most of them",
         )
+        classes = class_table(("Class", self.class_names), self.iou, self.support, columns)
         return (*([pairs] if self.confused else []), classes)
-
-    def _class_row(self, index: int) -> tuple[str, ...]:
-        total = max(sum(self.pixels), 1)
-        shares = (self.dice[index], self.boundary[index], self.recall[index], self.pixels[index] / total)
-        interval = class_interval(self.class_intervals[index])
-        photos = f"{self.support[index]:,}"
-        return self.class_names[index], percent(self.iou[index]), interval, *map(percent, shares), photos
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,12 +158,7 @@ class _PhotoPixels:
 
 
 class OverlapTally(PhotoTally):
-    """Adds up the pixels of maps of classes.
-
-    Args:
-        class_names: The names of the classes, in order.
-        boundaries: Whether the bands along the edges of masks are compared, too, which `result` needs.
-    """
+    """Adds up the pixels of maps of classes; with `boundaries` those of bands along edges, too, which `result` needs."""
 
     def __init__(self, class_names: Sequence[str], *, boundaries: bool = False) -> None:
         super().__init__(class_names)
@@ -176,22 +166,14 @@ class OverlapTally(PhotoTally):
         self._photos: list[_PhotoPixels] = []
         self._table: csr_array | None = None
 
-    def add(self, found: Sequence[FoundRegions], truths: Sequence[Regions], names: Sequence[str]) -> None:
-        """Add some photos; a pixel of the truth that is in no region counts for nothing."""
-        for answer, truth, name in zip(found, truths, names, strict=True):
-            labels = answer.regions.class_map() if answer.class_map is None else answer.class_map
-            self._photos.append(
-                _counted_pixels(labels, truth.class_map(), sureness(answer), boundaries=self.boundaries)
-            )
-            self._names.append(name)
+    def _add(self, answer: FoundRegions, truth: Regions) -> None:
+        """Add a photo; a pixel of the truth that is in no region counts for nothing."""
+        labels = answer.regions.class_map() if answer.class_map is None else answer.class_map
+        self._photos.append(_counted_pixels(labels, truth.class_map(), sureness(answer), boundaries=self.boundaries))
         self._table = None
 
     def figures(self) -> dict[str, float]:
-        """Return mean IoU, Dice and pixel accuracy.
-
-        Raises:
-            DataError: there is nothing to score.
-        """
+        """Return mean IoU, Dice and pixel accuracy."""
         totals = self._totals()
         check_scored(self.photos, int((~np.isnan(totals.iou)).sum()))
         return {"miou": _mean(totals.iou), "dice": _mean(totals.dice), "pixel_accuracy": totals.accuracy}
@@ -201,20 +183,11 @@ class OverlapTally(PhotoTally):
         return _Totals(self._sums(weights)).iou
 
     def result(self) -> SemanticEvaluation:
-        """Return the scores.
-
-        Raises:
-            DataError: there is nothing to score.
-        """
+        """Return the scores."""
         assert self.boundaries, "the bands along edges were not compared"
-        figures, totals, spread = self.figures(), self._totals(), intervals(self)
-        worst, best, doubtful = self._looked_at()
+        figures, totals = self.figures(), self._totals()
         return SemanticEvaluation(
-            num_examples=self.photos,
-            class_names=self.class_names,
-            interval=spread.headline,
-            class_intervals=spread.classes,
-            resamples=spread.resamples,
+            **of_photos(self, *self._own()),
             miou=figures["miou"],
             mean_dice=figures["dice"],
             mean_accuracy=_mean(totals.recall),
@@ -227,9 +200,6 @@ class OverlapTally(PhotoTally):
             pixels=tuple(map(int, totals.there)),
             support=self._support(),
             confused=self._confused(totals.there),
-            worst=worst,
-            best=best,
-            doubtful=doubtful,
         )
 
     def _totals(self) -> "_Totals":
@@ -273,14 +243,15 @@ class OverlapTally(PhotoTally):
         worst = sorted(listed, key=lambda pair: -pair.share)[:MOST_CONFUSED]
         return tuple(pair for pair in worst if pair.share >= SMALLEST_CONFUSED)
 
-    def _looked_at(self) -> tuple[Photos, Photos, Photos]:
+    def _own(self) -> tuple[OfPhotos, OfPhotos, list[str]]:
+        """Return the mean IoU of each photo, how sure its answers are, and its worst class."""
         own = [_Totals(photo.counts.astype(np.float64)).iou for photo in self._photos]
         notes = [
             f"{self.class_names[photo.classes[iou.argmin()]]} {percent(iou.min())}" if len(iou) else ""
             for photo, iou in zip(self._photos, own, strict=True)
         ]
         figures = np.array([iou.mean() if len(iou) else np.nan for iou in own])
-        return looked_at(figures, np.array([photo.sure for photo in self._photos]), self._names, notes)
+        return figures, np.array([photo.sure for photo in self._photos]), notes
 
 
 class _Totals:

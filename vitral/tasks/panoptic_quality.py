@@ -14,11 +14,10 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from vitral.advice import counted
-from vitral.tasks.dense_result import DenseResult, check_scored, class_interval, looked_at, sureness
-from vitral.tasks.metrics import left_out
+from vitral.tasks.dense_result import DenseResult, check_scored, of_photos, sureness
 from vitral.tasks.regions import FoundRegions, Regions
-from vitral.tasks.resampling import ByClass, PhotoTally, Weights, intervals, known, mean_known
-from vitral.tasks.shown import Table, Tile, percent, photos_of, worst_first
+from vitral.tasks.resampling import ByClass, PhotoTally, Weights, known, mean_known
+from vitral.tasks.shown import Table, Tile, class_table, numbers, percent, photos_of, shares
 from vitral.tasks.task import Figure
 
 NOWHERE = 0  # in a map of segments: the pixel counts for nothing; segments count from 1
@@ -104,22 +103,17 @@ class PanopticEvaluation(DenseResult):
 
     def class_tables(self) -> tuple[Table, ...]:
         """Return every class, the worst first."""
-        listed = worst_first(self.class_pq, self.support)
-        return (
-            Table(
-                "Every class, the worst first",
-                ("Class", "PQ", "95% interval", "SQ", "RQ", "Found", "Missed", "Invented", "Photos"),
-                tuple(map(self._class_row, listed)),
-                note=left_out(len(self.class_names) - len(listed)),
-                foldable=True,
-            ),
-        )
-
-    def _class_row(self, index: int) -> tuple[str, ...]:
-        interval = class_interval(self.class_intervals[index])
-        shares = percent(self.class_sq[index]), percent(self.class_rq[index])
-        numbers = self.found[index], self.missed[index], self.invented[index], self.support[index]
-        return self.class_names[index], percent(self.class_pq[index]), interval, *shares, *map("{:,}".format, numbers)
+        columns = [
+            ("PQ", shares(self.class_pq)),
+            ("95% interval", self._interval_of),
+            ("SQ", shares(self.class_sq)),
+            ("RQ", shares(self.class_rq)),
+            ("Found", numbers(self.found)),
+            ("Missed", numbers(self.missed)),
+            ("Invented", numbers(self.invented)),
+            ("Photos", numbers(self.support)),
+        ]
+        return (class_table(("Class", self.class_names), self.class_pq, self.support, columns),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +127,7 @@ class _Segments:
 
 
 class PanopticTally(PhotoTally):
-    """Matches found segments to true ones, photo by photo.
-
-    Args:
-        class_names: The names of the classes, in order.
-        things: The numbers of the classes whose objects are told apart; None where it is not known.
-    """
+    """Matches found segments to true ones, photo by photo; `things` are the classes whose objects are told apart, if known."""
 
     def __init__(self, class_names: Sequence[str], things: Collection[int] | None = None) -> None:
         super().__init__(class_names)
@@ -147,21 +136,15 @@ class PanopticTally(PhotoTally):
         self._sure: list[float] = []
         self._present: list[Int64[np.ndarray, " classes"]] = []
 
-    def add(self, found: Sequence[FoundRegions], truths: Sequence[Regions], names: Sequence[str]) -> None:
-        """Add some photos; of regions that overlap the later one has the pixels."""
-        for answer, truth, name in zip(found, truths, names, strict=True):
-            there, ours = _segments(truth), _segments(answer.regions)
-            self._counts.append(_matched(there, ours, len(self.class_names)))
-            self._sure.append(sureness(answer))
-            self._names.append(name)
-            self._present.append(np.unique(there.classes))
+    def _add(self, answer: FoundRegions, truth: Regions) -> None:
+        """Add a photo; of regions that overlap the later one has the pixels."""
+        there, ours = _segments(truth), _segments(answer.regions)
+        self._counts.append(_matched(there, ours, len(self.class_names)))
+        self._sure.append(sureness(answer))
+        self._present.append(np.unique(there.classes))
 
     def figures(self) -> dict[str, float]:
-        """Return PQ, SQ and RQ.
-
-        Raises:
-            DataError: there is nothing to score.
-        """
+        """Return PQ, SQ and RQ."""
         scores = self._all()
         return {"pq": scores.pq, "sq": scores.sq, "rq": scores.rq}
 
@@ -170,22 +153,14 @@ class PanopticTally(PhotoTally):
         return _qualities(np.tensordot(weights, np.stack(self._counts), axes=1))[..., 0]
 
     def result(self) -> PanopticEvaluation:
-        """Return the scores.
-
-        Raises:
-            DataError: there is nothing to score.
-        """
-        scores, counts, spread = self._all(), self._sums(), intervals(self)
+        """Return the scores."""
+        scores, counts = self._all(), self._sums()
         is_thing = np.isin(np.arange(len(counts)), sorted(self.things or ()))
         pq, sq, rq = _qualities(counts).T
         whole = counts[:, 1:].astype(int)
-        worst, best, doubtful = looked_at(self._own(), np.array(self._sure), self._names, self._notes())
+        own = mean_known(_qualities(np.stack(self._counts))[..., 0])  # of each photo
         return PanopticEvaluation(
-            num_examples=self.photos,
-            class_names=self.class_names,
-            interval=spread.headline,
-            class_intervals=spread.classes,
-            resamples=spread.resamples,
+            **of_photos(self, own, np.array(self._sure), self._notes()),
             all=scores,
             things=None if self.things is None else _scores(counts[is_thing]),
             stuff=None if self.things is None else _scores(counts[~is_thing]),
@@ -196,9 +171,6 @@ class PanopticTally(PhotoTally):
             invented=tuple(whole[:, 1].tolist()),
             missed=tuple(whole[:, 2].tolist()),
             support=tuple(np.bincount(np.concatenate(self._present), minlength=len(counts)).tolist()),
-            worst=worst,
-            best=best,
-            doubtful=doubtful,
         )
 
     def _sums(self) -> Counts:
@@ -209,10 +181,6 @@ class PanopticTally(PhotoTally):
         check_scored(self.photos, scores.classes if scores else 0)
         assert scores is not None, "refused above"
         return scores
-
-    def _own(self) -> Float64[np.ndarray, " photos"]:
-        """Return the panoptic quality of each photo."""
-        return mean_known(_qualities(np.stack(self._counts))[..., 0])
 
     def _notes(self) -> list[str]:
         sums = [counts.sum(axis=0).astype(int).tolist() for counts in self._counts]

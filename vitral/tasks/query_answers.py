@@ -1,4 +1,4 @@
-"""What the answers of queries mean: classes of pixels, objects, or both, in the photo's own pixels.
+"""What the answers of queries mean: classes of pixels, objects, or both, in the photo's own pixels; the last class is none.
 
 Held against the image processor of EoMT in transformers (models/eomt/image_processing_eomt.py) and, where that takes one class
 a query, against its authors' code (tue-mps/eomt, training/mask_classification_instance.py).
@@ -29,12 +29,7 @@ Valid = Bool[np.ndarray, " queries"]
 
 
 def find_classes_of_queries(answers: QueryAnswers, views: Sequence[Geometry]) -> list[FoundRegions]:
-    """Return the class of each pixel of some photos.
-
-    Args:
-        answers: The answers to views of the photos; the last class is "no object".
-        views: The steps from each photo to its view.
-    """
+    """Return the class of each pixel of some photos, by the answers to their views."""
     return [_classes(*row) for row in _rows(answers, views)]
 
 
@@ -52,10 +47,7 @@ def _classes(classes: ClassLogits, masks: MaskLogits, view: Geometry) -> FoundRe
         best, label = band.max(dim=0)
         labels.append(label.cpu().numpy())
         sure.append((best / band.sum(dim=0).clamp(min=1e-6)).cpu().numpy())
-    class_map = np.concatenate(labels)
-    regions = Regions.of_map(class_map)
-    totals = np.bincount(class_map.reshape(-1), weights=np.concatenate(sure).reshape(-1).astype(np.float64))
-    return FoundRegions(regions, totals[regions.classes] / regions.areas, class_map)
+    return FoundRegions.of_map(np.concatenate(labels), np.concatenate(sure).astype(np.float64))
 
 
 def find_objects_of_queries(
@@ -64,12 +56,7 @@ def find_objects_of_queries(
     """Return the objects in some photos, the likeliest first; those without a pixel are left out.
 
     Each of the likeliest pairs of query and class is one, so that a query may stand for several classes. Its score is the
-    probability of the class times the mean probability inside the mask.
-
-    Args:
-        answers: The answers to views of the photos; the last class is "no object".
-        views: The steps from each photo to its view.
-        most: How many pairs of a photo are looked at.
+    probability of the class times the mean probability inside the mask. At most so many pairs of a photo are looked at.
     """
     return [_objects(*row, most) for row in _rows(answers, views)]
 
@@ -91,27 +78,20 @@ def _objects(classes: ClassLogits, masks: MaskLogits, view: Geometry, most: int)
     return FoundRegions(regions.chosen(seen), final[order][seen])
 
 
-def find_segments_of_queries(
-    answers: QueryAnswers, views: Sequence[Geometry], *, stuff: Collection[int] = (), sure: float = SURE
-) -> list[FoundRegions]:
-    """Return the panoptic map of some photos: regions that do not overlap, of which those of one class of stuff are one.
+def segments_by_sureness(
+    answers: QueryAnswers, views: Sequence[Geometry], *, stuff: Collection[int], sures: Sequence[float]
+) -> list[list[FoundRegions]]:
+    """Return panoptic maps of some photos: regions that do not overlap, of which those of one class of stuff are one.
 
     Queries that are sure of a class share out the pixels by probability times mask; one that keeps too little of its own mask
-    is left out, and so is what it kept.
+    is left out, and so is what it kept. Of each photo there is a map for each of `sures`, one object where maps are the same.
 
     Args:
         answers: The answers to views of the photos; the last class is "no object".
         views: The steps from each photo to its view.
         stuff: The classes that are not counted, such as sky.
-        sure: The probability of its class above which a query counts, 0 to 1.
+        sures: Probabilities of its class above which a query counts, 0 to 1.
     """
-    return [found for (found,) in segments_by_sureness(answers, views, stuff=stuff, sures=(sure,))]
-
-
-def segments_by_sureness(
-    answers: QueryAnswers, views: Sequence[Geometry], *, stuff: Collection[int], sures: Sequence[float]
-) -> list[list[FoundRegions]]:
-    """Return of each photo what `find_segments_of_queries` finds for each of `sures`: one object where that is the same."""
     return [_segments(*row, stuff, sures) for row in _rows(answers, views)]
 
 

@@ -4,9 +4,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from vitral.advice import counted
-from vitral.tasks.dense_result import DenseResult, class_interval
-from vitral.tasks.metrics import left_out
-from vitral.tasks.shown import ConfusionMatrix, Drawing, Table, Tile, percent, photos_of, worst_first
+from vitral.tasks.dense_result import DenseResult
+from vitral.tasks.shown import (
+    ConfusionMatrix,
+    Drawing,
+    Table,
+    Tile,
+    class_table,
+    numbers,
+    percent,
+    photos_of,
+    shares,
+)
 from vitral.tasks.task import Figure
 
 NOTHING = "nothing"
@@ -146,21 +155,15 @@ class RegionEvaluation(DenseResult):
             ("", "Objects", "Found", "Not found", "AP", "Recall"),
             tuple(_size_row(each) for each in self.sizes if each.objects),
         )
-        listed = worst_first(self.class_ap, self.support)
-        classes = Table(
-            "Every class, the worst first",
-            ("Class", "AP", "95% interval", "AP50", "Found", "Taken for another", "Missed", "Invented", "Photos"),
-            tuple(map(self._class_row, listed)),
-            note=left_out(len(self.class_names) - len(listed)),
-            foldable=True,
-        )
-        return sizes, classes
-
-    def _class_row(self, index: int) -> tuple[str, ...]:
-        interval = class_interval(self.class_intervals[index])
-        shares = percent(self.class_ap[index]), interval, percent(self.class_ap50[index])
-        numbers = (*self.objects((index,)), self.support[index])
-        return self.class_names[index], *shares, *(f"{number:,}" for number in numbers)
+        objects = zip(*(self.objects((index,)) for index in range(len(self.class_names))), strict=True)
+        columns = [
+            ("AP", shares(self.class_ap)),
+            ("95% interval", self._interval_of),
+            ("AP50", shares(self.class_ap50)),
+            *zip(("Found", "Taken for another", "Missed", "Invented"), map(numbers, objects), strict=True),
+            ("Photos", numbers(self.support)),
+        ]
+        return sizes, class_table(("Class", self.class_names), self.class_ap, self.support, columns)
 
 
 def _size_row(each: SizeScores) -> tuple[str, ...]:

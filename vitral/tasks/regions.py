@@ -233,3 +233,10 @@ class FoundRegions:
     regions: Regions
     scores: Float64[np.ndarray, " regions"]
     class_map: Int64[np.ndarray, "height width"] | None = None
+
+    @classmethod
+    def of_map(cls, labels: Int64[np.ndarray, "height width"], sure: Float64[np.ndarray, "height width"]) -> Self:
+        """Return a map of classes: each is as sure as its pixels are, in the mean."""
+        regions = Regions.of_map(labels)
+        totals = np.bincount(labels.reshape(-1), weights=sure.reshape(-1))
+        return cls(regions, totals[regions.classes] / regions.areas, labels)

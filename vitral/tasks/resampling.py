@@ -3,7 +3,7 @@
 Both by the bootstrap over photos (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapters 13 and 16).
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from vitral.seeds import generator
-from vitral.tasks.dense import RegionTally
+from vitral.tasks.regions import FoundRegions, Regions
+from vitral.tasks.task import Result
 
 RESAMPLES = 1000
 BLOCK = 50  # resamples at once
@@ -24,21 +25,41 @@ ByClass = Float64[np.ndarray, "resamples classes"]
 Ends = tuple[float, float]
 
 
-class PhotoTally(RegionTally):
-    """A tally that remembers of every photo enough to score any choice of the photos again.
+class PhotoTally(ABC):
+    """Adds up what was found in each photo beside what is there, and keeps enough to score any choice of the photos again.
 
-    Args:
-        class_names: The names of the classes, in order.
+    No photo need be kept for that.
     """
 
     def __init__(self, class_names: Sequence[str]) -> None:
         self.class_names = tuple(class_names)
-        self._names: list[str] = []  # of the photos, in the order in which they were added
+        self.names: list[str] = []  # of the photos, in the order in which they were added
 
     @property
     def photos(self) -> int:
         """How many photos were added."""
-        return len(self._names)
+        return len(self.names)
+
+    def add(self, found: Sequence[FoundRegions], truths: Sequence[Regions], names: Sequence[str]) -> None:
+        """Add some photos: what was found in each, what is there, both in the photo's own pixels, and what it is called."""
+        for answer, truth, name in zip(found, truths, names, strict=True):
+            self._add(answer, truth)
+            self.names.append(name)
+
+    @abstractmethod
+    def _add(self, answer: FoundRegions, truth: Regions) -> None: ...
+
+    @abstractmethod
+    def figures(self) -> dict[str, float]:
+        """Return the figures of a validation, by name: the headline figure's first.
+
+        Raises:
+            DataError: there is nothing to score.
+        """
+
+    @abstractmethod
+    def result(self) -> Result:
+        """Return the scores; the error is that of `figures`."""
 
     @property
     def resamples(self) -> int:

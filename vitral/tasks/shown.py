@@ -4,7 +4,7 @@ The report alone draws.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 NO_VALUE = "–"
@@ -12,6 +12,7 @@ COUNTED = 1000  # photos, below which how many are right says more than a percen
 SURE_OF_HUNDREDTHS = 2000  # images from which on the second decimal of a percentage is meaningful
 MOST_ROWS = 300  # of a table of classes: thousands would swell the page, and the worst come first
 Item = TypeVar("Item")
+Cell = Callable[[int], str]  # of a class, by its index
 
 
 @dataclass(frozen=True)
@@ -179,14 +180,42 @@ def table_of(
 ) -> Table:
     """Return a table with a row for each of several things.
 
-    Args:
-        title: The title above the table.
-        rows: The things, one per row.
-        columns: The heading of each column, and what gives the texts of its cells; the first column holds names.
-        note: The note below the table.
+    A column is its heading, and what gives the text of its cell; the first one holds names.
     """
     cells = tuple(tuple(text(row) for _, text in columns) for row in rows)
     return Table(title, tuple(heading for heading, _ in columns), cells, note=note)
+
+
+def class_table(
+    names: tuple[str, Sequence[str]],
+    scores: Sequence[float | None],
+    support: Sequence[int],
+    columns: Sequence[tuple[str, Cell]],
+    *,
+    title: str = "",
+    before: Sequence[int] = (),
+) -> Table:
+    """Return a table of classes in the order of `worst_first`, with the heading of their names and the names."""
+    heading, named = names
+    listed = worst_first(scores, support, before=before)
+    title = title or f"Every {heading.lower()}, the worst first"
+    table = table_of(title, listed, [(heading, named.__getitem__), *columns], note=left_out(len(named) - len(listed)))
+    return replace(table, foldable=True)
+
+
+def left_out(count: int) -> str:
+    """Return what stands below a table of classes of which some have no room; nothing if all are there."""
+    return f"and {count:,} better ones, in the JSON output." if count else ""
+
+
+def shares(values: Sequence[float | None]) -> Cell:
+    """Return the cells of a column of shares, 0 to 1."""
+    return lambda index: percent(values[index])
+
+
+def numbers(values: Sequence[int]) -> Cell:
+    """Return the cells of a column of numbers."""
+    return lambda index: f"{values[index]:,}"
 
 
 def range_text(ends: tuple[float, float], digits: int = 2) -> str:
