@@ -62,12 +62,7 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     """Make a dataset from a reader's listing.
 
     Without splits the images are split 80/10/10 by class; a missing validation split is taken from train, a missing test
-    split is left missing.
-
-    Args:
-        listing: What the reader found.
-        how: How it is to be opened.
-        groups: What tells the user's groups; None where the images have none.
+    split is left missing. `groups` tells the user's groups, where the images have some.
 
     Raises:
         DataError: there are no classes, or they do not match the wanted ones; or there are no such groups.

@@ -118,11 +118,7 @@ def _spelled(
 
 
 def outermost(images: Iterable[Folder]) -> set[Folder]:
-    """Return the outermost folders of images that are splits or classes; none where there are not at least two classes.
-
-    Args:
-        images: The parts of each image's path, its own name last.
-    """
+    """Return the outermost folders of images that are splits or classes; none where there are not at least two classes."""
     parents = {parts[:-1] for parts in images}
     skip, splits = _splits_below(parents, parents)
     inner = skip + bool(splits)

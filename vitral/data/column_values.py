@@ -11,11 +11,6 @@ NOTHING = "(empty)"  # shown for a cell without a value
 def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     """Return a text for each image of a source: its cell of a column, or the name of a folder that it lies in.
 
-    Args:
-        data: The data's name in a command: a table (text or Parquet), a folder of such tables, or a folder of images.
-        source: The images of one of its splits.
-        by: A column's name; or "folder", "folder:2" and so on.
-
     Raises:
         DataError: there is no such column or folder.
     """

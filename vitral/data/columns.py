@@ -175,15 +175,7 @@ def no_class(column: str | None, *, text: bool) -> tuple[str, ...]:
 def classes_of_rows(
     columns: Columns, cells: Cells, count: int, *, declared: Sequence[str] | None, text: bool, title: str
 ) -> list[tuple[str, ...]]:
-    """Return the classes of each row of a table, a cell of text as a whole.
-
-    Args:
-        columns: What its columns hold.
-        cells: Returns the cells of a column.
-        count: The number of its rows.
-        declared: The names that stand for numbers, if there are any.
-        text: Whether the cells of the column of classes are text.
-        title: The table's name in messages.
+    """Return the classes of each of so many rows of a table, a cell of text as a whole, a number by the declared names.
 
     Raises:
         DataError: a number beyond the declared names.

@@ -38,11 +38,7 @@ class Place(NamedTuple):
 
 
 class ImageFinder:
-    """Finds the images of a table.
-
-    Args:
-        table: The table's file.
-        split: The split that it determines; of several images of one name that of the split's folder counts.
+    """Finds the images of a table; of several of one name that in a folder of the table's split.
 
     Attributes:
         elsewhere: The folders of the images that a path leads to only by its end.

@@ -40,11 +40,6 @@ class Files:
 def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Listing:
     """Return the images of a folder by split.
 
-    Args:
-        folder: The folder of the data.
-        walked: The folder's content, if it is already known.
-        how: The way to open the data, which tells the folder that names a class.
-
     Raises:
         DataError: it cannot be read, or was written by Vitral.
     """
@@ -73,17 +68,7 @@ def list_classes(
     notes: Callable[[Arranged], Iterable[str]],
     folders: Iterable[Folder] = (),
 ) -> Listing:
-    """Return the images of a folder or an archive by split and class.
-
-    Args:
-        path: The folder or the archive.
-        store: Its images.
-        images: An entry for each image, without classes.
-        parts: The parts of each image's path.
-        how: The way to open the data, which tells the folder that names a class.
-        notes: Returns further notes on the data.
-        folders: All folders, with images or without.
-    """
+    """Return the images of a folder or an archive by split and class."""
     images, parts, folders, masks = without_masks(store, images, parts, folders)
     arranged = arrange(parts, folders=folders, reading=how.classes, wanted=how.class_names)
     entries = {

@@ -236,15 +236,7 @@ def noise_table() -> Float32[np.ndarray, " samples"]:
 
 @dataclass(eq=False)
 class GeneratedImages(PixelSource):
-    """A split of generated images: index i is instance i // classes of class i % classes.
-
-    Attributes:
-        name: The name of the preset.
-        seed: The seed of classes and images.
-        first_instance: The number of the split's first instance.
-        instances: The number of images per class.
-        endless: Whether the split is sampled at random, for training.
-    """
+    """A split of generated images: index i is instance i // classes of class i % classes."""
 
     name: str
     seed: int

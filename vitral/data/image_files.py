@@ -51,13 +51,7 @@ def prepare(
     skip_bad_images: bool,
     listener: Listener,
 ) -> Iterator[tuple[str, Prepared]]:
-    """Give the name of each image and the prepared image, reading one at a time.
-
-    Args:
-        images: The images, in order.
-        preprocessing: Makes an image the network's input.
-        skip_bad_images: Whether what cannot be read is left out, with a warning to the listener, instead of an error.
-        listener: Receives the warnings.
+    """Give the name of each image and the prepared image, reading one at a time; bad ones may be left out with a warning.
 
     Raises:
         ImageError: An image cannot be read; the message names it.

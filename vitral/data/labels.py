@@ -37,12 +37,7 @@ Rename = Callable[[tuple[str, ...]], tuple[str, ...]]
 
 
 def settle(listing: Listing, wanted: Sequence[str] | None) -> Listing:
-    """Return a listing with labels as the module's table says, and notes on what was decided.
-
-    Args:
-        listing: A reader's result, the labels read.
-        wanted: The class names of a classifier, which the labels are matched to; None where the data define them.
-    """
+    """Return a listing with labels as the module's table says, matched to a classifier's, and notes on what was decided."""
     listing = _without_unknown(listing)
     counts = Counter(name for images in listing.entries.values() for entry in images for name in entry.classes)
     if listing.column is not None and listing.class_names is None:

@@ -47,13 +47,7 @@ CLASS_NUMBERS: Encode = functools.partial(SINGLE_LABEL.encode, num_classes=0)
 
 @dataclass(frozen=True)
 class Prepared:
-    """Images prepared for a model, with their labels.
-
-    Attributes:
-        images: The model's input.
-        labels: The labels as the task encodes them.
-        indices: The positions of the images in the source.
-    """
+    """Images prepared for a model, with their labels as the task encodes them, and their positions in the source."""
 
     images: Float32[Tensor, "batch 3 height width"]
     labels: Targets

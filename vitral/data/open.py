@@ -341,12 +341,7 @@ def _refuse_archives(folder: Path, archives: Sequence[str], how: Opening) -> Non
 
 
 def tables_in(spec: str, splits: Collection[str] | None = None) -> list[str]:
-    """Return the paths of the tables that local data are read from; none where folders or anything else are read.
-
-    Args:
-        spec: The name of the data.
-        splits: The splits that are wanted, beside what is in none; None for every split.
-    """
+    """Return the paths of the tables that local data, or some splits, are read from; none where anything else is read."""
     while (prefix := prefix_of(spec)) is not None:
         if not prefix.around:
             return []

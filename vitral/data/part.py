@@ -73,10 +73,6 @@ def members(images: Iterable[tuple[str, Iterable[Hashable]]], share: Fraction) -
     """Return the indices of a share's images, ascending, and how many classes it would have left without any.
 
     Such a class keeps its image of the least hash, which a larger share has, too.
-
-    Args:
-        images: The name and the classes of each image.
-        share: The fraction of the images, above 0 and at most 1.
     """
     limit = share.numerator << BITS
     taken: set[int] = set()

@@ -141,18 +141,7 @@ def listing_of(
     bad: Sequence[BadImage],
     column: str | None = None,
 ) -> Listing:
-    """Return rows, one for each image, as a listing; images that are not there are bad ones.
-
-    Args:
-        title: The data's name in messages.
-        name: A short name, for people and folder names.
-        rows: The rows.
-        several: Whether an image may have several classes, or none.
-        class_names: The classes in order, if the data say one.
-        notes: Notes on the data.
-        bad: Images that are already known to be bad.
-        column: The column of text that names the classes, if there is one.
-    """
+    """Return rows, one for each image, as a listing; images that are not there are bad ones."""
     there = [row for row in rows if row.found.size is not None]
     entries: dict[str, list[Entry]] = {}
     for index, row in enumerate(there):

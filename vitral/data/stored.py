@@ -177,11 +177,7 @@ def _close(files: dict[tuple[int, int], dict[str, Any]]) -> None:
 
 
 class StoredImages:
-    """A split: images of a store by their indices there, in order, each with its label; see `Source`.
-
-    Attributes:
-        bits: The bits that 16-bit images use, as for `read_image`.
-    """
+    """A split: images of a store by their indices there, in order, each with its label; see `Source`."""
 
     endless = False
 

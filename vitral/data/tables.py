@@ -51,13 +51,7 @@ JSON_LINES = ".jsonl"
 
 
 def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True) -> Listing:
-    """Return the images of tables.
-
-    Args:
-        title: The data's name in messages.
-        name: A short name, for people and folder names.
-        files: Paths or addresses by split, or under "all" where a column may name the split.
-        labelled: Whether the images' classes are read.
+    """Return the images of tables at paths or addresses, by split; a column may name the splits of those under "all".
 
     Raises:
         DataError: a table cannot be read, a column is missing, or there are no rows.

@@ -56,12 +56,7 @@ def web_image(address: str) -> LazyImage:
 
 
 def fetch(address: str, *, most: int = MOST_BYTES, seconds: float = SECONDS) -> bytes:
-    """Return what an http or https address gives.
-
-    Args:
-        address: The address.
-        most: The bytes that are taken at most.
-        seconds: The time for all of it.
+    """Return what an http or https address gives: at most so many bytes, within so many seconds.
 
     Raises:
         ImageError: There is no answer, it is not the file, it is too large, or it takes too long.

@@ -33,12 +33,7 @@ SELDOM = 0.1  # the share of views with a box that may be smaller than the view
 
 @dataclass(frozen=True, eq=False)
 class TrainingView:
-    """An image as a network sees it in training.
-
-    Attributes:
-        pixels: The view's values, 0 to 255.
-        geometry: The transforms from the whole image to the view.
-    """
+    """An image as a network sees it in training, values 0 to 255, and the transforms from the whole image to the view."""
 
     pixels: UInt8[Tensor, "3 height width"]
     geometry: Geometry
@@ -273,11 +268,6 @@ def kept_shape(shape: tuple[int, int], augmentation: Augmentation, size: tuple[i
     for an "inception" box from a quarter of the area, 3.3 times from a twentieth. At worst a view is enlarged by 1.35 there.
     With "square" it is `margin` times as large as the view, with the jitters their largest factor, with "padded" and "none" as
     large. A smaller image stays as it is.
-
-    Args:
-        shape: The decoded image's height and width, pixels.
-        augmentation: The augmentation that cuts out the views.
-        size: The views' height and width, pixels.
     """
     factor = _factor(augmentation)
     rows, columns = covering(shape, (math.ceil(size[0] * factor), math.ceil(size[1] * factor)))

@@ -90,11 +90,7 @@ def thumbnail(pixels: Pixels, side: int = THUMBNAIL) -> Pixels:
 def lettering(text: str, size: int) -> tuple[str, Font]:
     """Return a text on one line as it can be drawn, and the font for it.
 
-    If no font on the machine has all letters, those that the built-in font lacks become question marks.
-
-    Args:
-        text: The text, in any script; control characters become spaces.
-        size: The letters' size, pixels.
+    If no font on the machine has all letters, those that the built-in font lacks become question marks. The size is in pixels.
     """
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     built_in = ImageFont.load_default(size)

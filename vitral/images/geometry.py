@@ -223,12 +223,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Geometry:
-    """All steps that moved an image's pixels, in order.
-
-    Attributes:
-        original: The height and width before, pixels.
-        steps: The steps.
-    """
+    """All steps that moved the pixels of an image of some height and width, in order."""
 
     original: Size
     steps: Steps = ()

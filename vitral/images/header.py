@@ -12,10 +12,7 @@ from vitral.paths import is_regular
 
 
 def stored_size(source: Path | bytes) -> tuple[tuple[int, int], int]:
-    """Return an image's height and width as it is stored, and the EXIF orientation to turn it by, 1 for none.
-
-    Args:
-        source: A path, or the encoded bytes.
+    """Return an encoded image's height and width as it is stored, and the EXIF orientation to turn it by, 1 for none.
 
     Raises:
         ImageError: it is no image.

@@ -22,14 +22,7 @@ Numbers = Int64[np.ndarray, " numbers"]
 
 @dataclass(frozen=True, eq=False)
 class MovedMasks:
-    """The masks that a view shows something of.
-
-    Attributes:
-        numbers: The number of each among all masks of the image, ascending.
-        masks: Its run lengths in the view.
-        boxes: Its tight box in the view.
-        areas: The number of its pixels in the view.
-    """
+    """The masks that a view shows something of: their numbers among all of the image, ascending, and how they look there."""
 
     numbers: Numbers
     masks: tuple[RunLengths, ...]
@@ -78,12 +71,6 @@ def paint_masks(
     """Return one map of an image in which each mask's pixels have its value; of masks that overlap the last has the pixels.
 
     Time and memory grow with the map and the pixels inside, not with the image times the number of its masks.
-
-    Args:
-        masks: The masks.
-        values: The value of each.
-        size: The image's height and width.
-        ground: The value of the pixels that are in no mask.
     """
     painted = np.full(size[0] * size[1], ground, dtype=np.int64)
     owners, starts, stops = _runs_inside(masks)

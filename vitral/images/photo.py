@@ -13,12 +13,7 @@ from vitral.images.preprocessing import Preprocessing
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """A photo as it was decoded.
-
-    Attributes:
-        pixels: Its pixels, RGB.
-        size: Height and width of the whole photo the right way up, pixels.
-    """
+    """A photo as it was decoded, RGB, and the height and width of the whole photo the right way up."""
 
     pixels: Pixels
     size: Size

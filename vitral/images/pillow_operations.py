@@ -21,12 +21,7 @@ BLUR_SIDE = 7  # pixels of the window of a Gaussian that is cut off
 
 @dataclass(frozen=True)
 class Canvas:
-    """The settings of operations that move an image's pixels.
-
-    Attributes:
-        fill: The colour beyond the edge: red, green, blue, 0 to 255.
-        resample: The interpolation between pixels.
-    """
+    """What stands beyond the edge where pixels move, red, green, blue, 0 to 255, and the interpolation between pixels."""
 
     fill: Colour
     resample: Image.Resampling

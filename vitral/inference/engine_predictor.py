@@ -17,13 +17,7 @@ class EnginePredictor(TorchPredictor):
     torch does not count, in place through `.data` (`weight.data.mul_(3)`), is not seen: write under `torch.no_grad()` instead.
 
     A predictor that is pickled or copied leaves behind what was made of the network; the next call makes it again.
-
-    Args:
-        model: The network, which stays as it is.
-        engine: The runtime.
-        precision: The precision in which the runtime computes.
-        quantization: The int8 form of the network, for int8.
-        merge: Tokens that each block but the last is to have fewer; 0 for the network as it is.
+    See `compute_of` for the arguments.
     """
 
     def __init__(

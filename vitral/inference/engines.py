@@ -68,11 +68,7 @@ def _missing(packages: tuple[str, ...]) -> list[str]:
 
 
 def check_able(engine: Engine, precision: str) -> None:
-    """Refuse an engine without its package, or one that does not compute in a precision.
-
-    Args:
-        engine: The engine.
-        precision: One of its own, or "auto" for any.
+    """Refuse an engine without its package, or one that does not compute in a precision, "auto" for any.
 
     Raises:
         ModelError: It says what to install, or what to take.

@@ -33,9 +33,7 @@ class Effort:
 def known_speeds(of: Sequence[object], device: torch.device) -> dict[str, float]:
     """Return the speeds that are kept, by name; empty where there are none that can be read.
 
-    Args:
-        of: What was measured and compared, with the versions that matter; JSON values.
-        device: The device that computes.
+    What was measured and compared, with the versions that matter, is given as JSON values.
     """
     try:
         stored = json.loads((cache(KIND) / _place(of, device)).read_text())

@@ -52,10 +52,7 @@ class _ByImage(nn.Module):
 
 
 class NativeAspect:
-    """Computes images at about their own shape and the network's number of pixels, in float32.
-
-    Args:
-        model: A Vision Transformer with positions that are added before its blocks.
+    """Computes images at about their own shape and a Vision Transformer's number of pixels, in float32.
 
     Raises:
         ModelError: The network cannot; it says why.
@@ -68,12 +65,7 @@ class NativeAspect:
         self._computing = threading.Lock()
 
     def prepare(self, image: Pixels, preprocessing: Preprocessing) -> SizedImage:
-        """Return a whole image at its own shape, in whole patches; the rest as its network's preprocessing has it.
-
-        Args:
-            image: (height, width, 3).
-            preprocessing: The preprocessing of the network.
-        """
+        """Return a whole image at its own shape, in whole patches; the rest as its network's preprocessing has it."""
         config, shape = self.model.config, min(THINNEST, max(1 / THINNEST, image.shape[0] / image.shape[1]))
         size = size_of_shape(self.model.image_size, shape, config.size_step)
         return preprocessing.whole().with_size(size)(image)
@@ -143,13 +135,7 @@ class NativeAspect:
 
 
 def size_of_shape(own: tuple[int, int], shape: float, step: int) -> tuple[int, int]:
-    """Return the height and width of a shape with about as many pixels as the network's own, in whole patches.
-
-    Args:
-        own: Height and width of the network's images.
-        shape: Height by width.
-        step: The number of pixels of which both sides are multiples.
-    """
+    """Return height and width of a shape, height by width, with about as many pixels as the network's own, in whole steps."""
     if shape == 1 and own[0] == own[1]:
         return own
     pixels = own[0] * own[1]

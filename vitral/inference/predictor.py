@@ -50,12 +50,7 @@ class Attended:
 
 @dataclass(frozen=True)
 class ClassAttention:
-    """The attention of one pass, and how a class depends on it; float32, on the CPU.
-
-    Attributes:
-        attended: The attention.
-        gradients: Gradients of the class's logit by the probabilities of each layer, first layer first.
-    """
+    """The attention of one pass, and the gradients of a class's logit by each layer's; float32, on the CPU."""
 
     attended: Attended
     gradients: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
@@ -81,13 +76,7 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class ClassMaps:
-    """The last feature maps of one pass of a batch, and how a class depends on them; float32, on the CPU.
-
-    Attributes:
-        logits: The network's output.
-        maps: The feature maps.
-        gradients: Gradients of the class's logit by the maps.
-    """
+    """The last feature maps of one pass of a batch, and the gradients of a class's logit by them; float32, on the CPU."""
 
     logits: Logits
     maps: Float[Tensor, "batch channels rows columns"]
@@ -194,11 +183,7 @@ class Predictor(ABC):
         raise self._without_attention()
 
     def class_attention(self, images: Images, target: int | None = None) -> ClassAttention:
-        """Return the attention of every layer with the gradients of a class.
-
-        Args:
-            images: Prepared images.
-            target: The logit; None for each image's largest.
+        """Return the attention of every layer with the gradients of a logit; None for each image's largest.
 
         Raises:
             ModelError: As `attention` does.
@@ -206,11 +191,7 @@ class Predictor(ABC):
         raise self._without_attention()
 
     def layer_attention(self, images: Images, layer: int | None = None) -> LayerAttention:
-        """Return where one layer looks.
-
-        Args:
-            images: Prepared images.
-            layer: Counted from 1 among the layers of attention; None for the last.
+        """Return where one layer of attention looks, counted from 1; None for the last.
 
         Raises:
             ModelError: It has no attention to show, or not so many layers of it.
@@ -218,11 +199,7 @@ class Predictor(ABC):
         raise self._without_attention()
 
     def class_maps(self, images: Images, target: int | None = None) -> ClassMaps:
-        """Return the last feature maps with the gradients of a class.
-
-        Args:
-            images: Prepared images.
-            target: The logit; None for each image's largest.
+        """Return the last feature maps with the gradients of a logit; None for each image's largest.
 
         Raises:
             ModelError: It has neither such maps nor gradients.

@@ -30,12 +30,7 @@ MOST_FACTOR = 1e3  # likewise
 
 @dataclass(frozen=True)
 class LayerFit:
-    """What was found for a layer.
-
-    Attributes:
-        inputs: The range.
-        error: The error of the layer's answers, root mean square, as a share of what they vary by.
-    """
+    """The range of a layer's inputs, and its answers' error, root mean square, as a share of what they vary by."""
 
     inputs: LayerRange
     error: float

@@ -46,9 +46,6 @@ class TorchPredictor(Predictor):
     """Predicts with a network in torch; changes to the network (weights, device, size) take effect with the next call.
 
     What its methods refuse is said where `Predictor` has them.
-
-    Args:
-        model: The network; every call leaves its mode as it was.
     """
 
     def __init__(self, model: Model) -> None:

@@ -161,12 +161,7 @@ def _seen(
 
 
 def merge_regions(found: Sequence[FoundRegions], windows: Windows) -> FoundRegions:
-    """Return what was found in the windows of a photo as what is in the photo, the likeliest first.
-
-    Args:
-        found: The regions found in each window, in pixels of the photo.
-        windows: The windows.
-    """
+    """Return what was found in the windows of a photo as what is in the photo, the likeliest first."""
     shown = [np.array([~_cut(each.regions, corner, windows) for corner in windows.corners()]) for each in found]
     cut = [~whole[window] for window, whole in enumerate(shown)]
     groups = {(window, row): [(window, row)] for window, each in enumerate(found) for row in range(len(each.scores))}

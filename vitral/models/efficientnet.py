@@ -84,16 +84,7 @@ class EfficientNetConfig(ModelConfig):
 
 
 class MBConv(nn.Module):
-    """Inverted bottleneck: expand, filter each channel, squeeze and excite, project; the shortcut joins the narrow ends.
-
-    Args:
-        channels: Channels in.
-        out: Out.
-        kernel: Side of the filters, pixels.
-        stride: Pixels.
-        expansion: Channels inside over channels in.
-        lite: Whether it has ReLU6 and no squeeze and excite.
-    """
+    """Inverted bottleneck: expand, filter each channel, squeeze and excite, project; the shortcut joins the narrow ends."""
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int, *, lite: bool) -> None:
         super().__init__()

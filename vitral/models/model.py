@@ -284,12 +284,7 @@ class Model(nn.Module, ABC):
         return f"blocks.{len(self.blocks()) - 1}"
 
     def attention_grids(self, block: int, image_size: tuple[int, int]) -> tuple[Grid, Grid] | None:
-        """Return where the queries and the keys of a block's attention lie, a class token aside; None for on no grid.
-
-        Args:
-            block: The number of the block, counted from 0.
-            image_size: Height and width of the images, pixels.
-        """
+        """Return where the queries and the keys of a block's attention lie, a class token aside; None for on no grid."""
         grid: PatchGrid | None = self.config.patch_grid
         return None if grid is None else (grid.sides, grid.sides)
 

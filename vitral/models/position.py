@@ -53,12 +53,7 @@ class Rotation:
 def rotate(
     heads: Float[Tensor, "batch heads some head_dim"], rotation: Rotation
 ) -> Float[Tensor, "batch heads some head_dim"]:
-    """Turn each channel together with its fellow by their token's angle; in float32.
-
-    Args:
-        heads: Queries or keys, of the first tokens if not of all.
-        rotation: The rotation of all tokens.
-    """
+    """Turn queries or keys of the first tokens or of all, each channel with its fellow by the token's angle; in float32."""
     count = heads.shape[2]
     values = heads.float()
     if rotation.interleaved:
@@ -309,11 +304,6 @@ class RelativeGrid(nn.Module):
     The form is CoAtNet's (arXiv 2106.04803, equation 3) and Swin's: a learned term of each head for the way from query to key.
     The beginning is ConViT's (arXiv 2103.10697, section 3): each head looks at one neighbour of its query, as a convolution
     does, and is free to learn otherwise.
-
-    Args:
-        num_heads: Heads, each with a table of its own.
-        grid: Rows and columns of patches.
-        prefix: How many tokens (class, distillation, registers) come before the patches.
     """
 
     index: Tensor

@@ -161,13 +161,7 @@ class ProjectorConvolution(nn.Module):
 
 
 class Projector(nn.Module):
-    """Makes one map of several of the same size: half of its channels go through pairs of convolutions (C2f).
-
-    Args:
-        channels: Channels of all maps together.
-        width: Channels out.
-        count: Pairs of convolutions.
-    """
+    """Makes one map of several of the same size: half of its channels go through pairs of convolutions (C2f)."""
 
     def __init__(self, channels: int, width: int, count: int) -> None:
         super().__init__()

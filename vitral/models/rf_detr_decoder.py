@@ -35,11 +35,7 @@ def sine_embedding(references: References, dim: int) -> Float[Tensor, "batch que
 
 
 class BoxMlp(nn.Module):
-    """Linear layers with ReLU between.
-
-    Args:
-        widths: The width in, between the layers, and out.
-    """
+    """Linear layers with ReLU between, by the widths in, between, and out."""
 
     def __init__(self, *widths: int) -> None:
         super().__init__()
@@ -61,13 +57,7 @@ class BoxMlp(nn.Module):
 
 
 class DeformableAttention(nn.Module):
-    """Each head of a query mixes a few places of the map, around the box that the query refines.
-
-    Args:
-        dim: Width of a query and of the map.
-        num_heads: Heads.
-        points: Places that each head looks at.
-    """
+    """Each head of a query mixes a few places of the map, around the box that the query refines."""
 
     def __init__(self, dim: int, num_heads: int, points: int) -> None:
         super().__init__()
@@ -124,15 +114,7 @@ def sampled(
 
 
 class DecoderLayer(nn.Module):
-    """Attention among the queries of each group, deformable attention to the map, an MLP; a norm after each.
-
-    Args:
-        dim: Width of a query.
-        num_heads: Heads among the queries.
-        sampling_heads: Heads to the map.
-        points: Places that each of these looks at.
-        mlp_dim: Width inside the MLP.
-    """
+    """Attention among the queries of each group, deformable attention to the map, an MLP; a norm after each."""
 
     def __init__(self, dim: int, num_heads: int, sampling_heads: int, points: int, mlp_dim: int) -> None:
         super().__init__()
@@ -180,12 +162,7 @@ class DecoderLayer(nn.Module):
 
 
 class BoxDecoder(nn.Module):
-    """Layers that refine queries; the boxes that they refer to stay the same ("lite_refpoint_refine").
-
-    Args:
-        layers: The layers.
-        dim: Width of a query.
-    """
+    """Layers that refine queries; the boxes that they refer to stay the same ("lite_refpoint_refine")."""
 
     def __init__(self, layers: list[DecoderLayer], dim: int) -> None:
         super().__init__()

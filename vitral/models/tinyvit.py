@@ -67,14 +67,7 @@ class TinyViTConfig(ModelConfig):
 
 
 class InvertedBottleneck(nn.Module):
-    """Three convolutions with batch norms, of which the middle one filters each channel.
-
-    Args:
-        channels: In.
-        wide: Between them.
-        out: Out.
-        stride: Of the middle one, positions.
-    """
+    """Three convolutions with batch norms, of which the middle one filters each channel."""
 
     def __init__(self, channels: int, wide: int, out: int, *, stride: int = 1) -> None:
         super().__init__()

@@ -40,13 +40,7 @@ def expert_blocks(places: str, depth: int) -> tuple[int, ...]:
 
 
 def upcycle(network: Model, places: str, *, number: int = NUMBER, seed: int) -> ViT:
-    """Return a network with experts in some blocks that answers as a dense one.
-
-    Args:
-        network: A Vision Transformer without experts.
-        places: The blocks, in the form of `expert_blocks`.
-        number: Experts in each.
-        seed: The seed of the routers.
+    """Return a network with so many experts in some blocks, see `expert_blocks`, that answers as a dense one.
 
     Raises:
         ModelError: It is no plain Vision Transformer, or has experts already.

@@ -23,14 +23,7 @@ NORM_EPS = 1e-5
 
 
 class LatentViews(nn.Module):
-    """A network and a projector, thrown away in the end: three linear layers with batch norm and ReLU between.
-
-    Args:
-        network: The model to pre-train.
-        hidden: Width of the projector's two hidden layers.
-        dimensions: The dimensions of a projection.
-        seed: The seed of the projector's weights.
-    """
+    """A network and a projector, thrown away in the end: three linear layers with batch norm and ReLU between them."""
 
     def __init__(self, network: Model, *, hidden: int, dimensions: int, seed: int) -> None:
         super().__init__()

@@ -39,11 +39,7 @@ class MaskLoss:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss summed over all layers' answers, and the last ones' parts, not weighted, by name.
 
-        Args:
-            answers: The answers, with those of earlier layers.
-            classes: The class of each region of each image.
-            masks: The mask of each region of each image, at any size, the same for all images.
-            num_masks: The number by which masks' losses are divided: of regions, at least 1.
+        Masks are of one size in all images; their losses are divided by `num_masks`, at least 1.
         """
         total = answers.classes.new_zeros((), dtype=torch.float32)
         with full_precision(total.device):

@@ -23,13 +23,7 @@ Pairs = tuple[
 
 @dataclass(frozen=True)
 class MaskCosts:
-    """What the parts of a pair's cost weigh, in matching and in the loss; EoMT's.
-
-    Attributes:
-        classes: The weight of the class.
-        masks: The weight of the mask's cross-entropy.
-        dice: The weight of the mask's Dice loss.
-    """
+    """What the parts of a pair's cost weigh, in matching and in the loss; EoMT's."""
 
     classes: float = 2.0
     masks: float = 5.0
@@ -49,12 +43,7 @@ def match(
 ) -> list[Pairs]:
     """Return the cheapest pairs of each image; where there are more regions than queries, the dearest regions have none.
 
-    Args:
-        answers: The queries' answers with masks.
-        classes: The class of each region of each image.
-        masks: The mask of each region of each image, at any size.
-        points: At how many random points masks are compared, the same for all pairs of an image.
-        costs: The weights of a cost's parts.
+    Masks are compared at so many random points, the same for all pairs of an image.
     """
     assert answers.masks is not None, "a detector's answers have no masks"
     pairs = zip(answers.classes, answers.masks, classes, masks, strict=True)

@@ -24,13 +24,7 @@ BOX_WEIGHT = 5.0  # of the loss of the boxes beside that of the middles
 
 @dataclass(frozen=True)
 class MarkedRegions:
-    """The regions of one view, by boxes in shares of the view.
-
-    Attributes:
-        classes: The class of each region that is learned.
-        boxes: Its left, top, right and bottom.
-        crowds: The boxes of the crowds.
-    """
+    """The regions of one view that are learned, and its crowds, by left, top, right and bottom in shares of the view."""
 
     classes: Int64[Tensor, " regions"]
     boxes: Float[Tensor, "regions 4"]

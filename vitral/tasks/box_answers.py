@@ -25,12 +25,7 @@ Chosen = tuple[Float[Tensor, " found"], Int64[Tensor, " found"], Float[Tensor, "
 
 @torch.no_grad()
 def find_boxes(answers: PointAnswers | QueryAnswers, views: Sequence[Geometry]) -> list[FoundRegions]:
-    """Return the boxes that a network finds in each image, in its own pixels, the likeliest first.
-
-    Args:
-        answers: The answers to views of the images.
-        views: The steps from each image to its view.
-    """
+    """Return the boxes that a network finds in each image by its view, in the image's own pixels, the likeliest first."""
     chosen = _of_points(answers) if isinstance(answers, PointAnswers) else _of_queries(answers)
     return [_found(*image, view) for image, view in zip(chosen, views, strict=True)]
 

@@ -55,11 +55,7 @@ class Standing:
         return (2 * self.share + widening) / (1 + widening) - self.low  # both ends are roots of one quadratic equation
 
     def sentence(self, split: str) -> str:
-        """Return the comparison in one sentence; empty if it is better than chance.
-
-        Args:
-            split: The split that was scored: "test"; may be empty.
-        """
+        """Return the comparison on a split, which may be empty, in one sentence; empty if it is better than chance."""
         if self.at_chance:
             return f"Not clearly better than guessing: {self._right(split)}."
         if not self.untold:

@@ -88,11 +88,6 @@ def insides_and_rims(objects: Numbers, labels: Int64[np.ndarray, " objects"], cl
     """Return the class of each place: that of the object that it is inside of, then `classes` for rims and one more for none.
 
     Where nothing counts it is `UNCOUNTED`.
-
-    Args:
-        objects: The number of the object at each place, as `object_map` gives it.
-        labels: The class of each object.
-        classes: The number of classes.
     """
     numbers, places = np.concatenate([[classes + 1], labels]), objects.astype(np.float32)
     rim = (objects > 0) & (cv2.erode(places, CROSS) != cv2.dilate(places, CROSS))
@@ -153,13 +148,7 @@ def split_at_waists(mask: Flags, depth: float) -> Numbers:
 def found_objects(
     objects: Numbers, classes: Int64[np.ndarray, " objects"], scores: Float64[np.ndarray, " objects"]
 ) -> FoundRegions:
-    """Return numbered objects as regions, the surest first.
-
-    Args:
-        objects: The number of the object that each pixel is of, from 1; 0 for none.
-        classes: The class of each object.
-        scores: How sure each is, 0 to 1.
-    """
+    """Return objects, numbered from 1 in a map, as regions, the surest first."""
     height, width = objects.shape
     pixels = objects.T.reshape(-1)
     there = np.flatnonzero(pixels)

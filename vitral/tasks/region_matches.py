@@ -94,10 +94,6 @@ def partners(shares: Overlaps, alike: Bool[np.ndarray, "found true"]) -> Int64[n
     """Return the true region that each found one, the surest first, stands for; -1 for none.
 
     They overlap by an IoU of 0.5 or more, and each stands for one of the other. Those of the same class find each other first.
-
-    Args:
-        shares: The IoU of each found region with each true one.
-        alike: Which are of the same class.
     """
     chosen, free = np.full(len(shares), NONE), np.ones(shares.shape[1], dtype=bool)
     for allowed in (alike, ~alike):
@@ -117,16 +113,9 @@ def match(
     true_areas: Float64[np.ndarray, " true"],
     crowd: Bool[np.ndarray, " true"],
 ) -> Matches:
-    """Match found regions of one class to true ones, the surest first, each to the true region that it overlaps most.
+    """Match found regions of one class, the surest first, each to the true region that it overlaps most; areas are pixels.
 
     A true region that counts comes before one that does not (a crowd, or one of another size); a crowd takes any number.
-
-    Args:
-        shares: What `overlaps` gives.
-        scores: How sure each found region is, descending.
-        found_areas: The areas of the found regions, pixels.
-        true_areas: The areas of the true ones.
-        crowd: Which of these are crowds.
     """
     ignored = crowd | _outside(true_areas)
     matched = np.full((len(SIZES), len(THRESHOLDS), len(scores)), NONE)

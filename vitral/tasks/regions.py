@@ -130,14 +130,7 @@ class Regions:
     def painted(
         self, masks: Sequence[RunLengths], values: Int64[np.ndarray, " regions"], *, ground: int, ignored: int
     ) -> Int64[np.ndarray, "height width"]:
-        """Return a map of the image with a value for each region; of regions that overlap the last has the pixels.
-
-        Args:
-            masks: The masks of the regions, or what stands for them.
-            values: The value of each region.
-            ground: The value where there is none.
-            ignored: The value of the pixels that count for nothing.
-        """
+        """Return a map of the image with a value for each region's mask; of regions that overlap the last has the pixels."""
         above = () if self.ignored is None else (self.ignored,)
         return paint_masks((*masks, *above), np.append(values, ignored), self.size, ground=ground)
 

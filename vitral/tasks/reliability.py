@@ -16,13 +16,7 @@ def reliability(
     *,
     num_bins: int = RELIABILITY_BINS,
 ) -> tuple[ReliabilityBin, ...]:
-    """Sort images into bins of equal width by their top probability.
-
-    Args:
-        confidences: The top probability of each image, 0 to 1.
-        correct: Whether each image's predicted class is right.
-        num_bins: The number of bins between 0 and 1.
-    """
+    """Sort images into bins of equal width by their top probability, 0 to 1."""
     edges = np.linspace(0.0, 1.0, num_bins + 1)
     # The edges are exactly those that are shown, so that a probability on an edge falls into the expected bin.
     bins = np.searchsorted(edges[1:-1], confidences, side="left")

@@ -368,16 +368,7 @@ def surest_mistakes(
     class_names: Sequence[str],
     describe: Describe,
 ) -> tuple[Mistake, ...]:
-    """Return at most 50 mistakes, the most confident first.
-
-    Args:
-        wrong: Whether each image is a mistake.
-        predicted: The most probable class of each image.
-        confidences: The probabilities of those classes, 0 to 1.
-        truth: Returns what is right for an image, from its position.
-        class_names: The names of the classes.
-        describe: Names an image.
-    """
+    """Return at most 50 mistakes, the most confident first; `truth` gives what is right for an image, by its position."""
     surest = np.argsort(-confidences, kind="stable")
     return tuple(
         Mistake(

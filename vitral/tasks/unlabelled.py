@@ -103,11 +103,7 @@ def check_knows_classes(task: Task) -> None:
 
 
 def check_classifies(task: Task, what: str) -> None:
-    """Refuse a classifier that does not name the class of a photo as a whole.
-
-    Args:
-        task: The classifier's.
-        what: What needs such a classifier: a function by its name, or "a page".
+    """Refuse a classifier that does not name the class of a photo as a whole, which a function, or "a page", needs.
 
     Raises:
         ModelError: It learned without labels, or finds regions.

@@ -116,13 +116,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Usage:
-    """How a network's source uses it, as far as its names do not say.
-
-    Attributes:
-        preprocessing: The source's preprocessing of images.
-        class_names: The class names in order, where the source has them.
-        notes: what a user should know, one line each.
-    """
+    """How a network's source uses it, as far as its names do not say; see `Reading`."""
 
     preprocessing: Preprocessing
     class_names: tuple[str, ...] | None = None
@@ -205,15 +199,7 @@ NO_HEAD = f"The file has no head: {UNTRAINED}"
 def reading(
     stored: Stored, config: ModelConfig, rules: Sequence[Rule], usage: Usage, assumed: Mapping[str, str] | None = None
 ) -> Reading:
-    """Return a file's content; without a head its rules are left out, and a note says what that means.
-
-    Args:
-        stored: The file.
-        config: The architecture.
-        rules: Those for all its tensors.
-        usage: How its source uses it.
-        assumed: What nothing says of the architecture, as in `Reading`.
-    """
+    """Return a file's content; without a head its rules are left out, and a note says what that means."""
     head = [name for rule in rules if rule.ours[:1] == ("head.weight",) for name in rule.theirs]
     notes = (*usage.notes, *_left_out(stored, config, usage.preprocessing))
     content = Reading(config, rules, usage.preprocessing, usage.class_names, (), notes, assumed=assumed or {})

@@ -13,12 +13,7 @@ Tensors = list[Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """A change of shape.
-
-    Attributes:
-        read: makes our tensors from theirs.
-        write: makes theirs from ours: the inverse of `read`.
-    """
+    """A change of shape: what makes our tensors from theirs, and the inverse of that."""
 
     read: Callable[[Tensors], Tensors]
     write: Callable[[Tensors], Tensors]

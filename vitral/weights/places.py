@@ -67,12 +67,7 @@ def below(prefix: str, shapes: Shapes) -> dict[str, Shape]:
 
 
 def places(shapes: Shapes, is_network: Callable[[str, Shapes], bool]) -> list[str]:
-    """Return the beginnings of names below which a whole network stands, the shortest first.
-
-    Args:
-        shapes: the shapes of a file's tensors.
-        is_network: whether a beginning and the tensors below it are a network's.
-    """
+    """Return the beginnings of names below which a whole network stands, the shortest first."""
     found, level = [], [""]
     for _ in range(DEEPEST):
         parts: list[str] = []

@@ -56,11 +56,8 @@ SENTENCES = {
 class Proof:
     """How a network is written so that it is read back as the same.
 
-    Attributes:
-        dialect: The library's way to store it.
-        rules: Those for writing.
-        config: The config that the file is read with, if its description is.
-        epsilons: Those that its names do not say, with the library's own value and ours.
+    `config` is what the file is read with, if its description is; `epsilons` are those that its names do not say, with the
+    library's own value and ours.
     """
 
     dialect: Dialect
@@ -71,12 +68,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a dialect cannot hold.
-
-    Attributes:
-        fields: How many of the config's fields.
-        sentence: Finds the words for the first of them.
-    """
+    """How many of a config's fields a dialect cannot hold, and what finds the words for the first."""
 
     fields: int
     sentence: Callable[[], str]

@@ -101,10 +101,6 @@ def description_path(weights: Path) -> Path:
 def write_description(weights: Path, description: str) -> Path:
     """Write a weights file's description next to it and return its path.
 
-    Args:
-        weights: the file, which must be complete.
-        description: what `self_description` returns.
-
     Raises:
         StorageError: it cannot be written.
     """
@@ -137,14 +133,7 @@ def read_description(weights: Path) -> tuple[str | None, str]:
 
 @dataclass(frozen=True)
 class Recognized:
-    """A recognised file: its content, and where the tensors are.
-
-    Attributes:
-        dialect: the library whose names it uses.
-        stored: what is known of it before any tensor is read.
-        reading: the content, as its dialect reads it.
-        locations: where each tensor is, by its name without prefix.
-    """
+    """A recognised file: what is known before any tensor is read, its content, and where each tensor is, without prefix."""
 
     dialect: Dialect
     stored: Stored
@@ -208,12 +197,7 @@ def open_weights(path: Path) -> Iterator[Container]:
 def recognize(
     container: Container, given: Mapping[str, Any] | None = None, backbone: ModelConfig | None = None
 ) -> Recognized:
-    """Recognise the architecture and the library.
-
-    Args:
-        container: The file.
-        given: Fields of the config that the caller says.
-        backbone: The config of the network that the file's head stands on; None where none is given.
+    """Recognise the architecture and the library; the caller may give fields of the config, and a head's backbone.
 
     Raises:
         WeightsError: the names or shapes belong to no known architecture, or are incomplete; or the file holds several

@@ -42,10 +42,7 @@ class _Info:
 
 
 class VMoEShards(Container):
-    """A checkpoint of V-MoE's library; the shards are read when the first tensor is asked for.
-
-    Args:
-        index: the file PREFIX.index.
+    """A checkpoint of V-MoE's library, by its PREFIX.index; the shards are read when the first tensor is asked for.
 
     Raises:
         WeightsError: it is no such index, a shard is missing, or msgpack is not installed.

@@ -178,10 +178,7 @@ def _box(mark: Mark, size: Size, scale: Scale) -> Box:
 def mark_runs(mark: Mark, size: Size, scale: Scale) -> RunLengths:
     """Return the run lengths of a region's mask in a photo of some size; the whole box of one that has no mask.
 
-    Args:
-        mark: The region.
-        size: The photo's height and width, pixels.
-        scale: What x and y of its points are multiplied by.
+    By the scale x and y of its points are multiplied.
 
     Raises:
         DataError: its run lengths are not of its own size.
@@ -216,11 +213,6 @@ def resized(mask: Pixels, size: Size) -> Pixels:
 def regions_of(annotation: Annotation, numbers: Mapping[str, int], content: bytes | Path) -> Regions:
     """Return what is marked in a photo, the right way up; what is of the photo as it is stored is turned with it.
 
-    Args:
-        annotation: The photo's annotation.
-        numbers: The number of each class by its name.
-        content: The encoded photo, or the file that holds it.
-
     Raises:
         ImageError: the photo cannot be read.
         DataError: the annotation cannot be read, or does not fit the photo.
@@ -232,13 +224,7 @@ def regions_of(annotation: Annotation, numbers: Mapping[str, int], content: byte
 
 
 def of_stored(stated: Size | None, stored: Size, turn: int) -> bool:
-    """Tell whether an annotation is of a photo as it is stored, and not as its EXIF turns it.
-
-    Args:
-        stated: The size of the annotation, if it states one.
-        stored: The photo's size as it is stored.
-        turn: The photo's EXIF orientation.
-    """
+    """Tell whether an annotation is of a photo as it is stored, and not as its EXIF turns it by an orientation."""
     upright = stored[::-1]
     if turn not in SIDEWAYS or stated is None or stated == upright:
         return False

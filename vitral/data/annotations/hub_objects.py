@@ -52,14 +52,7 @@ def read_objects(
     names: Sequence[str] | None,
     store: Store,
 ) -> tuple[list[Marks], str]:
-    """Return the annotation of each row, and how boxes are taken, in a line.
-
-    Args:
-        title: The dataset's name in messages.
-        rows: The objects of each row.
-        columns: What `objects_column` gave.
-        names: The names of the classes, if the dataset declares them.
-        store: The images of the rows.
+    """Return the annotation of each row's objects, and how boxes are taken, in a line; `columns` are of `objects_column`.
 
     Raises:
         DataError: boxes are not of four numbers, or their coordinates are not pixels.

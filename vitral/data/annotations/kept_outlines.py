@@ -32,11 +32,7 @@ class Outline(NamedTuple):
 
 
 class KeptOutlines:
-    """The outlines of the masks in a folder or an archive.
-
-    Args:
-        title: The folder or the archive.
-    """
+    """The outlines of the masks in a folder or an archive."""
 
     def __init__(self, title: Path) -> None:
         named = repr((vitral_version(), os.path.realpath(title)))

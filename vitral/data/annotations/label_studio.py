@@ -151,10 +151,6 @@ def decode_brush(packed: Sequence[int], size: tuple[int, int]) -> RunLengths:
     Bits, from the highest of each byte: 32 of the number of values, 5 of the bits of a value less 1, four times 4 of the bits
     of a length less 1; then runs: whether it repeats one value, 2 which of the lengths, its length less 1, its values.
 
-    Args:
-        packed: The bytes.
-        size: The photo's height and width, pixels.
-
     Raises:
         ValueError: they are no mask of that size.
     """

@@ -40,12 +40,7 @@ class ValueNames:
 
 
 def names_of_values(tree: FileTree, masks: Sequence[Counter[int]], *, colours: bool) -> ValueNames:
-    """Return what the values of masks are called.
-
-    Args:
-        tree: The folder of the data.
-        masks: The pixels of each value in each mask.
-        colours: Whether values are colours.
+    """Return what the values of masks are called, from the pixels of each value in each mask.
 
     Raises:
         DataError: a list of classes cannot be read, or there are too many classes.

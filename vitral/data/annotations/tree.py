@@ -63,11 +63,7 @@ class StoredFile(NamedTuple):
 
 
 class Photos:
-    """Photos, found by the names that annotations call them.
-
-    Args:
-        paths: The paths of files, of which those of images count.
-    """
+    """Those of some files that are images, found by the names that annotations call them."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = [path for path in paths if path.lower().endswith(EXTENSIONS)]
@@ -123,16 +119,7 @@ class Photos:
 
 
 class FileTree:
-    """The files of a folder or an archive, but for hidden ones.
-
-    Args:
-        title: The folder or the archive.
-        name: A short name, for people and folder names.
-        store: What reads the files.
-        numbers: The index of each file in the store, by its path.
-        files: The files.
-        folders: The folders, empty ones among them.
-        ours: The folders that Vitral wrote, whose files are not among these.
+    """The files of a folder or an archive, but for hidden ones, by their paths and by their numbers in the store.
 
     Attributes:
         photos: The files that are images.

@@ -120,11 +120,7 @@ class Tree:
         return indices[0]
 
     def once(self, indices: Iterable[tuple[Key, int]], named: str) -> dict[Key, int]:
-        """Return files by what tells them apart, such as an image's number.
-
-        Args:
-            indices: The key and the index of each file.
-            named: Such a file, in messages: "an image".
+        """Return files, given with their keys, by these; messages call one `named`: "an image".
 
         Raises:
             DataError: two files have one key.

@@ -30,13 +30,7 @@ RecordPlace = tuple[int, int]  # the number of a record's file among the open fi
 
 @dataclass
 class PreparedDataset:
-    """A prepared dataset.
-
-    Attributes:
-        folder: The folder of the version.
-        version: The number of the version.
-        files: The files that were opened so far.
-    """
+    """A prepared dataset: the folder of its version, and the files that were opened so far."""
 
     folder: Path
     version: str

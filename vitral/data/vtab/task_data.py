@@ -37,13 +37,7 @@ READERS: tuple[Callable[[Path, VtabTask, Opening, int | None], Listing | None], 
 
 @dataclass(frozen=True)
 class Spec:
-    """What is to be opened.
-
-    Attributes:
-        root: The folder with the datasets.
-        task: One of the 19 tasks.
-        both: Whether the validation images are trained on, too.
-    """
+    """What is to be opened: a task of those in a folder, and whether its validation images are trained on, too."""
 
     root: Path
     task: VtabTask
@@ -86,12 +80,7 @@ def divide_vtab(spec: str) -> tuple[str, str, str]:
 
 
 def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> DataSet:
-    """Open a task.
-
-    Args:
-        spec: The task, and where its datasets are.
-        how: The way to open a dataset.
-        most_test: The number of test images to take, evenly spaced among all; None for all.
+    """Open a task, with at most so many test images, evenly spaced among all.
 
     Raises:
         DataError: the folder holds no such dataset, or an incomplete one.

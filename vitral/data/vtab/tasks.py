@@ -94,12 +94,7 @@ class VtabTask:
         return (f"VTAB scores {self.name} on {self.scored:,} images; here are {scored:,}.",)
 
     def class_of(self, features: Callable[[], Example], image: str, *, advice: str) -> int:
-        """Return an image's class.
-
-        Args:
-            features: Returns the features that the label is made of.
-            image: The image's name, for messages.
-            advice: The step to take where it has no label, such as "fetch it again".
+        """Return an image's class by its features; `advice` says what to do where they give none: "fetch it again".
 
         Raises:
             DataError: its features give no label, or none of the task's.

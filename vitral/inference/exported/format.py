@@ -30,13 +30,7 @@ PREPARED = "prepared"  # where preparation ends and the network begins
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of a graph.
-
-    Attributes:
-        name: Its name.
-        dtype: Numpy's name of its type: "uint8".
-        shape: Its axes; None for one of any length.
-    """
+    """An input or output of a graph: its name, numpy's name of its type, and its axes, None for one of any length."""
 
     name: str
     dtype: str
@@ -130,11 +124,7 @@ Answer = Callable[[Decoded], Float32[np.ndarray, "batch classes"]]
 
 
 class Programs(Protocol):
-    """A classifier as graphs in torch, each traced when it is called for.
-
-    Attributes:
-        version: The version of Vitral that writes the file.
-    """
+    """A classifier as graphs in torch, each traced when it is called for."""
 
     version: str
 
@@ -150,13 +140,7 @@ class Programs(Protocol):
 
 @dataclass(frozen=True)
 class Sample:
-    """Code that uses a file without Vitral.
-
-    Attributes:
-        title: The name of its language.
-        language: The same as Markdown has it.
-        code: The code.
-    """
+    """Code that uses a file without Vitral: the language for people, and as Markdown calls it."""
 
     title: str
     language: str
@@ -205,12 +189,7 @@ class ExportFormat(ABC):
 
     @abstractmethod
     def write(self, programs: Programs, metadata: Mapping[str, str], path: Path) -> Layers:
-        """Write a classifier.
-
-        Args:
-            programs: The classifier.
-            metadata: Texts by name, which the file keeps.
-            path: The first of `files`.
+        """Write a classifier as `files`, of which `path` is the first, with texts by name that the file keeps.
 
         Returns:
             The names of the values that the network's layers give; empty where these cannot be read.

@@ -221,13 +221,6 @@ def write_graph(
 ) -> None:
     """Write a graph from decoded images to several outputs as an ONNX file.
 
-    Args:
-        program: The graph.
-        gives: The names of its outputs.
-        metadata: Texts by name, which the file keeps.
-        path: The file; see `OnnxFormat.write`.
-        version: The version of Vitral that writes it.
-
     Raises:
         ModelError: It has an operation that the format has not.
         OSError: The file cannot be written.

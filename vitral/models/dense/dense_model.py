@@ -37,12 +37,7 @@ NO_CLASS_OF_AN_IMAGE = "its answer is about regions, not about the image as a wh
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseConfig(ModelConfig):
-    """What a backbone with a head is; size and rates are handed to the backbone.
-
-    Attributes:
-        backbone: The backbone's config, of any family.
-        head: The head's config.
-    """
+    """What a backbone with a head is; size and rates are handed to the backbone."""
 
     backbone: ModelConfig
     head: HeadConfig
@@ -71,12 +66,7 @@ class DenseConfig(ModelConfig):
 
 
 class DenseModel(Model):
-    """A backbone and a head; weights are undefined until `init_weights` or a checkpoint.
-
-    Args:
-        config: What it is.
-        backbone: The network of `config.backbone`, whose own head goes.
-    """
+    """A backbone, whose own head goes, and a head; weights are undefined until `init_weights` or a checkpoint."""
 
     config: DenseConfig
     head: DenseHead  # type: ignore[assignment]  # it is no linear layer
@@ -168,12 +158,6 @@ class DenseModel(Model):
 
 def with_region_head(model: Model, head: HeadConfig, num_classes: int, *, seed: int) -> DenseModel:
     """Return a network with a new head, drawn from `seed`; one that has a head of that kind keeps it, but for the classes.
-
-    Args:
-        model: The network, with a head of whatever kind.
-        head: The head's config.
-        num_classes: The number of classes.
-        seed: The seed of the head's weights.
 
     Raises:
         ModelError: The head cannot stand on the network.

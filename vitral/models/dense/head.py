@@ -33,14 +33,7 @@ class HeadConfig:
 
 
 class DenseHead(nn.Module, ABC):
-    """A head over a backbone: it runs the backbone itself, because some heads put tokens between its blocks.
-
-    Args:
-        config: The head's own config.
-        backbone: The backbone's config.
-        channels: The width of the backbone's last maps.
-        num_classes: The number of classes.
-    """
+    """A head over a backbone: it runs the backbone itself, because some heads put tokens between its blocks."""
 
     @abstractmethod
     def __init__(self, config: Any, backbone: ModelConfig, channels: int, num_classes: int) -> None:  # noqa: ANN401

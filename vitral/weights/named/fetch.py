@@ -54,10 +54,6 @@ def fetch(row: PublishedWeights, listener: Listener) -> Path:
 
     What a licence does not allow is said first, also of a file that is there already.
 
-    Args:
-        row: The row of the table.
-        listener: receives what is fetched, with size and licence, and the progress.
-
     Raises:
         WeightsError: it cannot be fetched; the message says why and what to do.
         StorageError: it cannot be written.

@@ -70,12 +70,7 @@ ANSWER_SECONDS = 3.0  # that a server may take to answer before it counts as out
 
 @dataclass(frozen=True)
 class Licence:
-    """A licence's own terms in short.
-
-    Attributes:
-        products: whether weights under it may be used in products.
-        link: The address of its text.
-    """
+    """A licence's own terms in short."""
 
     products: Products
     link: str
@@ -252,20 +247,12 @@ def offer(model: str) -> str:
 
 
 def row_of(source: str) -> PublishedWeights | None:
-    """Return the row of the weights that a classifier started from; None for any others.
-
-    Args:
-        source: The source in its provenance: the row's name, after which a commit may follow.
-    """
+    """Return the row of the weights that a classifier started from, by its provenance; None for any others."""
     return rows().get(source.partition(" ")[0])
 
 
 def licence_of(source: str) -> str:
-    """Return in one sentence the licence of the weights that a classifier started from; empty for any others.
-
-    Args:
-        source: The source in its provenance.
-    """
+    """Return in one sentence the licence of the weights that a classifier started from; empty for any others."""
     row = row_of(source)
     return (
         f"{row.name}, from {row.link}, is licensed under {row.licence} ({LICENCES[row.licence].link})." if row else ""
@@ -328,10 +315,7 @@ _switch = _Switch()
 def without_network(offline: bool) -> Iterator[None]:
     """Forbid, while the block lasts, to fetch weights and anything else from the Hub, as HF_HUB_OFFLINE does.
 
-    It holds for the whole process: other threads fetch nothing meanwhile either.
-
-    Args:
-        offline: whether to do so; with False nothing is touched.
+    It holds for the whole process: other threads fetch nothing meanwhile either. Unless `offline` nothing is touched.
     """
     if not offline:
         yield

@@ -79,11 +79,8 @@ def network(stored: Stored, read: Mapping[str, Any] | None = None) -> Network | 
     """Return what the config.json next to a file says of the network; None where it names none.
 
     timm_networks.csv holds its networks that are computed here, with what their tensors do not tell; `tests/peers` holds
-    each against timm. Others may have the same tensors and compute something else.
-
-    Args:
-        stored: The file.
-        read: What the tensors tell, by the names of timm's arguments, which is compared.
+    each against timm. Others may have the same tensors and compute something else. `read` has timm's arguments as the tensors
+    tell them.
 
     Raises:
         ValueError: The network, or one of its arguments, is not computed here; or it is another one than the tensors are of.
