@@ -14,7 +14,7 @@ from vitral.checks.findings import DataCheck
 from vitral.checks.marked import has_hole
 from vitral.cli.check import facts
 from vitral.cli.main import main
-from vitral.data.annotations.traps import Trap, said
+from vitral.data.annotations.marked import Trap, said
 from vitral.report.pages import write_check_page
 
 HEIGHT, WIDTH = 48, 64

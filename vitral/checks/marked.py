@@ -14,7 +14,7 @@ from scipy import ndimage
 from vitral.advice import counted
 from vitral.data.annotations.annotation import Annotation, Marks, Size, of_stored
 from vitral.data.annotations.coded_map import CodedMap
-from vitral.data.annotations.traps import Trap, said
+from vitral.data.annotations.marked import Trap, said
 from vitral.data.source import Source
 from vitral.data.stored import StoredImages
 from vitral.images.decode import SIDEWAYS

@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 
 from vitral.data.annotations.coded_map import Meaning, Meanings, read_maps, read_values
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos
-from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.tree import FileTree, Photos
-from vitral.data.names import natural_key, split_within
+from vitral.data.names import natural_key
 from vitral.errors import DataError
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.semantic import SEMANTIC
@@ -56,7 +55,7 @@ def read_scene_parsing(tree: FileTree) -> MarkedPhotos | None:
         task=SEMANTIC,
         annotations=annotations,
         class_names=tuple(names.values()),
-        splits=_splits(chosen),
+        splits=splits_of(chosen),
         traps=traps,
         notes=() if lists else (f"There is no {NAMES}, so the classes are called 1 to {CLASSES}.",),
         bad=bad,
@@ -86,7 +85,7 @@ def read_ade20k(tree: FileTree) -> MarkedPhotos | None:
         task=INSTANCES,
         annotations=annotations,
         class_names=tuple(sorted({name for there in annotations.values() for name in there.classes}, key=natural_key)),
-        splits=_splits(chosen),
+        splits=splits_of(chosen),
         traps=(*missing, *parts),
         bad=bad,
         others=frozenset(filter(MASKS.fullmatch, paths)),
@@ -98,11 +97,6 @@ def _photos(stems: Mapping[str, str], photos: Photos) -> tuple[dict[str, str], t
     found = {path: photos.find(stem, path) for path, stem in sorted(stems.items())}
     chosen = {photo: path for path, photo in found.items() if photo is not None}
     return chosen, tuple(Trap(NOT_THERE, path) for path, photo in found.items() if photo is None)
-
-
-def _splits(photos: Mapping[str, str]) -> dict[str, str]:
-    splits = ((photo, split) for photo in photos for part in photo.split("/")[:-1] if (split := split_within(part)))
-    return dict(splits)
 
 
 def _names(tree: FileTree, path: str) -> dict[int, str]:

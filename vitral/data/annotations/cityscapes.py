@@ -15,10 +15,8 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from vitral.data.annotations.coded_map import Meaning, read_maps
-from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos
-from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.marked import NOT_THERE, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.tree import FileTree
-from vitral.data.names import split_within
 from vitral.tasks.panoptic import PANOPTIC
 from vitral.tasks.semantic import SEMANTIC
 
@@ -57,13 +55,12 @@ def read_cityscapes(tree: FileTree) -> MarkedPhotos | None:
     meanings = {photo: partial(meaning, masks[path][1]) for photo, path in chosen.items()}
     read, bad = read_maps(tree, chosen, meanings.__getitem__)
     counted = any(masks[path][1] == FORMS[0] for path in chosen.values())
-    splits = ((photo, split) for photo in chosen for part in photo.split("/") if (split := split_within(part)))
     return MarkedPhotos(
         form=FORM,
         task=PANOPTIC if counted else SEMANTIC,
         annotations=read,
         class_names=TRAINED,
-        splits=dict(splits),
+        splits=splits_of(chosen),
         things=tuple(name for identity, name in CLASSES.items() if identity >= COUNTED) if counted else (),
         traps=tuple(traps),
         bad=bad,

@@ -15,12 +15,12 @@ from vitral.data.annotations.marked import (
     FEW_POINTS,
     NO_AREA,
     NOT_THERE,
+    Collected,
     MarkedPhotos,
+    Trap,
     has_area,
-    of_marks,
     split_of_path,
 )
-from vitral.data.annotations.traps import Trap
 from vitral.data.annotations.tree import FileTree
 from vitral.data.names import ALL
 from vitral.errors import DataError
@@ -82,21 +82,17 @@ def _of_objects(values: Any) -> Fields | None:  # noqa: ANN401
     return values if known or not listed else None
 
 
-class _CocoFiles:
+class _CocoFiles(Collected):
     """Collects the photos and classes of COCO's files."""
 
     def __init__(self, tree: FileTree) -> None:
-        self._photos = tree.photos
-        self._marks: dict[str, list[Mark]] = {}
-        self._stated: dict[str, tuple[int, int] | None] = {}
-        self._splits: dict[str, str] = {}
+        super().__init__(tree, FORM)
         self._names: dict[int, str] = {}
-        self._traps: list[Trap] = []
 
     def add(self, path: str, values: Fields) -> None:
         """Add a file's photos and annotations."""
         split = split_of_path(path)
-        names, earlier = self._classes(path, values), {*self._marks}
+        names, earlier = self._classes(path, values), {*self.marks}
         where: dict[Any, str] = {}
         stated: dict[Any, tuple[int, int] | None] = {}
         listed: dict[Any, set[str]] = {}
@@ -104,24 +100,24 @@ class _CocoFiles:
             listed.setdefault(_id(image.get("id")), set()).add(str(image.get("file_name")))
         for image in values["images"]:
             number = _id(image.get("id"))
-            photo = self._photos.find(str(image.get("file_name", image.get("id"))), path, split)
+            photo = self.tree.photos.find(str(image.get("file_name", image.get("id"))), path, split)
             kinds = {NOT_THERE: photo is None, AGAIN: photo in earlier, SHARED: len(listed[number]) > 1}
             if photo is None or any(kinds.values()):
-                self._traps.append(Trap(next(kind for kind, there in kinds.items() if there), path))
+                self.traps.append(Trap(next(kind for kind, there in kinds.items() if there), path))
                 continue
             where[number], stated[number] = photo, _stated(image)
-            self._marks.setdefault(photo, [])
-            self._stated[photo] = stated[number]
+            self.marks.setdefault(photo, [])
+            self.stated[photo] = stated[number]
             own = split if split != ALL else split_of_path(photo)
             if own != ALL:
-                self._splits[photo] = own
+                self.splits[photo] = own
         for item in values["annotations"]:
             number = _id(item.get("image_id"))
             if number in where:
                 mark = self._mark(item, names, path, stated[number])
-                self._marks[where[number]].extend([] if mark is None else [mark])
+                self.marks[where[number]].extend([] if mark is None else [mark])
             elif number not in listed:
-                self._traps.append(Trap("regions of images that are not listed, left out", path))
+                self.traps.append(Trap("regions of images that are not listed, left out", path))
 
     def _classes(self, path: str, values: Fields) -> dict[Any, str]:
         """Return the names of a file's classes by their ids, without a parent of them all that marks nothing."""
@@ -133,7 +129,7 @@ class _CocoFiles:
             item for item in kinds if item["id"] not in used and str(item["name"]) in parents and len(kinds) > 1
         ]
         for item in unused_parents:
-            self._traps.append(
+            self.traps.append(
                 Trap(f"classes that are parents of the others and mark nothing ('{item['name']}'), left out", path)
             )
         names: dict[int, str] = {}
@@ -151,7 +147,7 @@ class _CocoFiles:
     def _mark(self, item: Fields, names: Mapping[Any, str], path: str, size: tuple[int, int] | None) -> Mark | None:
         name = names.get(_id(item.get("category_id")))
         if name is None:
-            self._traps.append(Trap("regions of classes that are not listed, left out", path))
+            self.traps.append(Trap("regions of classes that are not listed, left out", path))
             return None
         polygons, runs = self._shape(item.get("segmentation"), path, size)
         box = _box(item.get("bbox"))
@@ -160,7 +156,7 @@ class _CocoFiles:
             name, box, polygons, runs, bool(item.get("iscrowd")), float(area) if _is_number(area) and area > 0 else None
         )
         if not has_area(mark):
-            self._traps.append(Trap(NO_NUMBERS if item.get("bbox") and box is None else NO_AREA, path))
+            self.traps.append(Trap(NO_NUMBERS if item.get("bbox") and box is None else NO_AREA, path))
             return None
         return mark
 
@@ -170,7 +166,7 @@ class _CocoFiles:
         if isinstance(given, dict):
             runs = _runs(given)
             if runs is None or (size is not None and not same_shape(runs[1:], size)):
-                self._traps.append(Trap(NO_RUNS, path))
+                self.traps.append(Trap(NO_RUNS, path))
                 return (), None
             return (), runs
         polygons = given if isinstance(given, list) else []
@@ -179,13 +175,13 @@ class _CocoFiles:
         good = [tuple(map(float, each)) for each in polygons if isinstance(each, list) and all(map(_is_number, each))]
         kept = tuple(each for each in good if len(each) >= 6 and len(each) % 2 == 0)
         if len(kept) < len(polygons):
-            self._traps.append(Trap(FEW_POINTS, path, len(polygons) - len(kept)))
+            self.traps.append(Trap(FEW_POINTS, path, len(polygons) - len(kept)))
         return kept, None
 
     def result(self) -> MarkedPhotos:
         """Return what the files say."""
         names = dict.fromkeys(self._names[number] for number in sorted(self._names))
-        return of_marks(FORM, self._marks, tuple(names), stated=self._stated, splits=self._splits, traps=self._traps)
+        return self.photos(tuple(names))
 
 
 def _id(number: object) -> object:

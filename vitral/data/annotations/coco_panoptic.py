@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vitral.data.annotations.coded_map import Meaning, read_maps
-from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, split_of_path
-from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, Trap, split_of_path
 from vitral.data.annotations.tree import FileTree
 from vitral.data.names import ALL
 from vitral.tasks.panoptic import PANOPTIC

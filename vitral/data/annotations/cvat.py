@@ -11,10 +11,14 @@ import numpy as np
 
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.drawn import NO_REGION, around, ellipse, stated_size, turned_box, usable
-from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, of_marks, split_of_path
-from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.marked import (
+    Collected,
+    MarkedPhotos,
+    Trap,
+    split_of_path,
+)
 from vitral.data.annotations.tree import FileTree
-from vitral.data.names import ALL, split_within
+from vitral.data.names import split_within
 from vitral.errors import DataError, one_line
 from vitral.images.run_lengths import counts_text, encode_mask
 
@@ -29,11 +33,8 @@ def read_cvat(tree: FileTree) -> MarkedPhotos | None:
     Raises:
         DataError: one cannot be read, beside others or alone.
     """
-    marks: dict[str, list[Mark]] = {}
-    stated: dict[str, Size | None] = {}
+    found = Collected(tree, FORM)
     names: dict[str, None] = {}
-    splits: dict[str, str] = {}
-    traps = list[Trap]()
     damaged: DataError | None = None
     others = 0
     for path in tree.ending(".xml"):
@@ -49,17 +50,12 @@ def read_cvat(tree: FileTree) -> MarkedPhotos | None:
         for image, shapes in _images(root):
             name = image.get("name") or ""
             split = split_within(image.get("subset") or "") or split_of_path(path)
-            photo = tree.photos.find(name, path, split)
-            if photo is None or photo in marks:
-                traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
-                continue
-            stated[photo], marks[photo] = _photo(name, image, shapes, path, traps)
-            names |= dict.fromkeys(mark.name for mark in marks[photo])
-            if split != ALL:
-                splits[photo] = split
+            if (photo := found.photo(name, path, split)) is not None:
+                found.stated[photo], found.marks[photo] = _photo(name, image, shapes, path, found.traps)
+                names |= dict.fromkeys(mark.name for mark in found.marks[photo])
     if damaged is not None and not others:
         raise damaged
-    return of_marks(FORM, marks, [*names], stated=stated, splits=splits, traps=traps) if marks or traps else None
+    return found.photos([*names]) if found.marks or found.traps else None
 
 
 def _is_cvat(root: Element) -> bool:

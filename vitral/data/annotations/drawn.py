@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from vitral.data.annotations.annotation import Mark, Size
-from vitral.data.annotations.marked import FEW_POINTS, NO_AREA, has_area
+from vitral.data.annotations.marked import FEW_POINTS, NO_AREA, Trap, has_area
 from vitral.data.annotations.polygons import FEWEST_POINTS
-from vitral.data.annotations.traps import Trap
 from vitral.images.decode import HALVED, pixel_limit
 
 Outline = tuple[float, ...]  # of each point x and y in turn

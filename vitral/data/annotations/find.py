@@ -18,12 +18,11 @@ from vitral.data.annotations.coco import read_coco
 from vitral.data.annotations.coco_panoptic import read_panoptic
 from vitral.data.annotations.cvat import read_cvat
 from vitral.data.annotations.label_studio import read_label_studio
-from vitral.data.annotations.marked import MarkedPhotos
+from vitral.data.annotations.marked import MarkedPhotos, said
 from vitral.data.annotations.mask_images import MaskPairs, pair_masks, read_masks
 from vitral.data.annotations.mask_names import LISTS_OF_MASKS
 from vitral.data.annotations.other_task import for_task
 from vitral.data.annotations.sizes import fitted
-from vitral.data.annotations.traps import said
 from vitral.data.annotations.tree import FileTree, Photos, speaks_of_masks
 from vitral.data.annotations.voc import read_voc
 from vitral.data.annotations.yolo import read_yolo

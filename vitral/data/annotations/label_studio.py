@@ -13,8 +13,11 @@ from jaxtyping import UInt8
 
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.drawn import NAMELESS, NO_REGION, around, ellipse, stated_size, turned_box, usable
-from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, in_order, of_marks
-from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.marked import (
+    Collected,
+    MarkedPhotos,
+    Trap,
+)
 from vitral.data.annotations.tree import FileTree
 from vitral.described import mapping
 from vitral.errors import DataError, one_line
@@ -34,17 +37,12 @@ def read_label_studio(tree: FileTree) -> MarkedPhotos | None:
     Raises:
         DataError: one cannot be read.
     """
-    marks: dict[str, list[Mark]] = {}
-    stated: dict[str, Size | None] = {}
-    traps = list[Trap]()
+    found = Collected(tree, FORM)
     for path in tree.json_files():
         for task in tree.json(path, ["original_width"], FORM, _tasks) or []:
-            photo = tree.photos.find(_photo_named(task, path), path)
-            if photo is None or photo in marks:
-                traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
-            else:
-                stated[photo], marks[photo] = _read_task(task, path, traps)
-    return of_marks(FORM, marks, in_order(marks), stated=stated, traps=traps, relative=True) if marks or traps else None
+            if (photo := found.photo(_photo_named(task, path), path)) is not None:
+                found.stated[photo], found.marks[photo] = _read_task(task, path, found.traps)
+    return found.photos(relative=True) if found.marks or found.traps else None
 
 
 def _tasks(values: object) -> list[dict[str, Any]]:

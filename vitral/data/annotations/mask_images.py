@@ -24,12 +24,10 @@ from PIL import Image
 from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.coded_map import COLOURED, GREY, CodedMap, Meaning, read_values
 from vitral.data.annotations.kept_outlines import KeptOutlines, Outline
-from vitral.data.annotations.marked import MarkedPhotos, of_marks, split_of_path
+from vitral.data.annotations.marked import Collected, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.mask_names import OBJECT, ValueNames, names_of_values
-from vitral.data.annotations.traps import Trap
 from vitral.data.annotations.tree import FileTree, StoredFile
 from vitral.data.masks import find_masks
-from vitral.data.names import ALL
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry
 from vitral.errors import DataError
@@ -120,27 +118,24 @@ def _pairs(tree: FileTree, *, by_name: bool) -> dict[str, list[str]]:
 
 
 def _of_objects(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhotos:
-    traps: list[Trap] = []
-    bad: list[BadImage] = []
-    marks: dict[str, list[Mark]] = {}
-    stated: dict[str, Size | None] = {}
-    kept = KeptOutlines(tree.title)
+    found, kept = Collected(tree, OBJECT_FORM), KeptOutlines(tree.title)
 
-    def read(photo: str) -> tuple[list[Mark], list[Trap], str]:
+    def read(photo: str) -> tuple[list[Mark], list[Trap]] | BadImage:
         try:
-            return *_read_objects(tree, pairs[photo], kept), ""
+            return _read_objects(tree, pairs[photo], kept)
         except DataError as error:
-            return [], [], str(error).rstrip(".")
+            return tree.bad(photo, error)
 
-    for photo, (found, own, why) in zip(pairs, in_threads(read, list(pairs)), strict=True):
-        traps += own
-        if why:
-            bad.append(tree.bad(photo, why))
+    for photo, objects in zip(pairs, in_threads(read, list(pairs)), strict=True):
+        if isinstance(objects, BadImage):
+            found.bad.append(objects)
         else:
-            marks[photo] = found
-            stated[photo] = next((mark.runs[1:] for mark in found if mark.runs), None)
+            found.marks[photo], traps = objects
+            found.traps += traps
+            found.stated[photo] = next((mark.runs[1:] for mark in found.marks[photo] if mark.runs), None)
     kept.write()
-    return of_marks(OBJECT_FORM, marks, (OBJECT,), stated=stated, splits=_splits(marks), traps=traps, bad=bad)
+    found.splits = splits_of(found.marks)
+    return found.photos((OBJECT,))
 
 
 def _decoded(file: StoredFile, content: bytes) -> Grey:
@@ -211,22 +206,19 @@ def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
         form=FORM,
         task=SEMANTIC,
         annotations={
-            photo: _annotation(tree.file(pairs[photo]), found, counts[photo], names, colours)
+            photo: CodedMap(tree.file(pairs[photo]), _meanings(counts[photo], names), found.size, colours)
             for photo, found in seen.items()
         },
         class_names=tuple(dict.fromkeys(names.classes.values())),
-        splits=_splits(seen),
+        splits=splits_of(seen),
         traps=tuple(traps),
         notes=names.notes,
         bad=tuple(bad),
     )
 
 
-def _annotation(
-    file: StoredFile, seen: _SeenValues, counts: Counter[int], names: ValueNames, colours: bool
-) -> CodedMap:
-    there = tuple((value, Meaning(name)) for value, name in names.classes.items() if value in counts)
-    return CodedMap(file, there, seen.size, colours)
+def _meanings(counts: Counter[int], names: ValueNames) -> tuple[tuple[int, Meaning], ...]:
+    return tuple((value, Meaning(name)) for value, name in names.classes.items() if value in counts)
 
 
 def _look(file: StoredFile, *, colours: bool = False) -> _SeenValues:
@@ -247,7 +239,3 @@ def _in_colours(seen: _SeenValues, colours: bool) -> Counter[int]:
     if seen.colours or not colours:
         return seen.counts
     return Counter({value * GREY: count for value, count in seen.counts.items()})
-
-
-def _splits(photos: Mapping[str, object]) -> dict[str, str]:
-    return {photo: split for photo in photos if (split := split_of_path(photo)) != ALL}

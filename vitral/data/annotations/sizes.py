@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vitral.data.annotations.annotation import Annotation, Marks, Size, same_shape
-from vitral.data.annotations.marked import MarkedPhotos
-from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.marked import MarkedPhotos, Trap
 from vitral.data.annotations.tree import FileTree
 from vitral.data.source import BadImage
 from vitral.errors import ImageError

@@ -13,17 +13,15 @@ from vitral.data.annotations.marked import (
     AGAIN,
     NO_AREA,
     NOT_THERE,
+    Collected,
     MarkedPhotos,
+    Trap,
     has_area,
-    in_order,
-    of_marks,
     split_of_path,
 )
-from vitral.data.annotations.traps import Trap
 from vitral.data.annotations.tree import FileTree
 from vitral.data.joined_lists import PHOTOS, listed_splits
 from vitral.data.names import ALL
-from vitral.data.source import BadImage
 from vitral.errors import DataError
 
 FORM = "Pascal VOC XML"
@@ -56,73 +54,66 @@ def _lines(tree: FileTree, around: PurePosixPath, name: str) -> list[str]:
     return tree.text(path).splitlines() if path in tree else []
 
 
-class _VocFiles:
+class _VocFiles(Collected):
     """Collects the photos of VOC's files."""
 
     def __init__(self, tree: FileTree) -> None:
-        self._tree = tree
+        super().__init__(tree, FORM)
         self._objects: dict[str, tuple[str, list[Object]]] = {}
-        self._stated: dict[str, Size | None] = {}
-        self._traps: list[Trap] = []
-        self._bad: list[BadImage] = []
 
     def add(self, path: str) -> None:
         """Add a file, if it is of the form."""
         stem = PurePosixPath(path).stem
-        photo = self._tree.photos.find(stem, path)
+        photo = self.tree.photos.find(stem, path)
         try:
-            root = self._tree.xml(path)
+            root = self.tree.xml(path)
             if root.tag != ROOT:
                 return
             named = (root.findtext("filename") or "").strip()
             if photo is None and named:
-                photo = self._tree.photos.find(named, path)
+                photo = self.tree.photos.find(named, path)
             objects = [_object(item) for item in root.findall("object")]
         except DataError as error:
             if photo is not None:
-                self._bad.append(self._tree.bad(photo, error))
+                self.bad.append(self.tree.bad(photo, error))
             return
         except (ValueError, TypeError):
-            why = f"'{self._tree.file(path).name}' has an object without a name or a box of four numbers"
-            self._bad.append(self._tree.bad(photo or path, why))
+            why = f"'{self.tree.file(path).name}' has an object without a name or a box of four numbers"
+            self.bad.append(self.tree.bad(photo or path, why))
             return
         if photo is None or photo in self._objects:
-            self._traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
+            self.traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
             return
         if named and PurePosixPath(named).stem != stem and PurePosixPath(photo).stem == stem:
-            self._traps.append(Trap(LIES, path))
+            self.traps.append(Trap(LIES, path))
         self._objects[photo] = path, objects
-        self._stated[photo] = _stated(root)
+        self.stated[photo] = _stated(root)
 
     def result(self, lists: dict[str, str]) -> MarkedPhotos | None:
         """Return what the files say; None where there are none, or most have no boxes."""
         every = [item for _, objects in self._objects.values() for item in objects]
-        if not (self._objects or self._traps) or len(self._bad) > len(self._objects):
+        if not (self._objects or self.traps) or len(self.bad) > len(self._objects):
             return None
         first = 0 if any(min(box[:2]) < 1 for _, box, _ in every) else 1
         ignored = 2 * sum(difficult for *_, difficult in every) < len(every)  # otherwise the tool's default
-        marks = {photo: self._marks(path, objects, first, ignored) for photo, (path, objects) in self._objects.items()}
-        splits = {
-            photo: split
-            for photo in marks
-            if (split := lists.get(PurePosixPath(photo).stem, split_of_path(photo))) != ALL
-        }
-        return of_marks(
-            FORM, marks, in_order(marks), stated=self._stated, splits=splits, traps=self._traps, bad=self._bad
-        )
+        for photo, (path, objects) in self._objects.items():
+            self.marks[photo] = self._marks(path, objects, first, ignored)
+            if (split := lists.get(PurePosixPath(photo).stem, split_of_path(photo))) != ALL:
+                self.splits[photo] = split
+        return self.photos()
 
     def _marks(self, path: str, objects: Sequence[Object], first: int, ignored: bool) -> list[Mark]:
         marks = []
         for name, (left, top, right, bottom), difficult in objects:
             if first == 0 and min(left, top) < 1:
-                self._traps.append(Trap(FROM_ZERO, path))
+                self.traps.append(Trap(FROM_ZERO, path))
             mark = Mark(name, (left - first, top - first, right, bottom), crowd=difficult and ignored)
             # A box that ends where it begins is one pixel wide by the book, and a click by mistake.
             if has_area(mark._replace(box=(left, top, right, bottom))):
                 marks.append(mark)
-                self._traps.extend([Trap(DIFFICULT, path)] if mark.crowd else [])
+                self.traps.extend([Trap(DIFFICULT, path)] if mark.crowd else [])
             else:
-                self._traps.append(Trap(NO_AREA, path))
+                self.traps.append(Trap(NO_AREA, path))
         return marks
 
 

@@ -10,11 +10,17 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vitral.data.annotations.annotation import Mark
-from vitral.data.annotations.marked import NO_AREA, NOT_THERE, MarkedPhotos, has_area, of_marks, split_of_path
-from vitral.data.annotations.traps import Trap
+from vitral.data.annotations.marked import (
+    NO_AREA,
+    NOT_THERE,
+    Collected,
+    MarkedPhotos,
+    Trap,
+    has_area,
+    splits_of,
+)
 from vitral.data.annotations.tree import FileTree, StoredFile
-from vitral.data.names import ALL, listed_names, split_named
-from vitral.data.source import BadImage
+from vitral.data.names import listed_names, split_named
 from vitral.errors import DataError, one_line
 
 FORM = "YOLO text"
@@ -52,28 +58,29 @@ def read_yolo(tree: FileTree) -> MarkedPhotos | None:
     if not holding:
         return None
     described = _described(tree)
-    marks: dict[str, list[Mark]] = {}
+    found, marks = Collected(tree, FORM), dict[str, list[Mark]]()
     alone = texts - {*places.values()}
     alone = {text for text in alone if LABELS in text.split("/")[:-1] and text.rpartition("/")[2].lower() not in NAMES}
-    traps = [Trap(NOT_THERE, text) for text in sorted(alone)]
-    bad: list[BadImage] = []
+    found.traps = [Trap(NOT_THERE, text) for text in sorted(alone)]
     for photo, place in places.items():
         if place.rpartition("/")[0] not in holding:
             continue
         try:
-            marks[photo] = _read(tree, place, described, traps) if place in texts else []
+            marks[photo] = _read(tree, place, described, found.traps) if place in texts else []
         except (ValueError, DataError) as error:
-            bad.append(tree.bad(photo, f"'{tree.file(place).name}': {error}"))
+            found.bad.append(tree.bad(photo, f"'{tree.file(place).name}': {error}"))
     written = sum(place in texts for place in places.values())
-    if 2 * len(bad) > written:
+    if 2 * len(found.bad) > written:
         if not described.names:
             return None
-        raise DataError(f"{len(bad):,} of {written:,} files of labels in YOLO's form cannot be read: {bad[0].reason}.")
+        many, why = f"{len(found.bad):,} of {written:,}", found.bad[0].reason
+        raise DataError(f"{many} files of labels in YOLO's form cannot be read: {why}.")
     highest = max((int(mark.name) for listed in marks.values() for mark in listed), default=-1)
     names = described.names or tuple(map(str, range(highest + 1)))
-    named = {photo: [mark._replace(name=names[int(mark.name)]) for mark in listed] for photo, listed in marks.items()}
-    splits = _splits(tree, named, described)
-    return of_marks(FORM, named, names, splits=splits, traps=traps, bad=bad, relative=True)
+    for photo, listed in marks.items():
+        found.marks[photo] = [mark._replace(name=names[int(mark.name)]) for mark in listed]
+    found.splits = _splits(tree, marks, described)
+    return found.photos(names, relative=True)
 
 
 def _place(photo: str, texts: set[str]) -> str:
@@ -162,8 +169,7 @@ def _of_yaml(file: StoredFile) -> Description:
 
 def _splits(tree: FileTree, marks: Mapping[str, Any], described: Description) -> dict[str, str]:
     """Return the splits that data.yaml says by folders or lists of photos, or else those that folders are called by."""
-    splits = {photo: split for photo in marks if (split := split_of_path(photo)) != ALL}
-    if splits:
+    if splits := splits_of(marks):
         return splits
     for split, places in described.splits.items():
         for place in places:
