@@ -32,7 +32,7 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.names import some, split_in
 from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.described import is_text
-from vitral.errors import DataError, ImageError
+from vitral.errors import DataError, ImageError, one_line
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import MARK_LIMIT, MARKERS, FoundFile, is_hidden, is_of_system, is_ours
 
@@ -91,12 +91,14 @@ class ZipImages:
 
 
 class TarImages:
-    """Images in an uncompressed tar file, read by their offsets.
+    """Images in an uncompressed tar file at a path or an address, read by their offsets.
 
     The title is the archive as the user knows it. Open files may be shared with other tars.
     """
 
-    def __init__(self, title: Path, path: Path, members: Sequence[Member], handles: Handles | None = None) -> None:
+    def __init__(
+        self, title: str | Path, path: str | Path, members: Sequence[Member], handles: Handles | None = None
+    ) -> None:
         self._title, self._path = title, path
         self._names = Strings([member.name for member in members])
         self._offsets = np.array([member.offset for member in members], dtype=np.int64)
@@ -105,7 +107,10 @@ class TarImages:
 
     def read(self, index: int) -> bytes:
         """Return an image's bytes. See `Store`."""
-        data = self._handles.bytes_at(self._path, int(self._offsets[index]), int(self._sizes[index]))
+        try:
+            data = self._handles.bytes_at(self._path, int(self._offsets[index]), int(self._sizes[index]))
+        except Exception as error:  # each file system raises its own types
+            raise ImageError(f"'{self.name(index)}' cannot be read ({one_line(error)}).") from error
         if data is None:
             raise ImageError(f"'{self.name(index)}' is cut short: the archive ends before it; fetch it again.")
         return data
@@ -121,7 +126,7 @@ class TarImages:
 
     def location(self, index: int) -> tuple[Path, int]:
         """Return the uncompressed file and the offset of a member's first byte in it."""
-        return self._path, int(self._offsets[index])
+        return Path(self._path), int(self._offsets[index])
 
 
 def is_archive(path: Path) -> bool:
@@ -132,10 +137,7 @@ def is_archive(path: Path) -> bool:
 def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], None]) -> Listing:
     """Return the images of an archive as those of a folder: by what is marked in them, or by split and class.
 
-    Args:
-        path: The archive.
-        how: The way to open the data.
-        refuse: Refuses the names of files that do not stand for classes by their folders, where nothing is marked in photos.
+    Where nothing is marked, `refuse` refuses the names of files that do not stand for classes by their folders.
 
     Raises:
         DataError: it is not an archive, damaged, a bomb, written by Vitral, or of archives alone.

@@ -139,9 +139,7 @@ def batch_indices(
 class ClassDraw:
     """Draws images at random: first the class by the classes' shares, then any of its images (arXiv 1910.09217, section 3.1).
 
-    Args:
-        labels: The class of each image; images without one (-1) are not drawn.
-        shares: Each class's share of the images that are drawn, summing to 1; 0 for a class without images.
+    The shares sum to 1, and are 0 for a class without images; images without a class (-1) are not drawn.
     """
 
     def __init__(self, labels: Int64[np.ndarray, " examples"], shares: Float32[np.ndarray, " classes"]) -> None:

@@ -87,14 +87,9 @@ def chosen(what: str) -> str | None:
 def choose(
     title: str, what: str, candidates: Sequence[str], meant: Sequence[str] = (), kind: str = "columns"
 ) -> str | None:
-    """Return which of several columns is meant; None where there is none.
+    """Return which of several columns is meant for "image" or "label"; None where there is none.
 
-    Args:
-        title: The data's name in messages.
-        what: "image" or "label".
-        candidates: The columns that could be meant, by their names and types.
-        meant: The names of those that are meant even where there are others.
-        kind: What they are called in messages.
+    Candidates could be it by their names and types; those in `meant` are it even where there are others.
 
     Raises:
         DataError: there are several candidates.

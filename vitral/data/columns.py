@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vitral.data.chosen import PREFIX, choose, note
-from vitral.data.names import ALL, split_named
+from vitral.data.names import ALL, some, split_named
 from vitral.data.stored import UNREAD
 from vitral.data.table_cells import Cells, are_classes, class_names, image_by_cells, is_given, label_columns, marked
 from vitral.errors import DataError, did_you_mean, extra_module
@@ -53,21 +53,44 @@ DataType = Any
 class Columns:
     """The names of a table's columns; None for classes that are not read, and for a split that the rows do not name.
 
-    `labels` are columns that say yes or no, one for each label, in place of a column of classes.
+    `labels` are columns that say yes or no, one for each label, in place of a column of classes. A table of text has no schema.
     """
 
     image: str
     classes: str | None
     split: str | None
     labels: tuple[str, ...] = ()
+    schema: Schema | None = None
 
+    @property
     def label_names(self) -> tuple[str, ...]:
-        """Return the names of the labels that have a column each."""
+        """The names of the labels that have a column each."""
         return tuple(label.strip() for label in self.labels)
 
-    def others(self, names: Sequence[str]) -> list[str]:
-        """Return those of a table's columns that say nothing of images, labels and splits."""
-        return [name for name in names if name not in (self.image, self.classes, self.split, *self.labels)]
+    @property
+    def declared(self) -> tuple[str, ...] | None:
+        """The class names that the table itself lists, in order, which stand for numbers."""
+        return None if self.schema is None else declared_names(self.schema, self.classes)
+
+    @property
+    def are_text(self) -> bool:
+        """Whether the cells of the column of classes are text, in which several may stand."""
+        return self.classes is not None and (self.schema is None or is_text(self.schema.field(self.classes).type))
+
+    @property
+    def are_lists(self) -> bool:
+        """Whether they are lists."""
+        return (
+            self.schema is not None and self.classes is not None and holds_lists(self.schema.field(self.classes).type)
+        )
+
+    def notes(self, title: str, names: Sequence[str]) -> list[str]:
+        """Return a line on the columns that are labels, and on those of all that are left out; none without such labels."""
+        others = [name for name in names if name not in (self.image, self.classes, self.split, *self.labels)]
+        left = f"; left out: {some(others)}" if others else ""
+        return (
+            [f"The classes of '{title}' are its columns of 0 and 1: {some(self.labels)}{left}."] if self.labels else []
+        )
 
 
 def known_column(names: Sequence[str], known: Sequence[str]) -> str | None:
@@ -96,13 +119,7 @@ def find_columns(
 ) -> Columns:
     """Return which columns of a table contain what, of the classes only if they are read.
 
-    Args:
-        title: The table's name in messages.
-        names: The names of its columns.
-        labelled: Whether the classes are read.
-        schema: The types of the columns, where they are known.
-        cells: Returns the cells of a column, by which images and labels are found where no name tells them.
-        may_lack: Whether there may be no classes.
+    By their cells images and labels are found where no name tells them.
 
     Raises:
         DataError: there is no column of images, or of classes that are to be read, or there are several.
@@ -123,7 +140,7 @@ def find_columns(
     others = [name for name in names if name != image and name not in _image_columns(schema)]
     split = known_column(others, SPLIT)
     if not labelled:
-        return Columns(image, None, split)
+        return Columns(image, None, split, schema=schema)
     named = (
         [name for name in dict.fromkeys(others) if _may_be_classes(name, schema, known)]
         for known in (CLASSES, NUMBERED)
@@ -131,18 +148,18 @@ def find_columns(
     classes = choose(title, "label", next(filter(None, named), []), LABELS)
     if classes is not None:
         check_column(title, classes, names)
-        return Columns(image, classes, split)
+        return Columns(image, classes, split, schema=schema)
     could = [name for name in others if name != split and plain(name) not in (*IMAGES, *IDS)]
     labels = () if cells is None else label_columns(title, could, cells)
     if not labels and cells is not None and len(could) == 1 and are_classes(cells(could[0])):
         note(f"The classes of '{title}' are those of '{could[0]}', its only column beside the images.")
-        return Columns(image, could[0], split)
+        return Columns(image, could[0], split, schema=schema)
     if not labels and not may_lack:
         raise DataError(
             f"'{title}' has no column of classes (its columns: {have}); name one of them 'label', or write "
             f"{PREFIX}label=NAME: before the name of the data."
         )
-    return Columns(image, None, split, labels)
+    return Columns(image, None, split, labels, schema)
 
 
 def find_image(
@@ -167,14 +184,7 @@ def may_lack(split: str, splits: Collection[str]) -> bool:
     return split not in ("train", ALL) and "train" in splits
 
 
-def no_class(column: str | None, *, text: bool) -> tuple[str, ...]:
-    """Return the classes that an empty cell stands for: none where a text may name several, else none that is known."""
-    return () if text and column is not None and is_plural(column) else UNREAD
-
-
-def classes_of_rows(
-    columns: Columns, cells: Cells, count: int, *, declared: Sequence[str] | None, text: bool, title: str
-) -> list[tuple[str, ...]]:
+def classes_of_rows(columns: Columns, cells: Cells, count: int, *, title: str) -> list[tuple[str, ...]]:
     """Return the classes of each of so many rows of a table, a cell of text as a whole, a number by the declared names.
 
     Raises:
@@ -185,7 +195,9 @@ def classes_of_rows(
         return [marked(dict(zip(columns.labels, row, strict=True)), columns.labels) for row in rows]
     if columns.classes is None:
         return [UNREAD] * count
-    nothing = no_class(columns.classes, text=text)
+    # Of an empty cell no class is known, but where a text may name several it names none.
+    nothing = () if columns.are_text and is_plural(columns.classes) else UNREAD
+    declared = columns.declared
     return [class_names(cell, declared, title) if is_given(cell) else nothing for cell in cells(columns.classes)]
 
 
@@ -295,13 +307,7 @@ def several_columns(title: str, column: str) -> DataError:
 
 
 def split_of_row(name: str | None, split: str, table: str, row: str) -> str:
-    """Return the split of a row: the one that it names, unless its file determines the split.
-
-    Args:
-        name: The row's cell in the column of splits, "" if it is empty; None where there is no such column.
-        split: The split that the file determines, or "all".
-        table: The file's name in messages.
-        row: The row's name in messages.
+    """Return the split of a row: the one that it names, "" for none, unless its file determines the split or names none.
 
     Raises:
         DataError: it names something that is not a split, or nothing.

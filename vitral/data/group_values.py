@@ -23,13 +23,8 @@ def group_values(
 ) -> dict[int, str]:
     """Return each image's group by its index in the store; images without a value are not in it.
 
-    Args:
-        column: A column of the tables, or of the dataset; "folder", "folder:2" and so on, or "series", where none is so called.
-        title: The data's name in messages.
-        store: The images.
-        images: Those that are to be grouped.
-        tables: The tables of paths that they are listed in.
-        chosen: What the data's name chooses among their columns.
+    A group is told by a column of the tables, or of the dataset, or where none is so called by "folder", "folder:2" and so on,
+    or "series".
 
     Raises:
         DataError: There is no such column or folder; the message names those that there are.

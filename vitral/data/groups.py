@@ -149,13 +149,7 @@ def split_groups(
 
     The largest groups come first; each goes where most is missing of its classes. A class in at least as many groups as there
     are parts is in every part, unless others that share its groups prevent that; of another class the first part takes all.
-
-    Args:
-        classes: The classes of each image.
-        groups: The group of each image, as a number.
-        shares: The fraction of each part but the first, which takes the rest.
-        seed: The seed of the random choice among groups of one size.
-        purpose: The purpose of the split, so that two splits under one seed differ.
+    Shares, seed and purpose are those of `stratified`.
 
     Returns:
         The indices of each part, ascending.

@@ -14,17 +14,14 @@ from vitral.data.annotations.hub_objects import class_names_of, objects_column, 
 from vitral.data.columns import (
     check_column,
     classes_of_rows,
-    declared_names,
     find_columns,
-    holds_lists,
-    is_text,
     may_lack,
     simple_cells,
 )
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, find, split_named, split_of_file
 from vitral.data.stored import Entry, JoinedStores, Store
-from vitral.data.table_cells import cell_text, note_labels
+from vitral.data.table_cells import cell_text
 from vitral.data.tables import content_of, list_tables
 from vitral.errors import DataError, extra_module, one_line
 from vitral.tasks.boxes import BOXES
@@ -164,15 +161,12 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
             cells=simple_cells(schema, rows.__getitem__),
             may_lack=may_lack(split_named(split) or split, splits),
         )
-        column, classes = columns.image, columns.classes
-        notes += note_labels(f"{title} {split}", columns.labels, columns.others(schema.names))
-        kind = None if classes is None else schema.field(classes).type
-        several = several or holds_lists(kind)
-        declared = declared_names(schema, classes) or columns.label_names() or declared
-        text = kind is not None and is_text(kind)
-        text_column = classes if text else text_column
-        undecoded = rows.cast_column(column, datasets.Image(decode=False))
-        store = HubImages(title, undecoded, column)
+        notes += columns.notes(f"{title} {split}", schema.names)
+        several = several or columns.are_lists
+        declared = columns.declared or columns.label_names or declared
+        text_column = columns.classes if columns.are_text else text_column
+        undecoded = rows.cast_column(columns.image, datasets.Image(decode=False))
+        store = HubImages(title, undecoded, columns.image)
         stores.append((store, len(rows)))
         if objects is not None:
             declared = class_names_of(rows.features, objects) or declared
@@ -180,7 +174,7 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
             annotations |= {first + row: each for row, each in enumerate(marked)}
             notes.append(note)
         listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
-        labels = classes_of_rows(columns, rows.__getitem__, len(rows), declared=declared, text=text, title=title)
+        labels = classes_of_rows(columns, rows.__getitem__, len(rows), title=title)
         for row, names in enumerate(labels):
             own = annotations[first + row].classes if objects is not None else names
             listed.append(Entry(first + row, f"{split}[{row}]", own, 0))

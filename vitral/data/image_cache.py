@@ -27,13 +27,8 @@ class CachedImages:
 
     The pixels depend on the image alone: an image that is not kept, because memory is short or because it is larger than the
     images that were probed, is decoded anew each time, to the same pixels. Forked processes share the images that any of them
-    has decoded; a process that is started otherwise keeps its own, in its part of the memory.
-
-    Args:
-        source: The images.
-        augmentation: The views that are made of them.
-        size: The height and width of the views, pixels.
-        limit: The bytes of memory to take; None for a quarter of what is free, shared by the processes of a job.
+    has decoded; a process that is started otherwise keeps its own, in its part of the memory. The limit is in bytes; None for a
+    quarter of what is free, shared by the processes of a job.
     """
 
     def __init__(

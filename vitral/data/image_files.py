@@ -69,10 +69,7 @@ def prepare(
 def files_in(folder: Path, arrange: Arrange, listener: Listener) -> Iterator[LazyImage]:
     """Give the image files below a folder, by their names' endings; a broken link is reported when it is read.
 
-    Args:
-        folder: The folder.
-        arrange: Puts paths in order, such as `sorted`; or `iter`, which has the names of one folder at a time in memory.
-        listener: Receives a note on what is not named like an image, where there are images beside it.
+    They come in the order of `sorted`, or of `iter`, which has the names of one folder at a time in memory.
     """
     first: list[str] = []
     images = others = 0

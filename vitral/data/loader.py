@@ -239,17 +239,8 @@ def load_evaluation(
     """Yield every image once, in order, prepared for the model, in batches.
 
     Of n processes each has every n-th batch. All have the same number of batches, since their models may need to
-    communicate: a process without one in the last round gets images without labels and indices, which do not count.
-
-    Args:
-        source: Images and labels.
-        preprocessing: The model's preprocessing.
-        batch_size: The number of images per batch; the last batch has the rest.
-        workers: The number of processes that decode; 0 decodes in this one.
-        limit: The number of images to use, the first ones; None for all.
-        encode: Makes a tensor of labels; class numbers if left out.
-        rank: The index of this process.
-        world: The number of processes.
+    communicate: a process without one in the last round gets images without labels and indices, which do not count. With 0
+    workers this process decodes; a limit takes the first images; labels are class numbers unless `encode` makes others.
 
     Raises:
         ImageError: an image cannot be read.

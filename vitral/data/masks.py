@@ -43,12 +43,7 @@ def find_masks(
 ) -> dict[int, int]:
     """Return the position of each mask among images, and that of its photo.
 
-    Args:
-        store: The images.
-        images: An entry for each image.
-        parts: The parts of each image's path.
-        spoken_of: Whether any of them may be a word for masks, so that names are looked at as well as formats.
-        by_name: Whether names decide alone, since the user says that there are masks.
+    Names are looked at as well as formats where any is `spoken_of`, and decide alone where the user says that there are masks.
     """
     found: dict[int, int] = {}
     for pairs in _pairs(parts, spoken_of).values():

@@ -90,9 +90,7 @@ def _number(digits: str) -> tuple[int, int, str]:
 def one_spelling(counts: Mapping[str, int], preferred: Collection[str] = ()) -> dict[str, str]:
     """Return for each name that has another Unicode form among the names the spelling of all of them.
 
-    Args:
-        counts: How often each name occurs; the most frequent spelling counts, of equally frequent ones the composed form.
-        preferred: Spellings that count before any other.
+    A preferred one counts, or the most frequent; of equally frequent ones the composed form.
     """
     forms: dict[str, list[str]] = {}
     for name in counts:

@@ -11,12 +11,9 @@ from vitral.data.columns import (
     Columns,
     Schema,
     classes_of_rows,
-    declared_names,
     find_columns,
-    holds_lists,
     in_order,
     is_plural,
-    is_text,
     may_lack,
     plain,
     split_of_row,
@@ -27,7 +24,7 @@ from vitral.data.listing import Listing
 from vitral.data.names import ALL, some
 from vitral.data.source import BadImage
 from vitral.data.stored import UNREAD, Entry
-from vitral.data.table_cells import Cells, are_verdicts, cell_text, is_no, note_labels
+from vitral.data.table_cells import Cells, are_verdicts, cell_text, is_no
 from vitral.errors import DataError
 from vitral.tasks.registry import task_of
 
@@ -39,41 +36,17 @@ CONFIDENCE = "confidence"  # a column of Open Images: 0 for a class that people 
 
 @dataclass(frozen=True)
 class PathTable:
-    """A table of paths.
-
-    Attributes:
-        path: The table's file.
-        split: The split that the file determines, or "all".
-        names: The names of its columns.
-        cells: Returns the cells of a column.
-        places: The name of each row in messages: "line 3".
-        schema: The types of its columns; None for a table of text.
-        finder: Finds its images.
-        bad: The rows that could not be read.
-        note: A line on how it was read; empty for none.
-    """
+    """A table of paths."""
 
     path: Path
-    split: str
-    names: Sequence[str]
+    split: str  # that the file determines, or "all"
+    names: Sequence[str]  # of its columns
     cells: Cells
-    places: Sequence[str]
-    schema: Schema | None
+    places: Sequence[str]  # of its rows in messages: "line 3"
+    schema: Schema | None  # None for a table of text
     finder: ImageFinder
-    bad: Sequence[BadImage] = ()
-    note: str = ""
-
-    def declared(self, column: str | None) -> tuple[str, ...] | None:
-        """Return the class names that the table itself lists for a column, in order."""
-        return None if self.schema is None else declared_names(self.schema, column)
-
-    def is_text(self, column: str | None) -> bool:
-        """Tell whether the cells of a column of classes are text, in which several may stand."""
-        return self.schema is None or column is None or is_text(self.schema.field(column).type)
-
-    def is_list(self, column: str | None) -> bool:
-        """Tell whether the cells of a column of classes are lists."""
-        return self.schema is not None and column is not None and holds_lists(self.schema.field(column).type)
+    bad: Sequence[BadImage] = ()  # rows that could not be read
+    note: str = ""  # on how it was read
 
 
 class Row(NamedTuple):
@@ -105,28 +78,27 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
         )
         chosen.append(columns)
         rows += _rows(table, columns, bad)
-        notes += note_labels(where, columns.labels, columns.others(table.names))
+        notes += columns.notes(where, table.names)
         if table.finder.elsewhere:
             notes.append(f"The images of '{table.path}' lie in {some(table.finder.elsewhere)}.")
-    lists = any(table.is_list(columns.classes) for table, columns in zip(tables, chosen, strict=True))
+    lists = any(columns.are_lists for columns in chosen)
     boxes = any(_has_boxes(table.names) for table in tables)
     several = (
         lists or boxes or any(columns.labels or (columns.classes and is_plural(columns.classes)) for columns in chosen)
     )
     images, more = _images(title, rows, several=several, boxes=boxes)
-    column = next((columns.classes for columns in chosen if columns.classes), None)
-    declared = [table.declared(columns.classes) for table, columns in zip(tables, chosen, strict=True)]
-    text = all(table.is_text(columns.classes) for table, columns in zip(tables, chosen, strict=True))
-    labels = tuple(dict.fromkeys(label for columns in chosen for label in columns.label_names()))
+    classed = [columns for columns in chosen if columns.classes]
+    text = bool(classed) and all(columns.are_text for columns in classed)
+    labels = tuple(dict.fromkeys(label for columns in chosen for label in columns.label_names))
     return listing_of(
         title,
         name,
         images,
         several=lists or any(len(row.classes) != 1 for row in images),
-        class_names=next(filter(None, declared), labels or None),
+        class_names=next((columns.declared for columns in chosen if columns.declared), labels or None),
         notes=(*notes, *more, *_in_several_splits(title, images)),
         bad=bad,
-        column=column if text else None,
+        column=classed[0].classes if text else None,
     )
 
 
@@ -235,8 +207,7 @@ def _rows(table: PathTable, columns: Columns, bad: list[BadImage]) -> list[Row]:
 
 def _classes(table: PathTable, columns: Columns, count: int) -> list[tuple[str, ...]]:
     """Return the classes of each row, without those that are not in the image."""
-    declared, text = table.declared(columns.classes), table.is_text(columns.classes)
-    found = classes_of_rows(columns, table.cells, count, declared=declared, text=text, title=str(table.path))
+    found = classes_of_rows(columns, table.cells, count, title=str(table.path))
     denied = {row for row, cell in enumerate(_verdicts(table)) if columns.classes and is_no(cell)}
     return [() if row in denied else classes for row, classes in enumerate(found)]
 

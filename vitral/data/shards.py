@@ -24,9 +24,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fsspec
-import numpy as np
 
-from vitral.data.archive import UNREADABLE, Member, headers, regular
+from vitral.data.archive import UNREADABLE, TarImages, headers, regular
 from vitral.data.examples import LABELS, Example, Labels, grouped, image_members
 from vitral.data.listing import Listing
 from vitral.data.names import (
@@ -42,8 +41,8 @@ from vitral.data.names import (
     open_anywhere,
     split_of_file,
 )
-from vitral.data.stored import UNREAD, Entry, Handles, Strings, located
-from vitral.errors import DataError, ImageError, StorageError, one_line
+from vitral.data.stored import UNREAD, Entry, Handles, JoinedStores, Store
+from vitral.errors import DataError, StorageError, one_line
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
@@ -53,39 +52,6 @@ from vitral.tasks.registry import task_of
 LABEL_LIMIT = 1 << 20  # bytes of a label file
 CACHE = cache("shards")
 FORM = 2  # of an index in the cache
-
-
-class ShardImages:
-    """Images in tar files at paths or addresses, read by offset; each process has its own file handles."""
-
-    def __init__(self, shards: Sequence[str], members: Sequence[Sequence[Member]]) -> None:
-        self._shards = list(shards)
-        every = [member for listed in members for member in listed]
-        self._names = Strings([member.name for member in every])
-        self._offsets = np.array([member.offset for member in every], dtype=np.int64)
-        self._sizes = np.array([member.size for member in every], dtype=np.int64)
-        self._ends = np.cumsum([len(listed) for listed in members])
-        self._handles = Handles(open_anywhere)
-
-    def read(self, index: int) -> bytes:
-        """Return an image's bytes. See `Store`."""
-        size = int(self._sizes[index])
-        try:
-            file = self._handles.get(self._shard(index))
-            file.seek(int(self._offsets[index]))
-            data: bytes = file.read(size)
-        except Exception as error:  # each file system raises its own types
-            raise ImageError(f"'{self.name(index)}' cannot be read ({one_line(error)}).") from error
-        if len(data) != size:
-            raise ImageError(f"'{self.name(index)}' is cut short: the shard ends before it; fetch it again.")
-        return data
-
-    def name(self, index: int) -> str:
-        """Return shard and example, such as "train-000.tar:000001"."""
-        return f"{self._shard(index)}:{self._names[index]}"
-
-    def _shard(self, index: int) -> str:
-        return self._shards[located(self._ends, index)[0]]
 
 
 def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labelled: bool = True) -> Listing:
@@ -106,8 +72,10 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labell
     base = common_folder(shards)
     entries: dict[str, list[Entry]] = {}
     ends: dict[str, list[int]] = {}
-    indices = itertools.count()
+    indices, handles = itertools.count(), Handles(open_anywhere)
+    stores: list[tuple[Store, int]] = []
     for shard, listed in zip(shards, members, strict=True):
+        stores.append((TarImages(shard, shard, listed, handles), len(listed)))
         split = split_of_file(shard[len(base) :].lstrip("/"))
         for member in listed:
             index = next(indices)
@@ -118,7 +86,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labell
     return Listing(
         title=title,
         name=_short(title),
-        store=ShardImages(shards, members),
+        store=JoinedStores(stores),
         entries=entries,
         class_names=declared if read is None else read.class_names,
         task=task_of(several=read is not None and read.several),

@@ -268,13 +268,7 @@ def whole(fingerprint: str) -> str:
 
 
 def mark(near: str | None, group: str, column: str | None) -> str:
-    """Return what a fingerprint says of how data were split.
-
-    Args:
-        near: A hash of the groups of images that look alike; None if there were none.
-        group: A hash of the user's groups.
-        column: What the user's groups are called; None if there were none.
-    """
+    """Return what a fingerprint says of how data were split: by hashes of the groups of look-alikes, and of the user's."""
     return (f"{NEAR}{near}" if near else "") + ("" if column is None else f"{GROUP}{group}:{quote(column, safe='')}")
 
 

@@ -159,11 +159,11 @@ class Handles:
             opened[name] = self._opener(name)
         return opened[name]
 
-    def bytes_at(self, path: Path, offset: int, size: int) -> bytes | None:
-        """Return bytes of a local file; None where it ends before them."""
+    def bytes_at(self, path: str | Path, offset: int, size: int) -> bytes | None:
+        """Return bytes of a file; None where it ends before them."""
         file = self.get(str(path))
         file.seek(offset)
-        data = file.read(size)
+        data: bytes = file.read(size)
         return data if len(data) == size else None
 
     def __reduce__(self) -> tuple[Any, ...]:

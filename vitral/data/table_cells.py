@@ -106,12 +106,6 @@ def class_names(value: Any, declared: Sequence[str] | None, where: str) -> tuple
     return (str(value),)
 
 
-def note_labels(title: str, labels: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Return a line on the columns that are labels, and on others that are left out; none where there are no such labels."""
-    left = f"; left out: {some(others)}" if others else ""
-    return [f"The classes of '{title}' are its columns of 0 and 1: {some(labels)}{left}."] if labels else []
-
-
 def _said(cell: Any) -> str:  # noqa: ANN401  # a cell of any type
     """Return a cell as text, whole numbers without a point, and nothing for one that is not filled in."""
     text = cell_text(cell).lower()

@@ -16,10 +16,8 @@ from vitral.data.columns import (
     arrow,
     check_column,
     classes_of_rows,
-    declared_names,
     find_columns,
     find_image,
-    holds_lists,
     in_order,
     is_encoded,
     is_text,
@@ -38,7 +36,7 @@ from vitral.data.names import (
 )
 from vitral.data.path_table import PathTable, bad_row, list_paths, path_column
 from vitral.data.stored import Entry, Strings
-from vitral.data.table_cells import cell_text, note_labels
+from vitral.data.table_cells import cell_text
 from vitral.data.text_table import LIST_SUFFIX, read_sheet
 from vitral.errors import DataError, ImageError, PackageError, one_line
 from vitral.tasks.registry import task_of
@@ -207,16 +205,13 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
                     cells=simple_cells(schema, lambda column: table.read([column]).column(0).to_pylist()),
                     may_lack=may_lack(split, files),
                 )
-                notes += note_labels(path, columns.labels, columns.others(schema.names))
-                declared_here = declared_names(schema, columns.classes) or columns.label_names() or None
-                declared = declared or declared_here
-                if columns.classes is not None:
-                    kind = schema.field(columns.classes).type
-                    several = several or holds_lists(kind)
-                    column = columns.classes if is_text(kind) else column
+                notes += columns.notes(path, schema.names)
+                declared = declared or columns.declared or columns.label_names or None
+                several = several or columns.are_lists
+                column = columns.classes if columns.are_text else column
                 first = len(names)
                 for group in range(table.num_row_groups):
-                    rows = _group_rows(table, group, columns, path, declared_here)
+                    rows = _group_rows(table, group, columns, path)
                     groups.append((len(listed), group, len(names)))
                     size += table.metadata.row_group(group).total_byte_size
                     several = several or any(len(classes) != 1 for _, classes, _ in rows)
@@ -263,7 +258,7 @@ def column_of(path: str, column: str) -> list[tuple[str, str]]:
         check_column(path, column, names)
         columns = find_columns(path, names, labelled=False, schema=table.schema_arrow)
         for group in range(table.num_row_groups):
-            rows = _group_rows(table, group, columns, path, None)
+            rows = _group_rows(table, group, columns, path)
             values = table.read_row_group(group, columns=[column]).column(0).to_pylist()
             texts = map(cell_text, values)
             named = (_row_name(own, path, row) for row, (own, _, _) in enumerate(rows, len(cells)))
@@ -296,7 +291,6 @@ def _group_rows(
     group: int,
     columns: Columns,
     path: str,
-    declared: tuple[str, ...] | None,
 ) -> list[tuple[str | None, tuple[str, ...], str | None]]:
     """Return each row's own image name, classes and split, "" for a split not filled in, without reading the images' bytes."""
     kind = table.schema_arrow.field(columns.image).type
@@ -311,8 +305,7 @@ def _group_rows(
         cells = {name: rows.column(name).to_pylist() for name in rows.column_names}
     except Exception as error:  # file systems and damaged files raise many types
         raise DataError(f"'{path}', row group {group}, cannot be read ({one_line(error)}).") from error
-    text = columns.classes is not None and is_text(table.schema_arrow.field(columns.classes).type)
-    classes = classes_of_rows(columns, cells.__getitem__, count, declared=declared, text=text, title=path)
+    classes = classes_of_rows(columns, cells.__getitem__, count, title=path)
     splits = [None] * count if columns.split is None else [cell_text(cell) for cell in cells[columns.split]]
     images = cells[columns.image] if own else [None] * count
     names = [cell.get("path") if isinstance(cell, dict) else cell for cell in images]

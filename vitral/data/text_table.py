@@ -52,14 +52,7 @@ Wrong = list[tuple[int, str]]  # the numbers of lines, and what is wrong with ea
 
 
 class Sheet(NamedTuple):
-    """A text table.
-
-    Attributes:
-        names: The names of its columns.
-        lines: Its rows, each with as many cells.
-        uneven: The rows that have more or fewer.
-        note: A line on how the text is encoded; empty where that is Unicode.
-    """
+    """A text table: rows of as many cells as it has columns, others, and a line on an encoding that is not Unicode."""
 
     names: list[str]
     lines: list[Line]
@@ -223,11 +216,7 @@ def _is_header(rows: Sequence[Line], finder: ImageFinder, *, sure: bool) -> bool
 def _of_width(rows: Sequence[Line], width: int, joined: str | None, *, filled: bool) -> tuple[list[Line], Wrong]:
     """Return the rows with so many cells, and what is wrong with the others; empty cells beyond them do not count.
 
-    Args:
-        rows: The rows.
-        width: The number of cells.
-        joined: The mark that may stand in the last cell without quotes; None for none.
-        filled: Whether cells that are missing at the end are empty ones.
+    The joined mark may stand in the last cell without quotes; missing cells at the end may be filled with empty ones.
     """
     even: list[Line] = []
     uneven: Wrong = []

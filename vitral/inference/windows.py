@@ -133,13 +133,8 @@ def find_regions_by_windows(
 ) -> FoundRegions:
     """Return the objects of a photo, the likeliest first, each once however many windows show it.
 
-    Args:
-        photo: The photo.
-        windows: How it is seen; what is no larger than their overlap is whole in one of them.
-        preprocessing: The network's; the photo is resized and normalised by it, and not cropped.
-        compute: What computes a network's answers to prepared images.
-        find: What tells the regions from answers to views; see `DenseTask.find`.
-        batch_size: Windows that are computed at once.
+    What is no larger than the windows' overlap is whole in one of them. A network computes answers to prepared images, of
+    which regions are found as by `DenseTask.find`.
     """
     found: list[FoundRegions] = []
     for images, views in _seen(photo, windows, preprocessing, batch_size):

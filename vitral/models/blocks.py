@@ -154,12 +154,7 @@ class Block(nn.Module):
     ) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
         """Return the tokens after the block, and the experts' auxiliary losses, where there are experts.
 
-        Args:
-            tokens: All tokens.
-            num_queries: How many of them, from the first on, are computed; all if None.
-            mask: Which tokens each of these may attend to; all if None.
-            rotation: How far queries and keys are turned by where they lie; not at all if None.
-            part: Which examples of a batch these are; all if None.
+        The arguments are those of `Attention`, and which examples of a batch these are; all if None.
         """
         tokens = self.attended(tokens, num_queries=num_queries, mask=mask, rotation=rotation, part=part)
         return self.transformed(tokens, part)

@@ -16,15 +16,7 @@ Learned = tuple[Float[Tensor, "batch classes"], Features, Maps, dict[str, Tensor
 
 
 class FeatureStudent(nn.Module):
-    """A network, and what maps its features to a teacher's.
-
-    Args:
-        network: The network that learns.
-        patches: Width of its patches, or of its feature maps.
-        teacher_pooled: Width of the teacher's pooled features.
-        teacher_patches: Width of those of its patches.
-        seed: The seed of the maps.
-    """
+    """A network, and what maps its features, pooled and of patches or maps, to a teacher's."""
 
     def __init__(self, network: Model, patches: int, *, teacher_pooled: int, teacher_patches: int, seed: int) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 from vitral.weights.containers import ARCHITECTURE, COUNTER, Shape
-from vitral.weights.layouts import Layout, Rule, Tensors, has_values, zeros
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, renamed, zeros
 
 Shapes = Mapping[str, Shape]
 
@@ -225,6 +225,11 @@ def _left_out(stored: Stored, config: ModelConfig, prepared: Preprocessing) -> l
 def our_names(config: ModelConfig) -> list[str]:
     """Return the names of a model's tensors, without batch norms' counters."""
     return [name for name in meta_state(config) if not name.endswith(COUNTER)]
+
+
+def renaming(renames: Renames, layouts: Callable[[str], Layout] = lambda _: SAME) -> Callable[[Any], list[Rule]]:
+    """Return what gives the rules for a config's tensors where names follow from ours, whatever the config; see `renamed`."""
+    return lambda config: renamed(our_names(config), renames, layouts)
 
 
 @functools.lru_cache(maxsize=16)

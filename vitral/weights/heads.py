@@ -30,12 +30,8 @@ ANSWERS = "what answers is the network's own head, of {:,} classes."
 def with_head_beside(content: Reading, shapes: Mapping[str, Shape], beside: Mapping[str, Shape]) -> Reading:
     """Return a file's content with the head that stands beside its network, or with a note that names what is left out.
 
-    A single linear layer is taken where it fits the features of the network, or the outputs of its own head.
-
-    Args:
-        content: the network's.
-        shapes: the shapes of the network's tensors, by name.
-        beside: those of all other tensors; the returned rules name them so, after `BESIDE`.
+    A single linear layer is taken where it fits the features of the network, or the outputs of its own head. Rules name the
+    tensors beside it after `BESIDE`.
 
     Raises:
         WeightsError: two heads fit, and nothing tells which is meant.

@@ -58,25 +58,12 @@ SUFFIX = ".vitral.json"
 FORMAT = "vitral-weights-description"
 MARK = FORMAT.encode()  # a file with this mark was written here, and may be replaced
 SIZE_LIMIT = 32 << 20  # bytes: no description is larger
-DIALECTS: tuple[Dialect, ...] = (
-    *vit.DIALECTS,
-    *bit.DIALECTS,
-    *t2t.DIALECTS,
-    *cvt.DIALECTS,
-    *clip.DIALECTS,
-    *eva02.DIALECTS,
-    *eomt.DIALECTS,
-    *pmt.DIALECTS,
-    *dinov3.DIALECTS,
-    *dinov2.DIALECTS,  # whose names contain those of the two that follow
-    *vit_transformers.DIALECTS,
-    *vit_torch.DIALECTS,
-    *efficientnet.DIALECTS,
-    *coatnet.DIALECTS,
-    *tinyvit.DIALECTS,
-    *resnet.DIALECTS,
-    *rf_detr.DIALECTS,
+NAMES = (
+    *(vit, bit, t2t, cvt, clip, eva02, eomt, pmt, dinov3),
+    dinov2,  # whose names contain those of the two that follow
+    *(vit_transformers, vit_torch, efficientnet, coatnet, tinyvit, resnet, rf_detr),
 )
+DIALECTS: tuple[Dialect, ...] = tuple(dialect for names in NAMES for dialect in names.DIALECTS)
 
 # The names of weights files in other libraries' folders, in the order in which they are tried.
 WEIGHT_FILES = (

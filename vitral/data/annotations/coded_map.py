@@ -137,11 +137,7 @@ def read_maps(
 ) -> tuple[dict[str, CodedMap], tuple[BadImage, ...]]:
     """Return the annotations that mask images are by their photos, and the photos whose masks cannot be read.
 
-    Args:
-        tree: The folder of the data.
-        masks: The mask image of each photo; both are paths in the folder.
-        meanings: What the codes of a photo's mask mean, by the photo; it may raise a `DataError`, too.
-        colours: Whether codes are colours.
+    Of a photo's mask `meanings` gives what its codes mean; it may raise a `DataError`, too.
     """
 
     def read(photo: str) -> CodedMap | BadImage:

@@ -67,12 +67,7 @@ class MaskPairs:
 
 
 def pair_masks(tree: FileTree, *, by_name: bool) -> MaskPairs | None:
-    """Return which images of a folder are masks of which others; None where none are.
-
-    Args:
-        tree: The folder.
-        by_name: Whether images are masks by their names alone, and not also by their few colours.
-    """
+    """Return which images of a folder are masks of which others, by names, or by few colours, too; None where none are."""
     if (pairs := _objects(tree)) is not None:
         return MaskPairs(pairs, objects=True)
     pairs = _pairs(tree, by_name=by_name)

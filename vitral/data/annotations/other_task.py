@@ -33,13 +33,7 @@ Change = Literal["none", "boxes", "classes", "parts"]
 
 @dataclass(frozen=True)
 class Changed:
-    """A photo's annotation for another task; an `Annotation`.
-
-    Attributes:
-        annotation: The annotation as it is.
-        change: Whether regions become their boxes, the classes of pixels, or the connected parts of their class.
-        classes: The names of the classes in the photo, of those that count.
-    """
+    """A photo's annotation for another task: its boxes, the classes of pixels, or parts of classes; an `Annotation`."""
 
     annotation: Annotation
     change: Change

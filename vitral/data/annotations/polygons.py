@@ -19,11 +19,9 @@ TIMES = 2  # the image's side so often
 
 
 def polygons_mask(polygons: Sequence[Sequence[float]], size: tuple[int, int]) -> RunLengths:
-    """Return the mask that some polygons cover together.
+    """Return the mask, of a height and width, that polygons cover together, by x and y of their points in turn, pixels.
 
-    Args:
-        polygons: Of each polygon x and y of its points in turn, pixels; those of fewer than three points cover nothing.
-        size: The mask's height and width, pixels.
+    Those of fewer than three points cover nothing.
     """
     masks = [_mask(polygon, size) for polygon in polygons if len(polygon) >= 2 * FEWEST_POINTS]
     if len(masks) == 1:

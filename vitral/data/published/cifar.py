@@ -23,28 +23,16 @@ HELD_OUT = 0.02  # of the training images, as in the paper's development splits
 
 @dataclass(frozen=True)
 class CifarForm:
-    """How one of the datasets is given out.
-
-    Attributes:
-        title: The dataset's name for people.
-        archive: The authors' archive, without suffix.
-        pickles: The names of the Python form, as patterns of paths.
-        train: The files of training images.
-        test: The file of test images.
-        names: The text with the class names.
-        labels: The number of label bytes of a record.
-        label: The index of the label byte that is the class.
-        classes: The number of classes.
-    """
+    """How one of the datasets is given out."""
 
     title: str
-    archive: str
-    pickles: str
-    train: tuple[str, ...]
+    archive: str  # without suffix
+    pickles: str  # the names of the Python form, as patterns of paths
+    train: tuple[str, ...]  # files
     test: str
-    names: str
-    labels: int = 1
-    label: int = 0
+    names: str  # the text with the class names
+    labels: int = 1  # bytes of a record
+    label: int = 0  # which of these is the class
     classes: int = 10
 
 

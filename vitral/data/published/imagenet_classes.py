@@ -30,10 +30,7 @@ def _rows() -> tuple[tuple[str, str], ...]:
 
 
 def in_words_of(wanted: Collection[str] | None) -> tuple[str, ...]:
-    """Return ImageNet's classes in the official order, by the names that a classifier has for them.
-
-    Args:
-        wanted: The classifier's classes; None for the names of the authors' folders, which are WordNet's numbers.
+    """Return ImageNet's classes in the official order, by a classifier's names for them, or else by WordNet's numbers.
 
     Raises:
         DataError: it is a classifier of something else.
@@ -53,13 +50,7 @@ def in_words_of(wanted: Collection[str] | None) -> tuple[str, ...]:
 def translated(
     names: Collection[str], declared: Sequence[str] | None, wanted: Collection[str] | None
 ) -> dict[str, str]:
-    """Return what a classifier calls ImageNet's classes that data call otherwise; nothing where they are not ImageNet's.
-
-    Args:
-        names: The classes of the data's images, such as folders called by WordNet's numbers.
-        declared: All classes of the data in order, where the data say it, such as a Hugging Face dataset.
-        wanted: The classifier's classes.
-    """
+    """Return what a classifier calls ImageNet's classes that data call otherwise; nothing where they are not ImageNet's."""
     if wanted is None or not names or set(names) <= set(wanted):
         return {}
     official = synsets() if set(names) <= set(synsets()) else tuple(declared or ())

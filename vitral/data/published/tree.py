@@ -98,12 +98,7 @@ class Tree:
         return [(index, match) for index, file in enumerate(self.files) if (match := whole.fullmatch(file.path))]
 
     def file(self, path: str, advice: str, *, named: str = "") -> int:
-        """Return the index of the only file with a path that ends so.
-
-        Args:
-            path: The end of the path, from a folder's or the file's name on.
-            advice: The step to take where there is no such file.
-            named: The file in messages; its path if empty.
+        """Return the index of the only file with a path that ends so; where there is none, the advice says what to do.
 
         Raises:
             DataError: there is none, or several.

@@ -3,34 +3,20 @@
 The package vitral-vtab reads them. It is imported when such files are there.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 from vitral.data.listing import Listing, Opening
 from vitral.data.vtab.tasks import TASKS, VtabTask
 from vitral.errors import DataError
 
 ORDER = "order by TFDS's rule, not compared with TFDS itself"
-PACKAGE = "vitral_vtab"  # whose `list_files` is a RawReader
+PACKAGE = "vitral_vtab"  # which has a RawReader, `list_files`
 CALTECH101 = "caltech101"
-
-
-class RawReader(Protocol):
-    """What reads the files of datasets' authors."""
-
-    def __call__(self, folder: Path, task: VtabTask, most_test: int | None) -> Listing:
-        """Return the images of a task.
-
-        Args:
-            folder: The folder with the files of the task's dataset.
-            task: The task.
-            most_test: The number of test images to take, evenly spaced among all; None for all.
-
-        Raises:
-            DataError: files are missing, damaged or do not match.
-        """
-        ...
+# Lists the images of a task in the folder of its dataset, at most so many of the test images, evenly spaced; a DataError says
+# which files are missing, damaged or do not match.
+RawReader = Callable[[Path, VtabTask, int | None], Listing]
 
 
 def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:

@@ -40,10 +40,6 @@ class Port:
 class Graph(ABC):
     """A file and the runtime that computes it; nothing is computed before it is needed, or kept when it is pickled.
 
-    Args:
-        path: The file.
-        precision: The precision of what is not of integers.
-
     Attributes:
         engine: The runtime.
         metadata: What the file says of itself, texts by name.

@@ -41,13 +41,7 @@ class DenseHead(nn.Module, ABC):
 
     @abstractmethod
     def answer(self, backbone: Model, images: Images, part: BatchPart | None = None) -> Any:  # noqa: ANN401
-        """Return the answer to images: logits (batch, classes, rows, columns), or `QueryAnswers`.
-
-        Args:
-            backbone: The backbone, whose own head is not used.
-            images: Images at the network's size.
-            part: Which examples of a batch these are, while training with stochastic depth; None for all.
-        """
+        """Return the answer to images: logits (batch, classes, rows, columns), or `QueryAnswers`; see `Model.encode`."""
 
     def resize(self, backbone: ModelConfig) -> None:
         """Take the grid of a backbone that takes images of another size; most heads take any."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.bit import EXPANSION, WIDTH, BiTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
-from vitral.weights.layouts import CONVOLUTION, DENSE_KERNEL, POINTWISE, SAME, Layout, Renames, Rule, from_one, renamed
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, reading, renaming
+from vitral.weights.layouts import CONVOLUTION, DENSE_KERNEL, POINTWISE, SAME, Layout, Renames, from_one
 from vitral.weights.names import timm, transformers
 
 # Pixels, for the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
@@ -53,15 +53,15 @@ TRANSFORMERS: Renames = (
 )
 
 
-def original_rules(config: BiTConfig) -> list[Rule]:
-    """Return the rules for the published .npz files."""
-    return renamed(our_names(config), ORIGINAL, _original_layout)
-
-
 def _original_layout(name: str) -> Layout:
     if name == "head.weight":
         return DENSE_KERNEL
     return CONVOLUTION if re.search(r"(root|conv\d|projection)\.weight$", name) else SAME
+
+
+original_rules = renaming(ORIGINAL, _original_layout)
+timm_rules = renaming(TIMM, lambda name: POINTWISE if name == "head.weight" else SAME)
+transformers_rules = renaming(TRANSFORMERS)
 
 
 def read_original(stored: Stored) -> Reading:
@@ -78,21 +78,11 @@ def read_original(stored: Stored) -> Reading:
     return reading(stored, config, original_rules(config), Usage(ORIGINAL_PREPROCESSING, notes=(note,)))
 
 
-def timm_rules(config: BiTConfig) -> list[Rule]:
-    """Return the rules for timm's files."""
-    return renamed(our_names(config), TIMM, lambda name: POINTWISE if name == "head.weight" else SAME)
-
-
 def read_timm(stored: Stored) -> Reading:
     """Read a timm file."""
     usage = timm.usage(stored, TIMM_IMAGES)
     config = _torch_config(stored, usage, "stem.conv.weight", r"stages\.{}\.blocks\.(\d+)\.", "head.fc.weight")
     return reading(stored, config, timm_rules(config), usage)
-
-
-def transformers_rules(config: BiTConfig) -> list[Rule]:
-    """Return the rules for transformers' files."""
-    return renamed(our_names(config), TRANSFORMERS)
 
 
 def read_transformers(stored: Stored) -> Reading:

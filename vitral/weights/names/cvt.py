@@ -5,8 +5,8 @@ from typing import Any
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.cvt import EMBEDDINGS, KEY_STRIDE, MLP_RATIO, CvTConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
-from vitral.weights.layouts import Renames, Rule, renamed
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, reading, renaming
+from vitral.weights.layouts import Renames
 from vitral.weights.names import transformers
 
 HEAD_DIM = 64
@@ -51,14 +51,8 @@ TRANSFORMERS: Renames = (
 )
 
 
-def original_rules(config: CvTConfig) -> list[Rule]:
-    """Return the rules for its own files."""
-    return renamed(our_names(config), ORIGINAL)
-
-
-def transformers_rules(config: CvTConfig) -> list[Rule]:
-    """Return the rules for transformers' files."""
-    return renamed(our_names(config), TRANSFORMERS)
+original_rules = renaming(ORIGINAL)
+transformers_rules = renaming(TRANSFORMERS)
 
 
 def read_original(stored: Stored) -> Reading:

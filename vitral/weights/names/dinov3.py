@@ -88,13 +88,7 @@ PLAIN = {"original": ("fc1", "fc2"), "timm": ("fc1", "fc2"), "transformers": ("u
 
 
 def table(config: ViTConfig, format_name: str, layer: str = "layer") -> list[Rule]:
-    """Return the rules for one model.
-
-    Args:
-        config: the model's.
-        format_name: "original", "timm" or "transformers".
-        layer: what transformers' blocks are below: "model.layer" in memory.
-    """
+    """Return the rules for one model; in memory transformers' blocks are below "model.layer"."""
     names = {
         "original": OWN,
         "timm": (*OWN, *TIMM),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import EFFICIENTNETS
 from vitral.models.efficientnet import STAGES, EfficientNetConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading
+from vitral.weights.dialect import Dialect, Reading, Stored, Usage, having, our_names, reading, renaming
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names import timm
 
@@ -80,9 +80,7 @@ PORT: Renames = (
 )
 
 
-def timm_rules(config: EfficientNetConfig) -> list[Rule]:
-    """Return the rules for timm's files."""
-    return renamed(our_names(config), TIMM)
+timm_rules = renaming(TIMM)
 
 
 def port_rules(config: EfficientNetConfig) -> list[Rule]:

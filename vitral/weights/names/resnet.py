@@ -2,8 +2,8 @@
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.resnet import ResNetConfig
-from vitral.weights.dialect import Dialect, Reading, Stored, having, our_names, reading
-from vitral.weights.layouts import Renames, Rule, from_one, renamed
+from vitral.weights.dialect import Dialect, Reading, Stored, having, reading, renaming
+from vitral.weights.layouts import Renames, from_one
 from vitral.weights.names import timm
 
 # torchvision's evaluation (ImageClassification presets): the shorter side to 256, a centre crop of 224, on the image itself.
@@ -27,9 +27,7 @@ RENAMES: Renames = (
 )
 
 
-def rules(config: ResNetConfig) -> list[Rule]:
-    """Return the rules for one model."""
-    return renamed(our_names(config), RENAMES)
+rules = renaming(RENAMES)
 
 
 def read(stored: Stored) -> Reading:

@@ -216,13 +216,7 @@ def _class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
 def describe(
     config: ModelConfig, path: Path, epsilons: Mapping[str, tuple[float, float]]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the call of timm's that opens a file with our logits, and notes on where its logits are slightly others.
-
-    Args:
-        config: The network's, of which timm has a model.
-        path: The file.
-        epsilons: Those of the network that differ from timm's, with timm's value and ours.
-    """
+    """Return the call of timm's that opens a file with our logits, and notes on where its logits are slightly others."""
     name, given = model_of(config)
     arguments = {key: repr(value) for key, value in given.items()}
     rotary, stem = getattr(config, "rotary", "none"), getattr(config, "stem", None)
