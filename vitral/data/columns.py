@@ -165,11 +165,7 @@ def find_columns(
 def find_image(
     title: str, names: Sequence[str], *, schema: Schema | None = None, cells: Cells | None = None
 ) -> str | None:
-    """Return the column of images, see `find_columns`; None where there is none.
-
-    Raises:
-        DataError: there are several.
-    """
+    """Return the column of images, see `find_columns`, or raise DataError if there are several; None where there is none."""
     could = _image_columns(schema)
     if not could:
         known = known_column(names, IMAGES)
@@ -202,11 +198,7 @@ def classes_of_rows(columns: Columns, cells: Cells, count: int, *, title: str) -
 
 
 def arrow(name: str = "pyarrow") -> Any:  # noqa: ANN401  # a module
-    """Return a module of pyarrow.
-
-    Raises:
-        PackageError: It is not installed.
-    """
+    """Return a module of pyarrow, or raise PackageError if it is not installed."""
     return extra_module(name, EXTRA, "A table in Parquet or JSON lines")
 
 

@@ -38,11 +38,7 @@ class Files:
 
 
 def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Listing:
-    """Return the images of a folder by split.
-
-    Raises:
-        DataError: it cannot be read, or was written by Vitral.
-    """
+    """Return the images of a folder by split, or raise DataError if it cannot be read, or was written by Vitral."""
     walked = walk(folder) if walked is None else walked
     _refuse(folder, walked)
     paths = [file for file in walked.files if _is_image(file.path)]

@@ -49,11 +49,7 @@ class HubImages:
         return f"{self._title} {self._rows.split or 'rows'}[{index}]"
 
     def cells(self, column: str) -> list[str]:
-        """Return each row's cell of a column as text.
-
-        Raises:
-            DataError: there is no such column.
-        """
+        """Return each row's cell of a column as text, or raise DataError if there is no such column."""
         check_column(self._title, column, self._rows.column_names)
         return [cell_text(cell) for cell in self._rows[column]]
 

@@ -64,11 +64,7 @@ def refuse_unnamed(path: Path, names: Iterable[str]) -> None:
 
 
 def list_published(spec: str, how: Opening) -> Listing:
-    """Return the images of "NAME:PATH".
-
-    Raises:
-        DataError: there is no path, or what is there is not that dataset.
-    """
+    """Return the images of "NAME:PATH", or raise DataError if there is no path, or what is there is not that dataset."""
     name, _, path = spec.partition(":")
     if not path:
         raise DataError(f"Say where {name} is: {name}:FOLDER, with what its authors give out, packed or not.")
@@ -76,11 +72,7 @@ def list_published(spec: str, how: Opening) -> Listing:
 
 
 def refuse_matlab(path: Path, names: Iterable[str]) -> None:
-    """Refuse a folder or an archive of a published dataset whose split is in MATLAB's format.
-
-    Raises:
-        DataError: it is one, which says how its split can be read.
-    """
+    """Refuse a folder or an archive of a published dataset whose split is in MATLAB's format, by a DataError."""
     for inside in names:
         if dataset := MATLAB.get(inside.rpartition("/")[2]):
             raise DataError(

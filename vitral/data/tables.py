@@ -143,11 +143,7 @@ class ParquetImages:
         return self._names[index]
 
     def cells(self, column: str) -> list[str]:
-        """Return each row's cell of a column as text.
-
-        Raises:
-            DataError: a file cannot be read, or has no such column.
-        """
+        """Return each row's cell of a column as text, or raise DataError if a file cannot be read, or has no such column."""
         cells: list[str] = []
         for path in self._files:
             with _parquet(path) as table:

@@ -192,11 +192,7 @@ def lacks_reader(name: str) -> bool:
 
 
 def pixel_limit() -> int:
-    """Return the pixels above which an image is refused.
-
-    Raises:
-        ImageError: The environment states no such number.
-    """
+    """Return the pixels above which an image is refused, or raise ImageError if the environment states no such number."""
     stated = os.environ.get(LIMIT, "")
     if not stated:
         return MAX_PIXELS

@@ -208,11 +208,7 @@ class Augmentation:
 
 
 def check_policy(policy: Policy, magnitude: float, magnitude_std: float) -> None:
-    """Refuse an unknown policy, and a magnitude that the policy's source does not define.
-
-    Raises:
-        ValueError: The reason, one line.
-    """
+    """Refuse an unknown policy, and a magnitude that the policy's source does not define, by a ValueError."""
     known = (*POLICIES, *plugins.registered("augmentation"))
     if policy not in known:
         raise ValueError(f"there is no policy '{policy}'; there are {', '.join(known)}")

@@ -205,11 +205,7 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Preprocessing":
-        """Return what `to_json` wrote.
-
-        Raises:
-            VitralError: A field is unknown, missing or impossible.
-        """
+        """Return what `to_json` wrote, or raise VitralError if a field is unknown, missing or impossible."""
         # Earlier versions did not write the bits, and took all 16-bit images to use 16.
         stated = {"bits": FULL, **values} if isinstance(values, Mapping) else values
         return read_described(cls, stated, "Preprocessing")

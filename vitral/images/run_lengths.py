@@ -129,11 +129,7 @@ def counts_texts(masks: Sequence[RunLengths]) -> list[str]:
 
 
 def runs_of_text(text: str) -> RunLengths:
-    """Return the run lengths of COCO's compressed text.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the run lengths of COCO's compressed text, or raise ValueError if it is none."""
     groups = np.frombuffer(text.encode("ascii"), dtype=np.uint8).astype(np.int64) - 48
     if ((groups < 0) | (groups > 63)).any() or (len(groups) and groups[-1] & 32):
         raise ValueError("its run lengths are no text of COCO's")

@@ -123,11 +123,7 @@ def _in_int8(model: Model, quantization: Quantization | None, merge: int, listen
 
 
 def needed_form(quantization: Quantization | None) -> Quantization:
-    """Return a quantization that is there.
-
-    Raises:
-        ModelError: It is not; the message says how it is found.
-    """
+    """Return a quantization that is there, or raise ModelError that says how it is found."""
     if quantization is None:
         raise ModelError(
             f"int8 takes the ranges of a network's inputs, found on training images and tried on validation images: "

@@ -54,11 +54,7 @@ def is_installed(engine: Engine) -> bool:
 
 
 def check_installed(engine: str, packages: tuple[str, ...]) -> None:
-    """Refuse a runtime of which a package is missing.
-
-    Raises:
-        ModelError: It says what to install.
-    """
+    """Refuse a runtime of which a package is missing, by a ModelError that says what to install."""
     if _missing(packages):
         raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
 
@@ -68,11 +64,7 @@ def _missing(packages: tuple[str, ...]) -> list[str]:
 
 
 def check_able(engine: Engine, precision: str) -> None:
-    """Refuse an engine without its package, or one that does not compute in a precision, "auto" for any.
-
-    Raises:
-        ModelError: It says what to install, or what to take.
-    """
+    """Refuse an engine without its package, or one that does not compute in a precision, "auto" for any, by a ModelError."""
     check_installed(engine, EXTRAS.get(engine, ()))
     if precision not in (*precisions_of(engine), "auto"):
         raise ModelError(

@@ -252,11 +252,7 @@ class IntegerLinear(nn.Module):
 
 
 def to_integer_layers(network: Model, quantization: Quantization) -> Model:
-    """Replace the layers that a quantization has ranges for, in place.
-
-    Raises:
-        VitralError: It is of another network.
-    """
+    """Replace the layers that a quantization has ranges for, in place, or raise VitralError if it is of another network."""
     quantization.check(network)
     layers = linear_layers(network)
     for name, inputs in quantization.layers.items():

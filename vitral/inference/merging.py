@@ -142,11 +142,7 @@ def merged(
 
 
 def check_merging(network: Model) -> None:
-    """Check that a network's tokens can be merged.
-
-    Raises:
-        ModelError: It says why not.
-    """
+    """Refuse a network whose tokens cannot be merged, by a ModelError that says why."""
     if reason := network.config.obstacle_to("merging"):
         raise ModelError(f"The tokens of {describe(network.config)} cannot be merged: {reason}. Leave merging out.")
 

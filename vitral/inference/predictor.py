@@ -125,11 +125,7 @@ class Predictor(ABC):
         """Return the pooled representations of prepared images: the input of the last linear layer."""
 
     def answers(self, images: Images) -> Any:  # noqa: ANN401  # as a head of regions answers
-        """Return a network's answers about regions; see `DenseHead.answer`.
-
-        Raises:
-            ModelError: The runtime computes no regions.
-        """
+        """Return a network's answers about regions, see `DenseHead.answer`, or raise ModelError if it computes none."""
         raise ModelError(f"{self.describe()} answers for images as a whole, not for regions of them.")
 
     def probabilities(self, images: Images, task: Task) -> Probabilities:

@@ -140,11 +140,7 @@ class Quantization(Kept):
 
 
 def check_weights(network: Model) -> None:
-    """Refuse weights that are no numbers, which integers would hide.
-
-    Raises:
-        ModelError: The message names the first such tensor.
-    """
+    """Refuse weights that are no numbers, which integers would hide, by a ModelError that names the first such tensor."""
     for name, value in (*network.named_parameters(), *network.named_buffers()):
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise ModelError(

@@ -93,11 +93,7 @@ def plain(network: Model, precision: Precision) -> Compute:
 
 
 def check_able_to_merge(engine: str) -> None:
-    """Refuse an engine that takes the graph of a network as it is.
-
-    Raises:
-        ModelError: It says which to take.
-    """
+    """Refuse an engine that takes the graph of a network as it is, by a ModelError that says which to take."""
     if engine not in MERGING:
         raise ModelError(f"The engine '{engine}' cannot merge tokens; take {' or '.join(MERGING)}.")
 

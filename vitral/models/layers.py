@@ -66,11 +66,7 @@ class TokenGrid:
 
     @property
     def maps(self) -> Maps:
-        """The patches' tokens as feature maps.
-
-        Raises:
-            ModelError: They lie on no grid any more.
-        """
+        """The patches' tokens as feature maps, or raise ModelError if they lie on no grid any more."""
         if self.grid is None:
             raise ModelError("Tokens that were dropped or merged make no feature map.")
         return self.patches.transpose(1, 2).reshape(self.tokens.shape[0], -1, *self.grid)

@@ -420,21 +420,13 @@ def token_model(network: nn.Module, use: Use, needs: str) -> TokenModel:
 
 
 def refuse_heads(widths: Sequence[int], heads: Sequence[int]) -> None:
-    """Refuse numbers of attention heads that cannot share out the widths of their stages.
-
-    Raises:
-        ModelError: A width is no multiple of its stage's heads.
-    """
+    """Refuse numbers of attention heads that cannot share out the widths of their stages, by a ModelError."""
     if any(width % count for width, count in zip(widths, heads, strict=True)):
         raise ModelError(f"The widths {tuple(widths)} cannot be shared out to {tuple(heads)} heads evenly.")
 
 
 def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:
-    """Refuse rates that a family has no place for.
-
-    Raises:
-        ModelError: One of the named rates is above 0.
-    """
+    """Refuse rates above 0 that a family has no place for, by a ModelError."""
     for name in names:
         if getattr(config, name):
             raise ModelError(f"{family} has no place for {name}; set it to 0.")

@@ -36,11 +36,7 @@ class DenseTask(Task):
     closed_form: ClassVar[bool] = True
 
     def label(self, classes: Sequence[int]) -> Label:
-        """Refuse a label that says only which classes an image has.
-
-        Raises:
-            DataError: always.
-        """
+        """Refuse a label that says only which classes an image has, by a DataError."""
         raise DataError(f"Images that {self.labelled} need annotations, not names of classes.")
 
     def takes(self, label: Label) -> bool:
@@ -99,11 +95,7 @@ class DenseTask(Task):
 
 
 def dense_task(task: Task) -> DenseTask:
-    """Return a task that is about regions.
-
-    Raises:
-        ModelError: it is not.
-    """
+    """Return a task that is about regions, or raise ModelError if it is not."""
     if not isinstance(task, DenseTask):
         raise ModelError(f"Images of this classifier {task.labelled}, so it finds no regions in them.")
     return task

@@ -56,11 +56,7 @@ class Panoptic(DenseTask):
         return segments_by_sureness(answers, views, stuff=stuff, sures=sures)
 
     def loss(self, logits: Any, targets: RegionTargets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:  # type: ignore[override]  # noqa: ANN401
-        """Refuse: queries have a method of their own.
-
-        Raises:
-            ModelError: always.
-        """
+        """Refuse, by a ModelError: queries have a method of their own."""
         raise ModelError("Panoptic segmentation is learned by the method 'mask-queries'; set method.name to it.")
 
     def described(self) -> dict[str, Any]:

@@ -34,11 +34,7 @@ plugins.subscribe("task", _add)
 
 
 def task_named(name: str) -> Task:
-    """Return the task of a name.
-
-    Raises:
-        VitralError: there is none.
-    """
+    """Return the task of a name, or raise VitralError if there is none."""
     if name not in _TASKS:
         known = ", ".join(_TASKS)
         raise VitralError(

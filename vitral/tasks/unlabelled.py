@@ -66,11 +66,7 @@ class Unlabelled(Task):
         return torch.zeros(len(labels), dtype=torch.int64)
 
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
-        """Refuse to learn labels that are not there.
-
-        Raises:
-            DataError: always.
-        """
+        """Refuse to learn labels that are not there, by a DataError."""
         raise DataError(f"The images {self.labelled} to learn.")
 
     def right(self, logits: Logits, targets: Targets) -> Bool[Tensor, " batch"]:
@@ -92,11 +88,7 @@ UNLABELLED = Unlabelled()
 
 
 def check_knows_classes(task: Task) -> None:
-    """Refuse to ask a network for classes that learned without labels.
-
-    Raises:
-        ModelError: it did.
-    """
+    """Refuse to ask a network for classes that learned without labels, by a ModelError."""
     if not task.scored:
         how = f"by {function('finetune')} with {argument('source')}"
         raise ModelError(f"The network was trained without labels and knows no classes; fine-tune it first, {how}.")

@@ -70,11 +70,7 @@ class Container(ABC):
 
     @abstractmethod
     def read(self, name: str) -> Tensor:
-        """Return one tensor in float32; a batch norm's counter as it is.
-
-        Raises:
-            WeightsError: its bytes are damaged.
-        """
+        """Return one tensor in float32, or raise WeightsError if its bytes are damaged; a batch norm's counter as it is."""
 
 
 @contextmanager
@@ -112,11 +108,7 @@ def weights_errors(path: Path) -> Iterator[None]:
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Return every tensor of a weights file, in float32.
-
-    Raises:
-        WeightsError: it cannot be read.
-    """
+    """Return every tensor of a weights file, in float32, or raise WeightsError if it cannot be read."""
     with open_container(path) as container:
         return {name: container.read(name) for name in container.shapes}
 
@@ -211,11 +203,7 @@ def some(names: Collection[str]) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is not a regular file of some bytes.
-
-    Raises:
-        WeightsError: it is none, or cannot be read.
-    """
+    """Refuse what is not a regular file of some bytes that can be read, by a WeightsError."""
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:

@@ -246,11 +246,7 @@ def image_size(value: object) -> tuple[int, int] | None:
 
 
 def square_side(tokens: int) -> int:
-    """Return the side of a square grid of tokens.
-
-    Raises:
-        ValueError: the tokens do not form a square.
-    """
+    """Return the side of a square grid of tokens, or raise ValueError if the tokens do not form a square."""
     if math.isqrt(tokens) ** 2 != tokens:
         raise ValueError(
             f"its position embedding has {tokens} rows, which is not a square grid; a config.json next to it says the size of "

@@ -289,11 +289,7 @@ def _total(response: Any, start: int) -> int | None:  # noqa: ANN401  # the clie
 
 
 def _check_space(order: Order, start: int, total: int | None) -> None:
-    """Refuse to begin what the disk has no room for.
-
-    Raises:
-        StorageError: it has none.
-    """
+    """Refuse to begin what the disk has no room for, by a StorageError."""
     needed = (total or 0) - start
     with suppress(OSError):
         free = shutil.disk_usage(order.target.parent).free

@@ -68,11 +68,7 @@ def _cached(repository: str, error: Exception) -> Path:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no repository can have, before anything is made under it.
-
-    Raises:
-        WeightsError: It is none, such as "me/..".
-    """
+    """Refuse a name that no repository can have, before anything is made under it, by a WeightsError."""
     repository = name.removeprefix("hf:")
     with _hub_errors(repository, "written to"):
         validate_repo_id(repository)

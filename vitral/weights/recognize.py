@@ -86,11 +86,7 @@ def description_path(weights: Path) -> Path:
 
 
 def write_description(weights: Path, description: str) -> Path:
-    """Write a weights file's description next to it and return its path.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Write a weights file's description next to it and return its path, or raise StorageError if it cannot be written."""
     path = description_path(weights)
     write_file(
         path, json.dumps({"format": FORMAT, "weights_sha256": sha256(weights), **json.loads(description)}, indent=2)
@@ -283,11 +279,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        WeightsError: it cannot be read as JSON, or is not an object.
-    """
+    """Return the object in a JSON file, or raise WeightsError if it cannot be read as JSON, or is not an object."""
     try:
         if path.stat().st_size > CONFIG_LIMIT:
             raise ValueError(f"it has {path.stat().st_size:,} bytes")

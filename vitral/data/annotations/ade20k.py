@@ -100,11 +100,7 @@ def _photos(stems: Mapping[str, str], photos: Photos) -> tuple[dict[str, str], t
 
 
 def _names(tree: FileTree, path: str) -> dict[int, str]:
-    """Return the names of the benchmark's classes by their numbers.
-
-    Raises:
-        DataError: they cannot be read.
-    """
+    """Return the names of the benchmark's classes by their numbers, or raise DataError if they cannot be read."""
     names: dict[int, str] = {}
     for line in tree.text(path).splitlines():
         number, _, rest = line.partition("\t")

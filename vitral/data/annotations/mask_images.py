@@ -75,11 +75,7 @@ def pair_masks(tree: FileTree, *, by_name: bool) -> MaskPairs | None:
 
 
 def read_masks(tree: FileTree, pairs: MaskPairs) -> MarkedPhotos:
-    """Return what the masks in a folder say of its photos.
-
-    Raises:
-        DataError: masks are JPEGs, or of too many values.
-    """
+    """Return what the masks in a folder say of its photos, or raise DataError if masks are JPEGs, or of too many values."""
     if pairs.objects:
         return _of_objects(tree, pairs.masks)
     return _of_values(tree, {photo: masks[0] for photo, masks in pairs.masks.items()})

@@ -77,11 +77,7 @@ def _parts(regions: Regions) -> Regions:
 
 
 def for_task(marked: MarkedPhotos, task: Task, title: str) -> MarkedPhotos:
-    """Return annotated photos as another task has them.
-
-    Raises:
-        DataError: the annotations do not say enough for it.
-    """
+    """Return annotated photos as another task has them, or raise DataError if the annotations do not say enough for it."""
     if marked.task.name == task.name:
         return marked
     if marked.task is BOXES or task is PANOPTIC:

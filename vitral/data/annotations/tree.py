@@ -41,11 +41,7 @@ class StoredFile(NamedTuple):
         return self.store.name(self.number)
 
     def content(self) -> bytes:
-        """Return its bytes.
-
-        Raises:
-            DataError: it cannot be read, or is too large for annotations.
-        """
+        """Return its bytes, or raise DataError if it cannot be read, or is too large for annotations."""
         try:
             where = self.store.read(self.number)
             if isinstance(where, bytes):

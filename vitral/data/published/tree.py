@@ -136,11 +136,7 @@ class Tree:
         return DataError(f"'{self.title}' is not a complete {self.dataset}: it has no {named}; {advice}.")
 
     def content(self, index: int) -> bytes:
-        """Return a file's bytes; for lists and labels.
-
-        Raises:
-            DataError: it cannot be read, or is too large.
-        """
+        """Return a file's bytes, or raise DataError if it cannot be read, or is too large; for lists and labels."""
         name, size = self.files[index]
         if size > MOST_TEXT:
             raise DataError(f"'{self.store.name(index)}' has {size:,} bytes, too many for a list of {self.dataset}.")
@@ -150,11 +146,7 @@ class Tree:
             raise DataError(f"'{name}' in '{self.title}' cannot be read ({error}).") from error
 
     def lines(self, index: int) -> list[str]:
-        """Return the lines of a text, without those that are empty.
-
-        Raises:
-            DataError: it cannot be read, or is not text.
-        """
+        """Return the lines of a text, without those that are empty, or raise DataError if it cannot be read, or is not text."""
         try:
             text = self.content(index).decode("utf-8-sig")
         except UnicodeDecodeError as error:

@@ -104,11 +104,7 @@ class OnnxFormat(ExportFormat):
 
 
 class OnnxGraph(Graph):
-    """See `Graph`.
-
-    Raises:
-        WeightsError: It is not a readable ONNX file; the message names it.
-    """
+    """See `Graph`, or raise WeightsError if it is not a readable ONNX file; the message names it."""
 
     engine: ClassVar[str] = "onnxruntime"
 

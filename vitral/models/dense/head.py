@@ -24,11 +24,7 @@ class HeadConfig:
     title: ClassVar[str]
 
     def check(self, backbone: ModelConfig) -> None:
-        """Refuse a backbone that the head cannot stand on.
-
-        Raises:
-            ModelError: It says why.
-        """
+        """Refuse a backbone that the head cannot stand on, by a ModelError that says why."""
         return
 
 

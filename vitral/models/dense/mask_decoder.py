@@ -47,11 +47,7 @@ class MaskDecoderConfig(MaskHeadConfig):
     mlp_dim: int | None = None
 
     def check(self, backbone: ModelConfig) -> None:
-        """Refuse a backbone without blocks of tokens, or with too few.
-
-        Raises:
-            ModelError: It says why.
-        """
+        """Refuse a backbone without blocks of tokens, or with too few, by a ModelError that says why."""
         depth, heads = (getattr(backbone, name, 0) for name in ("depth", "num_heads"))
         if backbone.patch_grid is None or backbone.obstacle_to("masking") == NO_TOKENS:
             raise ModelError(f"A decoder of masks cannot read what the network gives: {NO_TOKENS}.")

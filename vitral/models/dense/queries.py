@@ -63,11 +63,7 @@ class QueryHeadConfig(MaskHeadConfig):
     joint_blocks: int = 3
 
     def check(self, backbone: ModelConfig) -> None:
-        """Refuse a backbone that takes no further tokens, or has fewer blocks.
-
-        Raises:
-            ModelError: It says why.
-        """
+        """Refuse a backbone that takes no further tokens, or has fewer blocks, by a ModelError that says why."""
         if reason := backbone.obstacle_to("appending"):
             raise ModelError(f"Queries cannot stand beside the network's patches: {reason}.")
         depth = getattr(backbone, "depth", self.joint_blocks)

@@ -218,11 +218,7 @@ def _dinov3(stored: Stored) -> ViTConfig:
 
 
 def _rules(config: DenseConfig) -> list[Rule]:
-    """Return the rules for writing.
-
-    Raises:
-        NotHeld: It is no EoMT of transformers.
-    """
+    """Return the rules for writing, or raise NotHeld if it is no EoMT of transformers."""
     backbone = config.backbone
     if not isinstance(backbone, ViTConfig) or not isinstance(config.head, QueryHeadConfig):
         raise cannot_hold("transformers", f"{config.head.title} on this backbone")

@@ -48,11 +48,7 @@ ALONE = (
 
 
 def _rules(config: DenseConfig) -> list[Rule]:
-    """Return the rules for a decoder.
-
-    Raises:
-        NotHeld: The head is another one.
-    """
+    """Return the rules for a decoder, or raise NotHeld if the head is another one."""
     if not isinstance(config.head, MaskDecoderConfig):
         raise cannot_hold("original", f"{config.head.title} on this backbone")
     ours = [name for name in our_names(config) if name.startswith(HEADS)]

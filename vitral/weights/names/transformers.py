@@ -34,11 +34,7 @@ SQUASH_FROM = 384  # pixels: from this size on ConvNext's processor, which CvT u
 
 
 def gelu_of(config: Mapping[str, Any]) -> Gelu:
-    """Return the activation that a config.json names.
-
-    Raises:
-        ValueError: it is none of the GELUs.
-    """
+    """Return the activation that a config.json names, or raise ValueError if it is none of the GELUs."""
     name = config.get("hidden_act", "gelu")
     if name not in GELUS:
         raise ValueError(f"its activation '{name}' is unknown")
@@ -46,11 +42,7 @@ def gelu_of(config: Mapping[str, Any]) -> Gelu:
 
 
 def check(stored: Stored, computed: Mapping[str, Any]) -> None:
-    """Refuse a config.json that says another value of a setting than the only one that is computed here.
-
-    Raises:
-        NotComputed: It does.
-    """
+    """Refuse a config.json that says another value of a setting than the only one that is computed here, by a NotComputed."""
     for key, value in computed.items():
         said = stored.config.get(key, value)
         if said != value and said not in (value if isinstance(value, tuple) else ()):
@@ -109,11 +101,7 @@ def task_of_problem(config: Mapping[str, Any]) -> Task:
 
 
 def check_answers_with_classes(config: Mapping[str, Any], source: str) -> None:
-    """Refuse a network that learned anything but classes.
-
-    Raises:
-        WeightsError: its config.json names another problem, such as "regression".
-    """
+    """Refuse a network that learned anything but classes, by a WeightsError."""
     problem = config.get("problem_type")
     if problem is not None and problem not in PROBLEM_TYPES.values():
         raise WeightsError(
