@@ -59,7 +59,8 @@ def photo_of(shape: tuple[int, int]) -> Pixels:
 
 @every_case("shape", [(200, 90), (75, 300), (64, 64), (40, 61), (500, 64)])
 def test_classes_are_averaged_as_published(shape: tuple[int, int]) -> None:
-    photo, given = photo_of(shape), []
+    photo = photo_of(shape)
+    given: list[Tensor] = []
 
     def find(scores: Tensor, views: Sequence[Geometry]) -> list[FoundRegions]:
         given.extend(bands_in_photo(scores[0], views[0]))
