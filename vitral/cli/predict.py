@@ -4,6 +4,7 @@ What imports torch is imported where it is needed: an exported file answers by i
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,22 @@ if TYPE_CHECKING:
     from vitral.classifier.prediction import Prediction
     from vitral.data.image_files import LazyImage
 
-Computing = dict[str, Any]  # engine, precision and merging, as `choose` takes them
 Given = dict[str, list["LazyImage"]]  # the images of each input
+
+
+@dataclass(frozen=True)
+class PredictJob:
+    """What the command line asks for; `computing` is engine, precision and merging, as `choose` takes them."""
+
+    images: list[str]
+    classifier: str | None
+    computing: dict[str, Any]
+    top: int
+    skip_bad_images: bool | None
+    overwrite: bool
+    native_aspect: bool
+    verbose: bool
+    json: bool
 
 
 def predict(
@@ -71,42 +86,22 @@ def predict(
         json: Print JSON for programs.
     """
     _check_flags(out, sort_into, overwrite=overwrite)
-    strict = skip_bad_images is False
     plain = engine is None and not merge and precision in (None, "fp32")
     if native_aspect and not (out is None and sort_into is None and plain):
         raise UsageError(
             "--native-aspect computes by the network itself in fp32, and prints; leave --out, --sort-into, --engine, "
             "--precision and --merge out."
         )
-    computing: Computing = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
+    computing = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
+    job = PredictJob(images, classifier, computing, top, skip_bad_images, overwrite, native_aspect, verbose, json)
     if sort_into is not None:
-        _sort(images, classifier, sort_into, computing, strict=strict, verbose=verbose, json=json)
-        return
-    if out is not None and not out.suffix:
-        _regions(images, classifier, out, computing, overwrite=overwrite, strict=strict, verbose=verbose, json=json)
-        return
-    if out is not None:
-        _to_file(
-            images, classifier, out, top, computing, overwrite=overwrite, strict=strict, verbose=verbose, json=json
-        )
-        return
-    with ConsoleListener(verbose=verbose) as listener:
-        found = None
-        if classifier is not None and not native_aspect and not merge:
-            found = _alone(images, classifier, top, computing, listener, skip=skip_bad_images)
-        if found is None:
-            found = _answered(
-                images, classifier, top, computing, listener, native_aspect=native_aspect, skip=skip_bad_images
-            )
-    given, predictions = found
-    if not predictions:
-        raise ImageError(f"None of {len(_all(given)):,} images can be read.")
-    if json:
-        print_json([prediction.to_json() for prediction in predictions])
+        _sort(job, sort_into)
+    elif out is not None and out.suffix:
+        _to_file(job, out)
+    elif out is not None:
+        _regions(job, out)
     else:
-        _print(predictions)
-    if not skip_bad_images:
-        _refuse_unanswered(given, predictions)
+        _show(job)
 
 
 def _check_flags(out: Path | None, sort_into: Path | None, *, overwrite: bool) -> None:
@@ -122,72 +117,66 @@ def _refuse_unread(count: int, where: str) -> None:
         raise ImageError(f"{counted(count, 'image')} cannot be read; {where} has the others.")
 
 
-def _sort(
-    images: list[str],
-    classifier: str | None,
-    out: Path,
-    computing: Computing,
-    *,
-    strict: bool,
-    verbose: bool,
-    json: bool,
-) -> None:
+def _sort(job: PredictJob, out: Path) -> None:
     with importing():
         from vitral.classifier.bulk.sort_into import check_sorted, sort_into
         from vitral.cli.chosen import choose
 
-    check_sorted(out, images)
-    with ConsoleListener(verbose=verbose) as listener:
-        _, source = choose(classifier, listener, **computing, otherwise="auto")
-        result = sort_into(source, images, out, listener=listener)
-    print_result(result, json=json)
-    if strict:
+    check_sorted(out, job.images)
+    with ConsoleListener(verbose=job.verbose) as listener:
+        _, source = choose(job.classifier, listener, **job.computing, otherwise="auto")
+        result = sort_into(source, job.images, out, listener=listener)
+    print_result(result, json=job.json)
+    if job.skip_bad_images is False:
         _refuse_unread(len(result.unread), str(out))
 
 
+def _show(job: PredictJob) -> None:
+    """Print the predictions."""
+    with ConsoleListener(verbose=job.verbose) as listener:
+        given, predictions = _alone(job, listener) or _answered(job, listener)
+    if not predictions:
+        raise ImageError(f"None of {len(_all(given)):,} images can be read.")
+    if job.json:
+        print_json([prediction.to_json() for prediction in predictions])
+    else:
+        print_lines(*(f"{prediction.source}: {prediction.summary()}" for prediction in predictions))
+    if not job.skip_bad_images:
+        _refuse_unanswered(given, predictions)
+
+
 def _alone(
-    images: list[str],
-    classifier: str,
-    top: int,
-    computing: Computing,
-    listener: ConsoleListener,
-    *,
-    skip: bool | None,
+    job: PredictJob, listener: ConsoleListener
 ) -> "tuple[Given, Sequence[Prediction | PredictedRegions]] | None":
     """Return an exported file's predictions of image files; None for another classifier, or other images."""
+    if job.classifier is None or job.native_aspect or job.computing["merge"]:
+        return None
     with importing():
         from vitral.classifier.without_torch import all_plain, exported_file
 
-    file = exported_file(classifier, computing["engine"], computing["precision"])
-    if file is None or (given := all_plain(images, listener)) is None:
+    file = exported_file(job.classifier, job.computing["engine"], job.computing["precision"])
+    if file is None or (given := all_plain(job.images, listener)) is None:
         return None
     listener.note(file.metadata.provenance)
-    return given, file.predict(_all(given), top=top, skip_bad_images=_skips(given, skip), listener=listener)
+    skip = _skips(given, job.skip_bad_images)
+    return given, file.predict(_all(given), top=job.top, skip_bad_images=skip, listener=listener)
 
 
-def _answered(
-    images: list[str],
-    classifier: str | None,
-    top: int,
-    computing: Computing,
-    listener: ConsoleListener,
-    *,
-    native_aspect: bool,
-    skip: bool | None,
-) -> "tuple[Given, Sequence[Prediction | PredictedRegions]]":
+def _answered(job: PredictJob, listener: ConsoleListener) -> "tuple[Given, Sequence[Prediction | PredictedRegions]]":
     """Return the images of each input, and a classifier's predictions of them."""
     with importing():
         from vitral.cli.chosen import choose
         from vitral.tasks.unlabelled import check_classifies
 
-    _, source = choose(classifier, listener, **computing)
-    if native_aspect:
+    _, source = choose(job.classifier, listener, **job.computing)
+    if job.native_aspect:
         check_classifies(source.task, "--native-aspect")
-    given = _given(images, listener, skip=skip)
+    given = _given(job.images, listener, skip=job.skip_bad_images)
+    images, skip = _all(given), _skips(given, job.skip_bad_images)
     if source.task.dense:
-        return given, source.find_regions(_all(given), skip_bad_images=_skips(given, skip), listener=listener)
+        return given, source.find_regions(images, skip_bad_images=skip, listener=listener)
     return given, source.predict(
-        _all(given), top=top, native_aspect=native_aspect, skip_bad_images=_skips(given, skip), listener=listener
+        images, top=job.top, native_aspect=job.native_aspect, skip_bad_images=skip, listener=listener
     )
 
 
@@ -225,40 +214,19 @@ def _refuse_unanswered(given: Given, predictions: "Sequence[Prediction | Predict
         raise ImageError(f"{len(failed):,} of {len(given):,} inputs {verb} no answer: {', '.join(failed)}.")
 
 
-def _to_file(
-    images: list[str],
-    classifier: str | None,
-    out: Path,
-    top: int,
-    computing: Computing,
-    *,
-    overwrite: bool,
-    strict: bool,
-    verbose: bool,
-    json: bool,
-) -> None:
+def _to_file(job: PredictJob, out: Path) -> None:
     with importing():
         from vitral.classifier.bulk.predict_to_file import check_out, predict_to_file
         from vitral.cli.chosen import choose
 
-    check_out(out, images, overwrite=overwrite)
-    with ConsoleListener(verbose=verbose) as listener:
-        _, source = choose(classifier, listener, **computing, otherwise="auto")
-        written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
-    _say_written(written, out, strict=strict, json=json)
+    check_out(out, job.images, overwrite=job.overwrite)
+    with ConsoleListener(verbose=job.verbose) as listener:
+        _, source = choose(job.classifier, listener, **job.computing, otherwise="auto")
+        written = predict_to_file(source, job.images, out, top=job.top, overwrite=job.overwrite, listener=listener)
+    _say_written(written, out, job)
 
 
-def _regions(
-    images: list[str],
-    classifier: str | None,
-    out: Path,
-    computing: Computing,
-    *,
-    overwrite: bool,
-    strict: bool,
-    verbose: bool,
-    json: bool,
-) -> None:
+def _regions(job: PredictJob, out: Path) -> None:
     """Write what a classifier of regions finds into a folder."""
     with importing():
         from vitral.classifier.bulk.predict_to_file import check_out
@@ -266,26 +234,21 @@ def _regions(
         from vitral.classifier.find_regions import find_in_each
         from vitral.cli.chosen import choose
 
-    with ConsoleListener(verbose=verbose) as listener:
-        _, source = choose(classifier, listener, **computing)
+    with ConsoleListener(verbose=job.verbose) as listener:
+        _, source = choose(job.classifier, listener, **job.computing)
         if not source.task.dense:
-            check_out(out, images, overwrite=overwrite)  # which names the kinds of tables
-        check_regions_out(out, images, overwrite=overwrite)
-        photos = _all(_given(images, listener, skip=None))
-        written = write_regions(find_in_each(source, photos, listener), out, source.class_names, inputs=images)
-    _say_written(written, out, strict=strict, json=json)
+            check_out(out, job.images, overwrite=job.overwrite)  # which names the kinds of tables
+        check_regions_out(out, job.images, overwrite=job.overwrite)
+        photos = _all(_given(job.images, listener, skip=None))
+        written = write_regions(find_in_each(source, photos, listener), out, source.class_names, inputs=job.images)
+    _say_written(written, out, job)
 
 
-def _say_written(written: "WrittenPredictions | WrittenRegions", out: Path, *, strict: bool, json: bool) -> None:
+def _say_written(written: "WrittenPredictions | WrittenRegions", out: Path, job: PredictJob) -> None:
     """Print what was written."""
-    if json:
+    if job.json:
         print_json(vars(written))
     else:
         print_lines(*written.lines())
-    if strict:
+    if job.skip_bad_images is False:
         _refuse_unread(written.errors, str(out))
-
-
-def _print(predictions: "Sequence[Prediction | PredictedRegions]") -> None:
-    for prediction in predictions:
-        print_lines(f"{prediction.source}: {prediction.summary()}")

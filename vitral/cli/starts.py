@@ -29,30 +29,16 @@ def starts(
         names: NAME,NAME: published weights, files or folders; "auto" for those that are here or worth a download.
         json: Print JSON for programs.
     """
-    options = options or StartsOptions()
     with importing():
         from vitral.cli.command_line import SPEECH
         from vitral.cli.console import ConsoleListener
-        from vitral.studies.compare_starts import starts as compare_starts
+        from vitral.studies.compare_starts import starts_request
 
     with ExitStack() as display:
         listener = display.enter_context(ConsoleListener())
-        compare_starts(
-            options.request().required_data(),
-            names,
-            out=options.out,
-            image_size=options.image_size,
-            time=options.time,
-            seed=options.seed,
-            classes=options.classes,
-            group=options.group,
-            skip_bad_images=options.skip_bad_images,
-            overwrite=options.overwrite,
-            offline=options.offline,
-            started=began(),
-            listener=listener,
-            speech=SPEECH,
-            told=partial(_show, display, json=json),
+        told = partial(_show, display, json=json)
+        starts_request(
+            (options or StartsOptions()).request(), names, started=began(), listener=listener, speech=SPEECH, told=told
         )
 
 

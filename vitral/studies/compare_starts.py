@@ -192,24 +192,31 @@ def starts(
         StudyError: No start could be compared.
         StorageError: Nothing can be written in `out`.
     """
+    given = dict(locals())
+    for name in ("starts", "started", "listener", "speech", "told"):
+        del given[name]
+    request = request_of("fine-tune", **given)
+    return starts_request(request, starts, started=started, listener=listener, speech=speech, told=told)
+
+
+def starts_request(
+    request: Request,
+    starts: str | Sequence[str | Path],
+    *,
+    started: float | None,
+    listener: Listener,
+    speech: Speech,
+    told: Callable[[StartTable], object] | None,
+) -> StartTable:
+    """Compare starts for the training that a request asks for; see `starts`."""
     began = clock.monotonic() if started is None else started
+    data, folder = request.required_data(), request.out
     if distributed.world() > 1:
         raise StudyError("Starts are compared by one process; run it without torchrun.")
-    request = request_of(
-        "fine-tune",
-        data=data,
-        image_size=image_size,
-        time=time,
-        seed=seed,
-        classes=classes,
-        group=group,
-        skip_bad_images=skip_bad_images,
-    )
-    folder = None if out is None else Path(out)
-    with without_network(offline):
+    with without_network(request.offline):
         names = read_names(starts, listener)
         if folder is not None:
-            _check_out(folder, [path_in(request.required_data()), *names], overwrite=overwrite)
+            _check_out(folder, [path_in(data), *names], overwrite=request.overwrite)
         opened = _open(request, listener)
         budget = math.inf if request.budget_seconds is None else request.budget_seconds - (clock.monotonic() - began)
         table = _Comparison(request, opened, names, Stopwatch(budget), listener, speech).table()

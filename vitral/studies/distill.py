@@ -183,23 +183,10 @@ def distill(
     Raises:
         VitralError: The input is wrong; one line that names the thing.
     """
-    request = request_of(
-        "fine-tune",
-        data=data,
-        source=student,
-        recipe=recipe,
-        overrides=overrides,
-        image_size=image_size,
-        time=time,
-        seed=seed,
-        classes=classes,
-        group=group,
-        skip_bad_images=skip_bad_images,
-        out=out,
-        resume=resume,
-        overwrite=overwrite,
-        data_changed=data_changed,
-    )
+    given = dict(locals())
+    for name in ("teacher", "student", "started", "listener"):
+        del given[name]
+    request = request_of("fine-tune", source=student, **given)
     return distill_request(teacher, request, started=started, listener=listener)
 
 

@@ -80,29 +80,8 @@ def finetune(
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
     """
-    request = request_of(
-        "fine-tune",
-        data=data,
-        source=source,
-        recipe=recipe,
-        overrides=overrides,
-        image_size=image_size,
-        time=time,
-        budget_seconds=budget_seconds,
-        seed=seed,
-        classes=classes,
-        group=group,
-        skip_bad_images=skip_bad_images,
-        sweep=sweep,
-        baselines=baselines,
-        quick=quick,
-        out=out,
-        resume=resume,
-        overwrite=overwrite,
-        data_changed=data_changed,
-        offline=offline,
-    )
-    return finetune_request(request, started=started, listener=listener)
+    given = {name: value for name, value in locals().items() if name not in ("started", "listener")}
+    return finetune_request(request_of("fine-tune", **given), started=started, listener=listener)
 
 
 def finetune_request(request: Request, *, started: float | None = None, listener: Listener = show) -> RunResult:
