@@ -3,8 +3,8 @@
     python benchmarks/selection.py FEATURES.npz... [--csv docs/selection.csv]
 
 Each file holds train_x, train_y, test_x and test_y. Five images a class are labelled; of 2,000 others as many again are chosen:
-by chance, by margin alone, by distance alone, and by their product, which is `vitral.evaluation.selection`. Mean accuracy on at
-most 1,000 test images, and its standard deviation, over five draws of the first images.
+by chance, by margin alone, by distance alone, and by their product, which is `vitral.select_images`. Mean accuracy on at most
+1,000 test images, and its standard deviation, over five draws of the first images.
 """
 
 import argparse
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from vitral.classifier.novelty import KnownImages, Space
+from vitral.deployment.select_images import select, unsureness
 from vitral.evaluation.probes import fit_probe, sharpness
-from vitral.evaluation.selection import select, unsureness
 from vitral.evaluation.unknown_classes import ranks
 
 FIRST, OTHERS, TEST, DRAWS = 5, 2000, 1000, 5

@@ -18,7 +18,7 @@ from vitral.evaluation.region_baselines import score_region_baselines
 from vitral.evaluation.region_scores import tally_source
 from vitral.events import ignore
 from vitral.images.photo import Photo
-from vitral.serving.found_regions import find_together, prepare_photo
+from vitral.serving.served import find_together, prepare_photo
 from vitral.tasks.dense import dense_task
 from vitral.tasks.regions import FoundRegions, Regions
 

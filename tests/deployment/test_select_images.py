@@ -15,9 +15,8 @@ from vitral.classifier.folder import save
 from vitral.classifier.novelty import KnownImages, Space
 from vitral.cli.main import main
 from vitral.data.open import open_data
-from vitral.deployment.select_images import select_images
+from vitral.deployment.select_images import further, learning_curve, select, select_images, unsureness
 from vitral.errors import DataError, StorageError, VitralError, WeightsError
-from vitral.evaluation.selection import further, learning_curve, select, unsureness
 from vitral.evaluation.unknown_classes import remembered
 from vitral.events import ignore
 from vitral.images.preprocessing import PHOTOS

@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.cases import every_case
 from tests.exporting.graphs import one, run, session_of
 from vitral.exporting.export_regions import likeness
-from vitral.exporting.objects import FoundParts
+from vitral.exporting.segments import FoundParts
 from vitral.images.geometry import Geometry, Resize
 from vitral.tasks.components import find_objects
 

@@ -13,8 +13,8 @@ from vitral.data.source import BadImage
 from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines
 from vitral.explanation.network import AttentionDistance
-from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.page import render_report, write_report
+from vitral.report.plots import confusion_plot, shown_confusion
 from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
 from vitral.tasks.shown import MOST_ROWS, ConfusionMatrix, percent, worst_first

@@ -25,7 +25,7 @@ from vitral.classifier.predicted_regions import PredictedRegions
 from vitral.errors import VitralError
 from vitral.events import ignore
 from vitral.images.geometry import Geometry
-from vitral.serving.found_regions import LONGEST, find_together, prepare_photo
+from vitral.serving.served import LONGEST, find_together, prepare_photo
 from vitral.serving.server import serve
 from vitral.serving.sources import NamedClassifier
 from vitral.tasks.regions import FoundRegions

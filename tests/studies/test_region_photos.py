@@ -11,7 +11,7 @@ from vitral.images.decode import Shrink
 from vitral.images.photo import Photo
 from vitral.report.page import render_report
 from vitral.report.results import RunReport
-from vitral.studies.region_photos import region_photos
+from vitral.studies.run_report import region_photos
 from vitral.tasks.dense_result import DenseResult, ScoredPhoto
 from vitral.tasks.regions import FoundRegions, Regions
 from vitral.tasks.shown import Table

@@ -18,13 +18,14 @@ from vitral.events import shots_of
 from vitral.files import write_file
 from vitral.images.decode import Pixels
 from vitral.outputs import check_file
-from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.plots import (
+    confusion_plot,
     curve_plot,
     distance_plot,
     light_colours,
     position_plot,
     reliability_plot,
+    shown_confusion,
     standalone,
 )
 from vitral.report.results import CurveGroup, RunReport

@@ -3,24 +3,29 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from vitral.advice import counted
 from vitral.classifier.classifier import Classifier, fingerprint
-from vitral.classifier.find_regions import only_sure
+from vitral.classifier.find_regions import find_in, is_long, only_sure
 from vitral.classifier.inputs import to_pixels
 from vitral.classifier.predicted_regions import PredictedRegions
 from vitral.classifier.prediction import Prediction
+from vitral.images.geometry import Geometry
+from vitral.images.photo import Photo
 from vitral.inference.predictor import Image
 from vitral.serving.batcher import Lane
-from vitral.serving.found_regions import PreparedPhoto, find_together, prepare_photo
 from vitral.serving.refusals import RequestRefused, damaged
-from vitral.tasks.dense import DenseTask
+from vitral.tasks.dense import DenseTask, dense_task
 from vitral.tasks.regions import FoundRegions
 
 TRIED = (1, 2, 4, 8, 16, 32)  # images at once, of which the knee is one
@@ -31,10 +36,67 @@ KNEE = 0.95  # of the best pace: what larger batches add beyond it costs more wa
 WARMING_SECONDS = 600.0  # that a pass may wait for its turn
 LINE = 64  # bytes of a line of the processor's cache
 DIGITS = 12  # of the fingerprint in an answer
+LONGEST = 48  # times its shorter side: a longer photo would be seen through more windows than a request has images
 
 Given = bytes | np.ndarray | Image  # an encoded image, pixels (height, width, 3) of uint8, or the network's input
 Answer = tuple[Float[Tensor, " classes"], float | None]  # the probabilities, and how far from those of the classes
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedPhoto:
+    """A photo for a classifier of regions.
+
+    Attributes:
+        input: The network's input.
+        view: The steps from the photo to it.
+        given: The photo as it came, where it is so long that it is seen through windows; otherwise None.
+    """
+
+    input: Image
+    view: Geometry
+    given: bytes | np.ndarray | None
+
+
 Prepared = Image | PreparedPhoto
+
+
+def prepare_photo(classifier: Classifier, given: bytes | np.ndarray) -> PreparedPhoto:
+    """Return a photo as a classifier of regions takes it.
+
+    Raises:
+        ImageError: It cannot be read.
+        RequestRefused: It is too long.
+    """
+    photo = _photo(given)
+    height, width = photo.size
+    if max(height, width) > LONGEST * min(height, width):
+        raise RequestRefused(
+            413, "too_long", f"A photo is up to {LONGEST} times as long as wide, not {width}x{height} pixels; cut it."
+        )
+    preprocessing = classifier.preprocessing
+    kept = given if is_long(height, width) else None
+    return PreparedPhoto(preprocessing(photo.pixels), photo.view(preprocessing), kept)
+
+
+def _photo(given: bytes | np.ndarray) -> Photo:
+    return Photo.read(partial(to_pixels, given))
+
+
+def find_together(classifier: Classifier, photos: Sequence[PreparedPhoto]) -> list[FoundRegions | RequestRefused]:
+    """Return what is found in each photo, however sure it is, or why there is no answer."""
+    whole = [photo.input for photo in photos if photo.given is None]
+    answers = classifier.predictor.answers(torch.stack(whole)) if whole else None
+    row, found = 0, list[FoundRegions | RequestRefused]()
+    for photo in photos:
+        if photo.given is not None:
+            each = find_in(classifier, _photo(photo.given))
+        else:
+            answer = tree_map_only(Tensor, itemgetter(slice(row, row + 1)), answers)
+            each, row = dense_task(classifier.task).find(answer, [photo.view])[0], row + 1
+        # Without the map of classes, which takes eight bytes a pixel as long as an answer is on its way.
+        sure = np.isfinite(each.scores).all()
+        found.append(FoundRegions(each.regions, each.scores) if sure else damaged())
+    return found
 
 
 def take_from_disk(classifier: Classifier) -> None:

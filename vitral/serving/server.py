@@ -6,7 +6,8 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -19,7 +20,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vitral.advice import argument
-from vitral.errors import VitralError
+from vitral.classifier.folder import state_of_files
+from vitral.errors import VitralError, one_line
 from vitral.events import Listener, Message, ignore, show
 from vitral.serving.app import application
 from vitral.serving.batcher import keep_threads
@@ -32,7 +34,6 @@ from vitral.serving.served import Served
 from vitral.serving.service import Service
 from vitral.serving.sources import NamedClassifier, names_of
 from vitral.serving.tracing import tracing
-from vitral.serving.watching import Watcher
 
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers' 60, which else send into a connection that is just closing
 LARGEST_HEADER = 32 << 10  # bytes of all headers of a request
@@ -40,6 +41,50 @@ EVERYWHERE = ("0.0.0.0", "::")  # stand for all addresses of the machine, and ar
 BACKLOG = 2048  # connections that wait to be accepted
 LEAVING_SECONDS = 1.0  # in which requests that are on their way are still taken, after a termination
 LAST_SECONDS = 0.2  # in which a connection that was taken last may still send its request
+LOOK_SECONDS = 1.0  # between two looks
+
+
+class Watcher:
+    """Looks at classifiers' files, and loads those that have changed and are settled.
+
+    Args:
+        service: Where they are in service.
+        loads: By the name under which each is served, where it is and what takes it into service anew.
+        tell: Hears of what was loaded, and of what could not be.
+    """
+
+    def __init__(
+        self, service: Service, loads: Mapping[str, tuple[str, Callable[[], object]]], tell: Callable[[str, str], None]
+    ) -> None:
+        self.service, self.loads, self.tell = service, loads, tell
+        self.taken = {name: state_of_files(source) for name, (source, _) in loads.items()}
+        self.seen = dict(self.taken)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            for name, (source, load) in self.loads.items():
+                self._look(name, source, load)
+
+    def _look(self, name: str, source: str, load: Callable[[], object]) -> None:
+        """Load what has changed, once it looks the same twice: nothing is then writing it."""
+        now, before = state_of_files(source), self.seen[name]
+        self.seen[name] = now
+        if not now or now == self.taken[name] or now != before:
+            return
+        self.taken[name] = now  # one that fails is tried again when it changes again
+        try:
+            load()
+            self.tell(name, f"version {self.service.models[name].version} is in service")
+        except Exception as error:  # whatever came of unfinished files, the version in service is as it was
+            self.tell(name, f"the version in service stays; the new one cannot be loaded: {one_line(error)}")
 
 
 class PatientProtocol(H11Protocol):

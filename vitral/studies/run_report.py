@@ -8,6 +8,7 @@ import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.find_regions import find_sure
+from vitral.data.scorable import marked_photo
 from vitral.data.source import Source
 from vitral.evaluation.opening import opened_times
 from vitral.explanation.explain import Explanation, explain
@@ -15,10 +16,23 @@ from vitral.explanation.methods import method_for
 from vitral.explanation.network import attention_distance, patch_filters, position_similarity
 from vitral.images.decode import Pixels
 from vitral.images.drawing import thumbnail
+from vitral.images.photo import Photo
 from vitral.models.families import count_macs, count_parameters, describe
-from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
-from vitral.studies.region_photos import region_photos
+from vitral.report.results import (
+    AttentionImage,
+    CaptionedImage,
+    Curve,
+    CurveGroup,
+    PhotoPair,
+    PhotoPairs,
+    RunReport,
+    Verdict,
+)
 from vitral.studies.speech import PYTHON, Speech
+from vitral.tasks.dense_result import DenseResult, ScoredPhoto
+from vitral.tasks.drawn_regions import class_colours, drawn_regions, is_ground
+from vitral.tasks.regions import FoundRegions
+from vitral.tasks.shown import percent
 from vitral.tasks.task import Result, classes_of
 from vitral.training.candidates.result import RunResult
 from vitral.training.records.data_record import redrawn
@@ -33,6 +47,10 @@ SEARCHED = 64  # images among which examples classified right are looked for
 DISTANCE_IMAGES = 64  # the paper averaged over 128
 FEW = 8  # with a time budget
 DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is chosen: plots and page take it
+OF_EACH = 4  # photos
+SIDE = 480  # pixels of the longer side
+SECONDS = 1.0  # left of a time budget, below which no further photo is drawn
+Find = Callable[[Photo], FoundRegions]
 
 
 def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
@@ -184,3 +202,45 @@ def first_images(result: RunResult, source: Source) -> torch.Tensor:
     clock = result.run.clock
     count = min(DISTANCE_IMAGES if clock.seconds is None else FEW, len(source))
     return torch.stack([result.classifier.preprocessing(source.image(index)) for index in range(count)])
+
+
+def region_photos(find: Find, source: Source, result: Result, left: Callable[[], float]) -> PhotoPairs | None:
+    """Return the worst, the most doubtful and the best photos of a result; None of a result without regions.
+
+    Args:
+        find: What finds the regions of a photo.
+        source: The split.
+        result: Its scores.
+        left: Seconds that are left; fewer photos are drawn where few are.
+    """
+    if not isinstance(result, DenseResult):
+        return None
+    ranked = (
+        ("The worst photos", result.worst, f"{result.figure.title} {{}}"),
+        ("The most doubtful photos", result.doubtful, "sure to {}"),
+        ("The best photos", result.best, f"{result.figure.title} {{}}"),
+    )
+    groups, seen = [], set[int]()
+    for title, photos, text in ranked:
+        drawn = []
+        for photo in photos[:OF_EACH]:
+            if left() < SECONDS:
+                break
+            drawn.append(_drawn(find, source, result, photo, text, seen))
+        groups += [(title, tuple(drawn))] if drawn else []
+    colours = class_colours(len(result.class_names)).tolist()
+    named = enumerate(result.class_names)
+    classes = tuple((name, tuple(colours[number])) for number, name in named if number in seen and not is_ground(name))
+    return PhotoPairs(tuple(groups), classes) if groups else None
+
+
+def _drawn(find: Find, source: Source, result: DenseResult, photo: ScoredPhoto, text: str, seen: set[int]) -> PhotoPair:
+    """Return a photo as it is shown; the classes in it are added to those that were seen."""
+    image, truth = marked_photo(source, photo.index)
+    found = find(image).regions
+    seen |= {*truth.classes.tolist(), *found.classes.tolist()}
+    marked, answered = (
+        thumbnail(drawn_regions(image.pixels, regions, result.class_names, counted=False, legend=False), SIDE)
+        for regions in (truth, found)
+    )
+    return PhotoPair(marked, answered, text.format(percent(photo.figure)), photo.note, photo.description)
