@@ -39,8 +39,6 @@ class HeldOutScore:
     """Images that were not learned from, and how many of them are classified right.
 
     Attributes:
-        name: What they are.
-        images: Their number.
         before: The share that the classifier had right, 0 to 1; None of classes that it did not have, and without images.
         after: The share that the new one has right, 0 to 1; None without images.
     """
@@ -56,9 +54,6 @@ class Added(Presentable):
     """A classifier with further classes or images.
 
     Attributes:
-        path: The new classifier's folder.
-        classes: The classes that were added.
-        images: The number of images that were added.
         parts: What that costs the earlier classes, and how well the new ones are told.
         limit: What is said of images of none of the classes; empty where they are not told.
     """

@@ -48,11 +48,8 @@ class Speed:
 
     Attributes:
         name: "vitral packed", "timm compiled".
-        precision: The precision of its products.
-        batch_size: The number of images computed at once.
         images_per_second: The images per second at the median pass.
         latency_ms: The milliseconds of a pass by percentile: "50", "90", "99".
-        passes: The number of passes that were timed.
         share_of_limit: The share of the images/s that large products of that precision alone would allow; above 1 where the
             machine's pace changed, or where the contender's products are faster than the large ones. None for a file that does
             not say how many operations it takes, and where tokens are merged, which takes fewer.
@@ -80,11 +77,8 @@ class Bench(Presentable):
     """The speeds of a network on one machine.
 
     Attributes:
-        network: The network's name.
         image_size: Height and width, pixels.
         gmacs: The billions of multiply-accumulates of one image; 0 for a file that does not say.
-        machine: The processor's name.
-        threads: The number of threads that computed.
         limits: FLOP/s of large products by precision, the median of the rounds.
         speeds: The speeds of every contender at every batch size, the fastest first.
         missing: The contenders that could not compute, with the reason.

@@ -52,7 +52,6 @@ class Effect:
     """What temperature and threshold change on the images of a split; before is with those that the classifier has.
 
     Attributes:
-        images: The number of images.
         accuracy: The accuracy of all answers, which the temperature does not change, 0 to 1.
         nll: Mean negative log-likelihood in nats, before and after.
         ece: Expected calibration error over 15 bins, 0 to 1, before and after.
@@ -77,7 +76,6 @@ class Calibrated(Presentable):
     """A fitted calibration.
 
     Attributes:
-        calibration: The temperature and the threshold.
         effects: The changes by split: on the validation images that they were fitted on, and on test images.
         remark: The reason why no temperature was fitted, or what became of a threshold that was not wanted; else empty.
         changed: Whether anything was fitted; if not, the calibration is what the classifier had, or changes nothing.

@@ -43,10 +43,6 @@ def fit_temperature(logits: Logits, labels: Labels) -> float | None:
     The likelihood is concave in the inverse temperature, so that it has one maximum: where its slope, the mean logit that the
     probabilities expect less the true class's, is zero. Where every image's true class has the largest logit, no finite
     temperature is best.
-
-    Args:
-        logits: The logits, one row per image.
-        labels: The true classes.
     """
     from scipy.optimize import brentq  # half a second of start-up for all who fit nothing
 
@@ -70,11 +66,6 @@ def temperature_helps(logits: Logits, labels: Labels, present: float) -> bool:
 
     Each tenth of the images is judged by the temperature that the other images choose. What is gained in negative
     log-likelihood must be more than its standard error: of few images a fitted temperature is often worse.
-
-    Args:
-        logits: The logits, one row per image.
-        labels: The true classes.
-        present: The temperature without fitting.
     """
     folds = min(FOLDS, len(labels))
     if folds < 2:
@@ -96,7 +87,6 @@ class Answered:
         threshold: The least probability of an answer that is given, 0 to 1.
         coverage: Share of the images that are answered, 0 to 1.
         accuracy: Share of the answers that are right, 0 to 1; None where nothing is answered.
-        images: The number of images that are answered.
     """
 
     threshold: float
@@ -109,10 +99,6 @@ def accuracy_by_coverage(confidences: Confidences, right: Right) -> tuple[Answer
     """Return what every threshold that tells images apart leaves, the one that leaves most last.
 
     Images of one probability are answered together or not at all.
-
-    Args:
-        confidences: The probability of each image's answer.
-        right: Whether each answer is right.
     """
     order = np.argsort(-confidences, kind="stable")
     sorted_confidences, correct = confidences[order], np.cumsum(right[order])
@@ -136,13 +122,7 @@ def answered_from(confidences: Confidences, right: Right, threshold: float) -> A
 
 
 def fit_threshold(confidences: Confidences, right: Right, wanted: float) -> Answered | None:
-    """Return the threshold that answers most images of those whose answers are accurate enough; None if none does.
-
-    Args:
-        confidences: The probability of each image's answer.
-        right: Whether each answer is right.
-        wanted: The least accuracy of what is answered, 0 to 1.
-    """
+    """Return the threshold that answers most images of those whose answers are accurate enough; None if none does."""
     least = wanted - 1e-12
     every = accuracy_by_coverage(confidences, right)
     return next((answered for answered in reversed(every) if (answered.accuracy or 0.0) >= least), None)

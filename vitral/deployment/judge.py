@@ -33,15 +33,7 @@ class Judgement(NamedTuple):
 
 
 class Judge:
-    """Scores ways to compute a classifier on the same validation images.
-
-    Args:
-        classifier: The classifier without any of these ways.
-        data: The dataset, with a validation split.
-        most: The number of validation images at most, spread over all.
-        batch_size: The number of images computed at once.
-        workers: The number of processes that decode; 0 decodes here.
-        listener: The receiver of progress.
+    """Scores ways to compute a classifier on the same validation images, at most so many, spread over all.
 
     Attributes:
         source: The images that are taken.
@@ -81,11 +73,7 @@ class Judge:
 
 
 def check_judged(data: DataSet, what: str) -> Figure:
-    """Return the headline figure of a dataset's validation images, of which shares may be lost.
-
-    Args:
-        data: The dataset.
-        what: The message's words for what is not chosen without them.
+    """Return the headline figure of validation images, of which shares may be lost; `what` is not done without them.
 
     Raises:
         DataError: There are no such images, or the figure is no share of 1.

@@ -46,7 +46,6 @@ class Quantized(Presentable):
     """An int8 form that keeps to the scores.
 
     Attributes:
-        quantization: The int8 form.
         errors: The errors of each linear layer's answers in int8, as a share of their variation, the largest first.
         largest: The largest difference of a probability from fp32 on the validation images.
         speeds: The images/s here by runtime and precision, in a short measurement.

@@ -50,13 +50,7 @@ LEVEL = (0.025, 0.975)
 
 @dataclass(frozen=True)
 class Chosen:
-    """An image to label.
-
-    Attributes:
-        image: Its path.
-        guess: The most probable class.
-        probability: Its probability, 0 to 1.
-    """
+    """An image to label by its path, its most probable class and the probability of that, 0 to 1."""
 
     image: str
     guess: str
@@ -65,14 +59,7 @@ class Chosen:
 
 @dataclass(frozen=True, repr=False)
 class Selection(Presentable):
-    """Images to label next, those that tell most first.
-
-    Attributes:
-        out: The table; empty where none was written.
-        images: The number of images that were looked at.
-        chosen: Those to label.
-        more: How many more images one point of accuracy takes; empty where that cannot be told.
-    """
+    """Images to label next, those that tell most first, and how many more images one point of accuracy takes."""
 
     out: str
     images: int
@@ -191,12 +178,6 @@ def select(space: Space, features: Features, unsure: Float[Tensor, " images"], c
 
     The distance is that to the nearest image that is known or was chosen before, as an angle in the space in which images of
     none of the classes are told, so that no two that are alike are chosen together. docs/selection.csv compares it with chance.
-
-    Args:
-        space: The images that are known.
-        features: Those of the images to choose from.
-        unsure: How unsure the classifier is of each.
-        count: The number of images to choose; all if there are fewer.
     """
     directions = functional.normalize(space.place(features), dim=1)
     far = torch.cat([1 - (part @ space.directions.T).amax(dim=1) for part in torch.split(directions, PART)])

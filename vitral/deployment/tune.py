@@ -67,13 +67,7 @@ class Tuned(Presentable):
         setting: The most accurate setting within the limit; None where all take longer.
         tried: All settings that were scored, the fastest first.
         limit: The milliseconds that one image may take.
-        network: The network's name.
         exact: The headline figure of the network itself, at its own size in fp32.
-        figure: The name of that figure.
-        data: The dataset's name.
-        images: The number of validation images.
-        machine: The processor's name.
-        threads: The number of threads that computed.
         preparing: The milliseconds that reading and preparing one of the images takes, which comes on top.
         remarks: What was left out, and what to do next.
     """

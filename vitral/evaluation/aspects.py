@@ -55,7 +55,6 @@ class Resizing:
         accuracy: The share of images that are right, 0 to 1.
         interval: Wilson's 95 % interval of that.
         p_value: The probability that chance alone gives such a distance from the classifier's own way, by McNemar's exact test.
-        own: Whether the classifier itself does so.
     """
 
     name: str
@@ -67,13 +66,7 @@ class Resizing:
 
 @dataclass(frozen=True, repr=False)
 class Aspects(Presentable):
-    """The ways side by side.
-
-    Attributes:
-        images: The number of images of its validation split.
-        ways: The ways, in a fixed order.
-        skipped: The reason why a way is missing, one line each.
-    """
+    """The ways side by side, in a fixed order, on validation images; `skipped` says why one is missing, one line each."""
 
     data: str
     images: int

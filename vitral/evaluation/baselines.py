@@ -73,7 +73,6 @@ class Described:
     Attributes:
         features: The network's pooled representations; None where they were not computed.
         pixels: The prepared images, shrunk to 16 pixels, as one row each.
-        labels: The classes of the images.
     """
 
     features: Features | None
@@ -91,7 +90,6 @@ class Describer:
     """Describes images for simple classifiers, and tells how long that takes; what computes them is made once for both.
 
     Attributes:
-        classifier: The network with its preprocessing.
         columns: What is computed of each image: the network's features, where they are wanted, then the pixels.
     """
 
@@ -100,13 +98,7 @@ class Describer:
 
     @classmethod
     def of(cls, classifier: Classifier, *, network: bool = True, context: Context = nullcontext) -> "Describer":
-        """Return what describes images.
-
-        Args:
-            classifier: The network with its preprocessing.
-            network: Whether to compute the features.
-            context: The context in which the network computes them.
-        """
+        """Return what describes images, by the features as well if `network` says so; these are computed within the context."""
         pixels = KeptColumn(lambda source: _shrunk, name_of(classifier.preprocessing, SHRUNK))
         return cls(classifier, [feature_column(classifier, context), pixels] if network else [pixels])
 
@@ -125,11 +117,7 @@ class Describer:
     ) -> Described:
         """Return the shrunk pixels and the label of every image of a source, and in the same pass the network's features.
 
-        Args:
-            source: The images and their labels.
-            batch_size: The number of images computed at once.
-            limit: The number of images to take of an endless source; a finite one is always taken whole.
-            listener: The receiver of progress.
+        `limit` is the number of images to take of an endless source; a finite one is always taken whole.
 
         Raises:
             ImageError: An image cannot be read.
@@ -292,13 +280,7 @@ def _listed(figures: Mapping[str, float | None]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Training images as simple classifiers know them, with the linear models fitted on them.
-
-    Attributes:
-        described: The images.
-        probe: The linear probe on the network's features; None where they were not computed.
-        pixel_probe: The linear model on the shrunk pixels.
-    """
+    """Training images as simple classifiers know them, with the linear models on their pixels and, if computed, features."""
 
     described: Described
     probe: LinearProbe | None
@@ -331,14 +313,8 @@ def score_baselines(
     is one, so that the figures stand next to the fine-tuned network's, else on the validation split. If they would take
     longer than `seconds`, by the time that the first images take, there are fewer of both.
 
-    Args:
-        classifier: The network with its preprocessing.
-        data: The data that it is to learn.
-        network: Whether the features are worth anything; if not, no image goes through the network.
-        context: The context in which the network computes.
-        seconds: The time that it may take.
-        fitted: The training images if they are known already; without features they serve only where none are wanted.
-        listener: The receiver of progress.
+    Without `network` the features are worth nothing, and no image goes through it. `fitted` are the training images if they are
+    known already; without features they serve only where none are wanted.
 
     Returns:
         The figures; None if there is no time for enough images to mean something.

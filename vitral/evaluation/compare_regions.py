@@ -18,17 +18,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, repr=False)
 class RegionComparison(Presentable):
-    """What a comparison of two classifiers of regions came to.
-
-    Attributes:
-        names: What the two are called.
-        figures: Their headline figures.
-        figure: What these are.
-        difference: The first's less the second's.
-        class_names: The classes, in order.
-        images: The number of photos.
-        split: The split that they are of.
-    """
+    """What a comparison of two classifiers of regions came to: their headline figures, and the first's less the second's."""
 
     names: Pair
     figures: tuple[float, float]

@@ -22,12 +22,7 @@ SMALLEST_SHOWN = 0.001  # of probabilities of chance
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Return how probable a difference as large as this is by chance alone, two-sided, 0 to 1.
-
-    Args:
-        only_first: The number of images that the first alone gets right.
-        only_second: The number of images that the second alone gets right.
-    """
+    """Return how probable such a difference in the images that one alone gets right is by chance, two-sided, 0 to 1."""
     from scipy.special import bdtr  # half a second of start-up for all who compare nothing
 
     images = only_first + only_second
@@ -39,11 +34,6 @@ def difference_interval(only_first: int, only_second: int, images: int) -> tuple
 
     It is the exact interval of the first's share of the images that only one of the two gets right (Clopper and Pearson,
     Biometrika 26, 1934), scaled by how many of all images these are. It excludes 0 exactly where `mcnemar_exact` is below 5 %.
-
-    Args:
-        only_first: The number of images that the first alone gets right.
-        only_second: The number of images that the second alone gets right.
-        images: The number of all images.
     """
     from scipy.special import betaincinv  # as above
 
@@ -59,11 +49,6 @@ def images_needed(only_first: int, only_second: int, images: int) -> int | None:
     """Return how many images would tell the two apart four times in five, if they differ as on these.
 
     None without a difference. By Connor's formula for McNemar's test (Biometrics 43, 1987).
-
-    Args:
-        only_first: The number of images that the first alone gets right.
-        only_second: The number of images that the second alone gets right.
-        images: The number of all images.
     """
     if only_first == only_second:
         return None
@@ -94,7 +79,6 @@ class ComparedClassifier:
     """One of the two classifiers.
 
     Attributes:
-        name: The name that was given.
         top1: The share of images that it gets right, 0 to 1.
         top1_interval: Wilson's 95 % interval of that.
         alone: The number of images that it gets right and the other does not.
@@ -118,9 +102,7 @@ class ClassDifference:
 
     Attributes:
         first: The share of them that the first gets right, 0 to 1.
-        second: The share that the second gets right.
         only_first: The number of images that the first alone gets right.
-        only_second: The number of images that the second alone gets right.
         p_value: The probability of such a difference by chance, by McNemar's exact test, corrected by Holm's method for all
             classes on which the two differ.
         verdict: "better", "worse" or "not decided": the first beside the second.
@@ -143,7 +125,6 @@ class OneRight:
     Attributes:
         index: The image's position in the split.
         description: The image's file, or its name in a built-in set.
-        truth: The name of its class.
         answer: The class that the other names.
         probability: The probability that the other gives its answer, 0 to 1.
     """
@@ -166,14 +147,11 @@ class Comparison(Presentable):
         difference_interval: The 95 % interval of that, exact given on how many images one alone is right; without 0 where the
             test decides.
         p_value: The probability of such a difference by chance, by McNemar's exact test, two-sided.
-        both_right: The number of images that both get right.
-        both_wrong: The number of images that both get wrong.
         same_answer: The share of images to which both give the same answer, right or wrong.
         images_needed: The number of images that would tell them apart four times in five if they differ as on these; None where
             they are told apart, or do not differ.
         classes: Every class that has images, the surest difference first.
         only_first: Images that the first alone gets right, those first on which the second is surest; at most 50.
-        only_second: The images that the second alone gets right, likewise.
         unshared: The classes that only one of the classifiers knows: the name for the first and for the second, one empty.
         remarks: What a reader must know of the figures, one line each.
     """

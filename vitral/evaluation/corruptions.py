@@ -69,7 +69,6 @@ class Robustness(Presentable):
     """Accuracies on corrupted images.
 
     Attributes:
-        images: The number of images that were corrupted.
         clean: The accuracy without corruption, 0 to 1.
         accuracies: The accuracies by corruption, at severities 1 to 5, 0 to 1.
     """

@@ -22,13 +22,9 @@ BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class Difference:
-    """What a faster computation changes.
+    """What a faster computation, such as "packed in bf16", changes on images that were computed in float32 as well.
 
-    Attributes:
-        computed_by: The runtime and precision that computed: "packed in bf16".
-        images: The number of images that were computed in float32 as well.
-        largest: The largest difference of a probability.
-        same_top: The share of the images whose most probable class is the same.
+    `largest` is the largest difference of a probability, `same_top` the share of the images with the same most probable class.
     """
 
     computed_by: str
@@ -47,10 +43,7 @@ class Difference:
 def difference_from_exact(classifier: Classifier, source: Source, listener: Listener = ignore) -> Difference | None:
     """Compare a classifier's probabilities with those of its network in torch in float32; None if that is what computes them.
 
-    Args:
-        classifier: The classifier; it is compared with its predictor's `exact`.
-        source: The images; at most `MOST_IMAGES` of them are taken, spread evenly.
-        listener: The receiver of progress.
+    At most `MOST_IMAGES` of the source's images are taken, spread evenly.
 
     Raises:
         ImageError: An image cannot be read.

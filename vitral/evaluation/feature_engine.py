@@ -45,11 +45,6 @@ def feature_column(classifier: Classifier, context: Context = nullcontext, *, ke
 
     A network in torch on the CPU is computed by whatever is fastest in float32, or in any precision within a context that
     computes in bfloat16; another predictor computes as it is. What was made for a source computes further ones, too.
-
-    Args:
-        classifier: The network.
-        context: The context in which the network computes.
-        keep: Whether rows are kept.
     """
     predictor = classifier.predictor
     with context():

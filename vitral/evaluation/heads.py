@@ -34,11 +34,7 @@ def fit_head(
 ) -> LinearProbe:
     """Return the linear head of some images' classes, its outputs as logits whose softmax is calibrated.
 
-    Args:
-        features: Frozen features to fit on.
-        labels: The classes of the images.
-        classes: The number of classes; None for as many as the labels name.
-        class_weights: What an image's squared error, and its likelihood, counts, by its class; None for 1.
+    `class_weights` are what an image's squared error, and its likelihood, counts, by its class; None for 1.
 
     Raises:
         ModelError: A feature is no finite number.

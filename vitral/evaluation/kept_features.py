@@ -73,11 +73,7 @@ def collect_kept(
 ) -> tuple[list[Features], Targets]:
     """Return the rows of each column, and the labels, of every image of a source in order; known ones are not computed.
 
-    Args:
-        columns: What is computed of each image, in one pass.
-        source: The images and their labels.
-        preprocessing: The preprocessing of the images.
-        how: The other arguments of `collect`, whose errors are raised.
+    `how` are the other arguments of `collect`, whose errors are raised.
     """
     keys, kept = distributed.by_main(lambda: _looked_up(columns, source))
     if not any(keys):

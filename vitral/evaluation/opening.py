@@ -43,11 +43,6 @@ FEW_LOOKS = 2  # after more looks than which they hear of it
 def note_look(folder: Path, data: DataSet, by: str) -> int:
     """Write into a run's folder that the test split of some data is opened, and return how often that of its own data was.
 
-    Args:
-        folder: The run's folder.
-        data: The dataset of the test split.
-        by: The function that opens it.
-
     Raises:
         StorageError: It cannot be written.
     """

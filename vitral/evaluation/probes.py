@@ -120,8 +120,6 @@ class LinearProbe:
     """A linear layer in closed form, over plain features; float64.
 
     Attributes:
-        weight: (classes, features).
-        bias: (classes).
         left_out: The outputs for each training image of the fit without it, (train, classes).
         rebalanced: What weights of the classes changed on those; None for a fit without.
     """
@@ -198,12 +196,7 @@ def fit_rebalanced(
 ) -> LinearProbe:
     """Return the probe; of unequal classes that in which every class has the same weight, unless left-out images refute it.
 
-    Args:
-        fit: `fit_probe`, or `heads.fit_head`.
-        features: Frozen features to fit on.
-        labels: The classes of the images.
-        classes: The number of classes.
-        weigh: "auto" for that, "balanced" for weights in any case, "none" for none.
+    `fit` is `fit_probe` or `heads.fit_head`. `weigh` is "auto" for that, "balanced" for weights in any case, "none" for none.
 
     Raises:
         ModelError: A feature is no finite number.
@@ -345,12 +338,6 @@ class Draws:
     def of(cls, labels: Indices, classes: int, *, shots: Sequence[int] = SHOTS, draws: int = DRAWS) -> "Draws":
         """Draw images of every class; the draws are numbered from 0, which are their seeds.
 
-        Args:
-            labels: The classes of the training split.
-            classes: The number of classes.
-            shots: The numbers of images per class.
-            draws: The number of draws.
-
         Raises:
             DataError: A number of shots or of draws is below 1.
         """
@@ -381,14 +368,7 @@ def score_few_shot(
 ) -> tuple[FewShot, ...]:
     """Return the accuracy of each number of shots, over all draws.
 
-    Args:
-        draws: The images of each fit.
-        indices: The training images that are known, ascending, those of all draws among them.
-        features: The frozen features of these images.
-        labels: The classes of the images.
-        test_features: The features to score.
-        test_labels: The classes of those.
-        classes: The number of classes.
+    `indices` are the training images that are known, ascending, those of all draws among them.
     """
     scored = []
     for shots, several in draws.images.items():

@@ -17,10 +17,8 @@ class Rebalanced:
     """What a remedy for unequal classes changes, without and with it; accuracies are 0 to 1.
 
     Attributes:
-        accuracy: The accuracy.
         balanced_accuracy: The mean of the recalls of the classes that have images.
         deviation: The standard error of the difference of the balanced accuracies, of the same images.
-        images: The number of images.
         better: The number of those that only the remedy gets right.
     """
 
@@ -65,16 +63,11 @@ class Rebalanced:
 def rebalanced(
     before: Bool[Tensor, " images"], after: Bool[Tensor, " images"], labels: Int64[Tensor, " images"]
 ) -> Rebalanced:
-    """Compare the answers without a remedy and with it.
+    """Compare which images are right without a remedy and with it.
 
     The standard error is that of a mean of the classes' mean paired differences. A class's shares of images that change for the
     better and for the worse are taken as if half an image more had changed each way, since a class of one image that did not
     change does not prove that none would.
-
-    Args:
-        before: Which images are right without it.
-        after: Which are right with it.
-        labels: Their classes.
     """
     right, now, truth = before.numpy(), after.numpy(), labels.numpy()
     classes, counts = np.unique(truth, return_counts=True)

@@ -80,12 +80,7 @@ class Otsu:
 
     @classmethod
     def chosen(cls, photos: Sequence[tuple[Pixels, Regions]], *, pixels: bool) -> "Otsu":
-        """Return the threshold whose side has the best mean IoU of foreground and background on training photos.
-
-        Args:
-            photos: Training photos with their regions.
-            pixels: Whether pixels are classified, and not objects found.
-        """
+        """Return the threshold whose side has the best mean IoU of foreground and background on training photos."""
         counts = {side: np.zeros((2, 2)) for side in SIDES}
         for photo, regions in photos:
             truth, counted = _foreground(regions, pixels=pixels)
@@ -180,11 +175,8 @@ class SameBox:
 def score_region_baselines(task: DenseTask, data: DataSet, *, pixels: bool, seconds: float) -> dict[str, float]:
     """Score what answers without a network, on the split that the network will be scored on.
 
-    Args:
-        task: The task, which scores.
-        data: The photos with their regions.
-        pixels: Whether every pixel has a class, and not objects are found.
-        seconds: That it may take; of photos for which there is no time none is looked at.
+    `pixels` says that every pixel has a class, instead of objects being found. Of photos for which there is no time none is
+    looked at.
 
     Returns:
         The headline figures by what reaches them, which says of how many photos where it is not of all; none where there is no

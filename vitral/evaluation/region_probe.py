@@ -47,13 +47,7 @@ Map = Int64[np.ndarray, "rows columns"]
 
 @dataclass(frozen=True)
 class SampledPixels:
-    """Pixels of training photos.
-
-    Attributes:
-        values: What filters and maps say of each.
-        labels: The class of each.
-        photos: The number of the photo that each is of.
-    """
+    """Pixels of training photos: what filters and maps say of each, its class, and the number of the photo that it is of."""
 
     values: Values
     labels: Labels
@@ -69,13 +63,7 @@ class SampledPixels:
 
 @dataclass(frozen=True)
 class RidgeFit:
-    """How a head was fitted.
-
-    Attributes:
-        photos: The number of photos whose pixels it is fitted on.
-        pixels: The number of these pixels.
-        penalty: What was chosen.
-    """
+    """How a head was fitted: on how many pixels of how many photos, and by which penalty."""
 
     photos: int
     pixels: int
@@ -92,15 +80,7 @@ def fit_regions(
     seed: int = 0,
     listener: Listener = ignore,
 ) -> RidgeFit | None:
-    """Fit a network's `RidgeHead` on photos, its backbone frozen; None where the time is too short for two photos.
-
-    Args:
-        model: The network, whose head is changed in place.
-        source: The photos, whose labels are `Regions`.
-        preprocessing: What makes a photo the network's input.
-        seconds: That it may take.
-        seed: The seed of the pixels that are drawn.
-        listener: The receiver of progress.
+    """Fit a network's `RidgeHead` on photos in place, its backbone frozen; None where the time is too short for two photos.
 
     Raises:
         ImageError: A photo cannot be read.

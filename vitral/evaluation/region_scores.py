@@ -39,13 +39,8 @@ def tally_source(
 
     The processes of a job share the images out, and each ends with the whole tally.
 
-    Args:
-        classifier: Its task is about regions.
-        source: The images, labelled with their regions.
-        limit: Images to take of an endless source; a finite one is always taken whole.
-        listener: What receives progress.
-        stop: Says after every few images, in every process alike, whether to stop.
-        boundaries: Whether the boundaries of masks are compared, too; see `DenseTask.tally_regions`.
+    `limit` is the number of images to take of an endless source. `stop` says after every few images, in every process alike,
+    whether to stop. `boundaries` is that of `DenseTask.tally_regions`.
 
     Raises:
         Stopped: `stop` said so.

@@ -43,13 +43,7 @@ class Slice:
 
 @dataclass(frozen=True, repr=False)
 class Slices(Presentable):
-    """A classifier's accuracy by slice.
-
-    Attributes:
-        by: The column, or the folder, that tells the slices apart.
-        accuracy: The accuracy on all images, 0 to 1.
-        slices: The slices, the lowest accuracy first.
-    """
+    """A classifier's accuracy by slice, the lowest first; `by` is the column, or the folder, that tells the slices apart."""
 
     data: str
     split: str
@@ -124,9 +118,7 @@ def slices(
 def sliced(values: Sequence[str], right: Right) -> tuple[Slice, ...]:
     """Return the slices of some answers, the lowest accuracy first, of equals the larger one.
 
-    Args:
-        values: The value of each image; many different numbers are put into four parts of about the same size.
-        right: Whether its answer is right.
+    Values that are many different numbers are put into four parts of about the same size.
     """
     from scipy.stats import fisher_exact  # a second of start-up for all who slice nothing
 

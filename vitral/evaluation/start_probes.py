@@ -30,7 +30,6 @@ class Images:
     """The images that every start of a comparison sees.
 
     Attributes:
-        train: The images that each probe is fitted on.
         judging: The images that judge it; None for the training images, each left out of the fit that judges it.
     """
 
@@ -85,12 +84,7 @@ def probe_start(
     Training images are computed in `context`, those that judge as the network predicts, so that the accuracy is that of the
     first classifier of a run.
 
-    Args:
-        classifier: The network with its preprocessing.
-        images: The images to fit on and to judge by.
-        listener: Receives progress.
-        network: Whether to fit on the network's features; otherwise on the images' pixels.
-        context: The context in which training images are computed, such as autocast.
+    Without `network` it is fitted on the images' pixels.
 
     Raises:
         ImageError: An image cannot be read.
@@ -111,14 +105,7 @@ def probe_start(
 
 @dataclass(frozen=True)
 class ProbeCost:
-    """The time that a start takes on this machine.
-
-    Attributes:
-        loading: Seconds to load it.
-        train_image: Seconds for a training image.
-        judging_image: Seconds for an image that judges.
-        features: The number of features of an image, on which the time of the fit depends.
-    """
+    """The seconds that a start takes on this machine, to load and for an image, and the features, on which the fit depends."""
 
     loading: float
     train_image: float
@@ -151,13 +138,7 @@ def affordable(
     All starts see the same images, as many as possible. If the time is too short even for the fewest images, the most expensive
     start is left out, and the next, until the others fit.
 
-    Args:
-        costs: The cost of each start, by name.
-        train: The number of images to fit on.
-        judging: The number of images that judge; 0 if training images do that.
-        classes: The number of classes.
-        seconds: The time for all starts together.
-        unit: See `ProbeCost.seconds`.
+    `judging` is 0 if training images judge; `unit` is that of `ProbeCost.seconds`.
 
     Returns:
         The numbers of images to fit on and to judge by, and the names of the starts left out.

@@ -73,11 +73,6 @@ def set_limit(known: KnownImages, class_names: Sequence[str], *, learned: bool) 
     5 % (split conformal prediction, arXiv 1411.6144). Each class is left out in turn, from the covariance, too: so far away lie
     images of a class that is not known.
 
-    Args:
-        known: The images as the network sees them.
-        class_names: The names of the classes.
-        learned: Whether the network has learned from images of these classes.
-
     Returns:
         The limit; None of fewer than 19 images that are held out, of one class alone, or where the images of a class that is
         left out lie hardly farther than those of one that is not.
