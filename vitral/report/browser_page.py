@@ -58,14 +58,7 @@ addEventListener("fetch", (event) => event.respondWith(answer(event.request)));
 
 @dataclass(frozen=True, repr=False)
 class WrittenPage(Presentable):
-    """What was written.
-
-    Attributes:
-        path: The folder.
-        page: The page in it.
-        classes: The number of classes.
-        megabytes: The size of the folder.
-    """
+    """The folder that was written, the page in it, the number of classes, and the size of all."""
 
     path: str
     page: str
@@ -91,12 +84,8 @@ def write_browser_page(
 ) -> WrittenPage:
     """Write a folder with a classifier and a page that computes it: drop, paste or take a photo, without a network.
 
-    Args:
-        classifier: Itself, or whatever `load` takes; an exported ONNX file as it is.
-        folder: The folder.
-        title: The page's heading; the folder's name if empty.
-        overwrite: Whether to replace a folder of such files that is there.
-        listener: What receives progress.
+    The classifier is given as itself, or by whatever `load` takes; an exported ONNX file goes in as it is. Without a title the
+    heading is the folder's name. `overwrite` replaces a folder of such files that is there.
 
     Raises:
         ModelError: The network cannot be exported, or onnxruntime-web is not there and cannot be fetched by npm.

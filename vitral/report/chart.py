@@ -87,7 +87,6 @@ class Series:
     """Points that belong together.
 
     Attributes:
-        name: The name in the legend.
         points: The points, in any order.
         drawn: "joined" for points with a line through them, "dots" for points alone, "curve" for a thin line without
             points, as of a fitted law, in the colour of the series with whose name its own begins, if there is one.
@@ -104,10 +103,7 @@ class Chart:
     """A figure.
 
     Attributes:
-        title: The title above the chart.
         x: The horizontal axis: numbers, or categories where the points' x are texts.
-        y: The axis of the values.
-        series: The series, in the legend's order.
         note: The note below the chart; may be empty.
     """
 

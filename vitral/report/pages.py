@@ -51,12 +51,6 @@ def write_check_page(
 ) -> None:
     """Write a data check as one HTML file.
 
-    Args:
-        check: The data check.
-        facts: Sizes, formats and statistics as pairs of name and value.
-        path: The file.
-        overwrite: Whether to replace a file that is not such a page.
-
     Raises:
         StorageError: The file cannot be written, or exists and is not such a page.
     """
@@ -81,12 +75,6 @@ def write_check_page(
 def write_fix_page(found: DoubtfulLabels, command: str, path: Path, *, overwrite: bool = False) -> None:
     """Write the labels to look at as one HTML file, on which each is corrected by a click, and which saves a table of that.
 
-    Args:
-        found: The labels.
-        command: The command that applies the table.
-        path: The file.
-        overwrite: Whether to replace a file that is not such a page.
-
     Raises:
         StorageError: The file cannot be written, or exists and is not such a page.
     """
@@ -98,13 +86,6 @@ def write_fix_page(found: DoubtfulLabels, command: str, path: Path, *, overwrite
 
 def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, overwrite: bool = False) -> None:
     """Write a gallery as one HTML file.
-
-    Args:
-        gallery: The gallery.
-        path: The file.
-        title: The name of the images, such as their folder.
-        classifier: The name that the user gave it.
-        overwrite: Whether to replace a file that is not such a page.
 
     Raises:
         StorageError: The file cannot be written, or exists and is not such a page.
@@ -154,12 +135,6 @@ def _card(entry: GalleryEntry) -> dict[str, Any]:
 def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, overwrite: bool = False) -> None:
     """Write a network's analysis: index.html, network.json, network.npz, and each drawing as a file.
 
-    Args:
-        analysis: The analysis of the network.
-        folder: The folder to write; an earlier analysis there is replaced.
-        classifier: The name that the user gave it.
-        overwrite: Whether to replace other files of these names; see `check_network`.
-
     Raises:
         StorageError: The folder cannot be written, or holds something else.
     """
@@ -206,10 +181,7 @@ def _panels(analysis: NetworkAnalysis) -> str:
 def check_network(folder: Path, *, inputs: Iterable[str | Path] = (), overwrite: bool = False) -> None:
     """Check that a network's analysis may be written to a folder: a new one, an empty one, or one that holds another.
 
-    Args:
-        folder: The folder; its page tells whether it holds an analysis, because anything may have a file index.html.
-        inputs: The paths that the command reads.
-        overwrite: Whether the user allowed replacing files of these names that are not of an analysis.
+    The page in the folder tells whether it holds an analysis, because anything may have a file index.html.
 
     Raises:
         StorageError: It may not be written; what is there is untouched.

@@ -265,12 +265,7 @@ def to_svg(figure: Figure, description: str) -> Markup:
 
 
 def standalone(drawing: Markup, colours: Mapping[str, str]) -> str:
-    """Return inline SVG as a file of its own, on white.
-
-    Args:
-        drawing: The drawing that `to_svg` gave.
-        colours: The colours of the page's variables, by their names.
-    """
+    """Return inline SVG that `to_svg` gave as a file of its own, on white, in these colours of the page's variables."""
     text = re.sub(r"var\(--([\w-]+)\)", lambda match: colours.get(match[1], match[0]), str(drawing))
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     head, _, rest = text.partition(">")
@@ -301,7 +296,6 @@ class DrawnConfusion:
     Attributes:
         classes: The indices of the rows' classes; the columns are the same.
         counts: One row per true class; one column per predicted class, and one more for all others if `others`.
-        others: Whether classes are left out.
     """
 
     classes: tuple[int, ...]

@@ -83,12 +83,7 @@ class PhotoPair:
 
 @dataclass(frozen=True)
 class PhotoPairs:
-    """Photos with regions on them.
-
-    Attributes:
-        groups: The photos under a heading each, such as "The worst photos".
-        classes: The names of the classes that are there, with their colours as red, green and blue.
-    """
+    """Photos with regions on them under a heading each, and the classes that are there with their colours."""
 
     groups: tuple[tuple[str, tuple[PhotoPair, ...]], ...]
     classes: tuple[tuple[str, tuple[int, int, int]], ...]
@@ -99,29 +94,16 @@ class RunReport:
     """Everything that a page may show, in order.
 
     Attributes:
-        title: The heading.
         facts: The facts: network, data, recipe and so on, as pairs of name and value.
         summary: One or two sentences under the heading.
         verdict: What a reader must know first, such as that the model is no better than chance; the worst first.
         command: The command that reproduces it.
         following: The commands that one wants next, each with its purpose.
-        notes: The notes on the data, one line each.
         plan: What was decided before the training and why, one line each; what belongs to another is indented.
         plan_title: The heading of that, which says what became of it.
-        bad_images: Images left out because they could not be read.
-        images: The images that the model saw.
-        curves: Training histories.
-        baselines: The scores of simple classifiers on the frozen features.
-        evaluation: The scores.
         split: The split that `evaluation` is of.
         example_images: Images of the split by their position in it: those that the tables of `evaluation` name.
-        mistakes: The most confident mistakes.
-        examples: Images classified right.
-        regions: Photos with what is marked in them and what was found.
-        method: The method that determined where the model looked.
         patch_filters: Principal components of the patch embedding, values 0 to 1.
-        position_similarity: Cosines between position embeddings.
-        attention_distance: The heads' mean attention distances.
         kind: "run" or "scores"; a page replaces only one of its own kind.
     """
 

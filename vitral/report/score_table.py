@@ -25,7 +25,6 @@ class Score:
     """What several runs of one recipe scored.
 
     Attributes:
-        mean: The mean over the runs.
         deviation: The standard deviation over the runs (n - 1); None for a single run, which has none.
         runs: The number of runs; 0 where a paper does not give it.
         share: Whether the score lies between 0 and 1 and is written in per cent.

@@ -29,19 +29,15 @@ class StartRow:
     """One start.
 
     Attributes:
-        name: The name that the user gave.
         accuracy: The accuracy of the linear probe, 0 to 1; None without a probe.
         low: The lower end of the accuracy's 95 % interval.
-        high: The upper end.
         image_seconds: Seconds for the features of one image, reading included.
         seconds: Seconds for the whole probe, loading the start included.
-        parameters: The number of parameters of the network, with its head.
         megabytes: The size of its file, in units of 10^6 bytes; None for random weights.
         licence: The licence of the published weights that it is or was trained from; empty if unknown.
         products: Whether these may be used in products; see `vitral.weights.named.table`.
         weights: "trained", "random" or "none".
         problem: The reason why there is no accuracy, in one line; empty if there is one.
-        remarks: Further lines that a reader must know.
     """
 
     name: str
@@ -88,9 +84,7 @@ class StartTable(Presentable):
     """Starts compared on the same images.
 
     Attributes:
-        data: The dataset's name.
         rows: The starts, the most accurate first and those without an accuracy last.
-        train_images: The number of images that each probe was fitted on.
         judging_images: The number of images that judged them all.
         split: The split of these: "validation", or "training", each left out of the fit that judged it.
         best: The name of the start to take; empty if there is none.

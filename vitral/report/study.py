@@ -105,12 +105,7 @@ class Study:
 
 
 def table_rows(study: Study, figures: Sequence[str] | None = None) -> list[list[str]]:
-    """Return the table as texts: a heading, then for every arm its name, each figure as mean ± deviation, and its runs.
-
-    Args:
-        study: The study.
-        figures: The figures to show; None for all.
-    """
+    """Return the table of some figures or all: a heading, then of every arm the name, each mean ± deviation, the runs."""
     names = study.figures() if figures is None else figures
     titles = (study.headline.title if name == study.headline.name else name for name in names)
     rows = ([arm.name, *(_cell(study, arm, name) for name in names), str(len(arm.runs))] for arm in study.arms)

@@ -44,7 +44,6 @@ class TaskScore:
     """One task.
 
     Attributes:
-        name: The task's name.
         title: The paper's name for it.
         group: "natural", "specialised" or "structured".
         accuracies: The accuracy of each run, 0 to 1; none where there is no run.
@@ -79,8 +78,6 @@ class VtabTable(Presentable):
     """A network on VTAB-1k.
 
     Attributes:
-        classifier: The classifier's name or folder.
-        protocol: "light" or "paper".
         scores: The scores of the wanted tasks, in VTAB's order.
         left: The number of runs that have not ended yet.
         most: The number of test images of each task at most; None for all.

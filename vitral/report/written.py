@@ -25,13 +25,7 @@ def write_result(values: Mapping[str, Any], markdown: str, folder: Path, *, json
 
 
 def markdown_lines(heading: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a table in Markdown; columns after the first are right-aligned.
-
-    Args:
-        heading: The columns' names.
-        rows: The cells.
-        texts: The names of further columns that are left-aligned.
-    """
+    """Return a table in Markdown; columns after the first are right-aligned, but for those named in `texts`."""
     rule = ["---" if index == 0 or name in texts else "---:" for index, name in enumerate(heading)]
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in (heading, rule, *rows)]
 
@@ -41,10 +35,6 @@ def write_rows_parquet(rows: Sequence[Mapping[str, Cell]], path: Path) -> None:
 
     The columns stand in the order in which the rows first name them. What a row lacks, or has as None, is null. A column with
     any text in it is one of texts; one with any number that is no integer of 64 bits is one of floats.
-
-    Args:
-        rows: The rows: their cells by column.
-        path: The file; one that is there is replaced.
 
     Raises:
         StorageError: It cannot be written.

@@ -191,13 +191,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": ErrorAnswer, "de
 
 
 def answered(model: Any, value: object = None, *others: str) -> dict[int | str, dict[str, Any]]:  # noqa: ANN401  # a type
-    """Return what OpenAPI says of an answer.
-
-    Args:
-        model: Its form as JSON.
-        value: An example of it; None for none.
-        others: Types of an answer that is no JSON.
-    """
+    """Return what OpenAPI says of an answer: its form as JSON, an example, and types of an answer that is no JSON."""
     shown: dict[str, Any] = {} if value is None else {"application/json": {"example": value}}
     content = shown | {kind: {"schema": {"type": "string", "format": "binary"}} for kind in others}
     return {200: {"model": model, **({"content": content} if content else {})}}

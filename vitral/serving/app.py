@@ -29,14 +29,7 @@ LEFT = 499  # the status in the log of a client that has left, as nginx has it
 
 
 def application(service: Service, measures: Measures, token: str | None, tracing: Tracing | None = None) -> ASGIApp:
-    """Return what answers requests.
-
-    Args:
-        service: The classifiers.
-        measures: Where requests are counted.
-        token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
-        tracing: What sends spans of requests; None for none.
-    """
+    """Return what answers requests; clients must send the token, if there is one, as "Authorization: Bearer TOKEN"."""
     # The documentation's own pages would load their scripts from elsewhere.
     app = FastAPI(title="Vitral", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.service, app.state.measures = service, measures

@@ -42,10 +42,6 @@ class Waiting:
 class Lane:
     """What may be computed together, in order of arrival.
 
-    Args:
-        compute: Gives an answer for each of some items.
-        counted: Whether its items are images of requests.
-
     Attributes:
         most: Items in a batch at most.
         seconds: That an item takes in a batch, as the last ones took.
@@ -64,24 +60,14 @@ class Lane:
 
 @dataclass(frozen=True)
 class Computed:
-    """A batch that was computed.
-
-    Attributes:
-        waited: Seconds that each item waited.
-        seconds: Seconds that the batch took.
-    """
+    """A batch that was computed, with the seconds that each item waited and those that the batch took."""
 
     waited: list[float]
     seconds: float
 
 
 class Batcher:
-    """Computes what waits, the longest waiting first, in one thread.
-
-    Args:
-        threads: Threads of torch's that compute.
-        listener: Hears of every batch of images.
-    """
+    """Computes what waits, the longest waiting first, in one thread; the listener hears of every batch of images."""
 
     def __init__(self, threads: int, listener: Callable[[Computed], None]) -> None:
         self.listener = listener

@@ -43,12 +43,7 @@ QUEUED = 8  # photos that are about to be written; more of them are let go, so t
 
 @dataclass(frozen=True)
 class CollectedPhoto:
-    """A photo and what the classifier said of it.
-
-    Attributes:
-        size: Bytes.
-        top: The most probable classes with their probabilities, highest first.
-    """
+    """The bytes of a photo, and the most probable classes with their probabilities, highest first."""
 
     size: int
     top: tuple[tuple[str, float], ...]
@@ -60,11 +55,7 @@ class CollectedPhoto:
 
 
 class Collection:
-    """Collects photos in a folder, bounded in number and bytes: the least sure stay.
-
-    Args:
-        folder: The folder; new, empty or one of these.
-        tell: Hears in a line why photos could not be written.
+    """Collects photos in a folder, bounded in number and bytes: the least sure stay. `tell` hears why one could not be written.
 
     Raises:
         StorageError: It holds something else, or nothing can be written there.

@@ -28,15 +28,7 @@ HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosnif
 
 
 class Gate:
-    """The outermost layer of the application.
-
-    Args:
-        app: The application.
-        service: What answers.
-        measures: Where requests are counted.
-        token: What clients must send as "Authorization: Bearer TOKEN"; None for nothing.
-        tracing: What sends spans of requests; None for none.
-    """
+    """The outermost layer of the application; clients must send the token, if there is one."""
 
     def __init__(
         self, app: ASGIApp, service: Service, measures: Measures, token: str | None, tracing: Tracing | None

@@ -84,8 +84,6 @@ class Wanted:
     """What a request gives and wants.
 
     Attributes:
-        images: Encoded images, pixels, or images that are prepared.
-        id: The client's name for it.
         classes: How many classes to name for each image; None for all probabilities.
         binary: Whether the answer's tensor is bytes after the JSON.
     """
@@ -185,10 +183,8 @@ def _model(request: Request, name: str, version: str | None) -> Served:
 def wanted_of(content: bytes, header_length: str | None, served: Served) -> Wanted:
     """Return what a request gives and wants.
 
-    Args:
-        content: Its body: JSON, and after it bytes of tensors, or an encoded image alone.
-        header_length: What its header says of the length of the JSON; None where it has none, 0 for an image alone.
-        served: What answers it.
+    Its body is JSON, and after it bytes of tensors, or an encoded image alone. Its header says how long the JSON is: None where
+    it does not, 0 for an image alone.
 
     Raises:
         RequestRefused: It cannot be understood.

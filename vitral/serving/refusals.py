@@ -7,7 +7,6 @@ class RequestRefused(Exception):
     """A request, or one image of it, that gets no answer.
 
     Attributes:
-        status: The HTTP status.
         code: A word for programs.
         message: One line for people, without paths of this machine.
         retry_after: Seconds after which it may be tried again; None where that would not help.

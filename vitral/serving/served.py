@@ -47,7 +47,6 @@ class PreparedPhoto:
     """A photo for a classifier of regions.
 
     Attributes:
-        input: The network's input.
         view: The steps from the photo to it.
         given: The photo as it came, where it is so long that it is seen through windows; otherwise None.
     """
@@ -118,12 +117,7 @@ def _copied(value: Tensor) -> Tensor:
 
 
 class Served:
-    """A version of a classifier in service.
-
-    Args:
-        name: The name under which it is served.
-        classifier: The classifier.
-        alone: Whether every image is a batch of its own, so that it has the same bits in any company.
+    """A version of a classifier in service; `alone` makes every image a batch, so that it has the same bits in any company.
 
     Attributes:
         version: The beginning of a hash of everything that its answers follow from.
@@ -203,8 +197,7 @@ class Served:
     def warm(self, run: Callable[[Callable[[], Any], float], Future[Any]]) -> None:
         """Compute batches of every size that is tried, so that nothing is made at a client's cost, and find the knee.
 
-        Args:
-            run: Lets a function compute when its turn comes, between the batches of requests.
+        `run` lets a function compute when its turn comes, between the batches of requests.
         """
         pace: dict[int, float] = {}
         blank = self.prepare(self.blank())

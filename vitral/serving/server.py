@@ -45,13 +45,7 @@ LOOK_SECONDS = 1.0  # between two looks
 
 
 class Watcher:
-    """Looks at classifiers' files, and loads those that have changed and are settled.
-
-    Args:
-        service: Where they are in service.
-        loads: By the name under which each is served, where it is and what takes it into service anew.
-        tell: Hears of what was loaded, and of what could not be.
-    """
+    """Looks at classifiers' files, and loads those that have changed and are settled; `tell` hears of it."""
 
     def __init__(
         self, service: Service, loads: Mapping[str, tuple[str, Callable[[], object]]], tell: Callable[[str, str], None]

@@ -27,12 +27,7 @@ CAUTION = 1.5  # times what waits is taken to take: who is let in and then too l
 
 
 class Service:
-    """Classifiers in service.
-
-    Args:
-        limits: What a request may cost.
-        measures: What is counted.
-        deterministic: Whether every image is computed alone, so that it has the same bits in any company.
+    """Classifiers in service; if deterministic, every image is computed alone, so that it has the same bits in any company.
 
     Attributes:
         models: The classifiers by name; the first is meant where a request names none.

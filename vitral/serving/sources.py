@@ -30,7 +30,6 @@ class NamedClassifier:
     Attributes:
         name: Whatever `load` takes; or a folder of such, which stands for all of them; or NAME=SOURCE, to be served as NAME.
         engine: The runtime, as `load` takes it; None for the fastest in fp32.
-        precision: The precision, as `load` takes it.
         deterministic: Whether the network itself computes, where no engine is named.
     """
 
@@ -57,9 +56,7 @@ class NamedClassifier:
 def names_of(sources: Sequence[NamedClassifier], listener: Listener) -> dict[str, NamedClassifier]:
     """Return classifiers by the names under which they are served, each with what `load` takes as its own name.
 
-    Args:
-        sources: The classifiers as they were named.
-        listener: Hears of folders beside classifiers that hold none.
+    The listener hears of folders beside classifiers that hold none.
 
     Raises:
         VitralError: Two have the same name, or a name for one classifier stands before a folder of several.

@@ -45,15 +45,7 @@ class Tracing:
     def request(
         self, scope: Scope, headers: Mapping[bytes, bytes], route: str, status: int, started: float
     ) -> str | None:
-        """Send the spans of a request that is over now, and return the id of its trace; None for a probe's.
-
-        Args:
-            scope: The request.
-            headers: Its headers.
-            route: The route that answered it.
-            status: The status of its answer.
-            started: When it came, by `time.monotonic()`.
-        """
+        """Send the spans of a request that is over now, and return the id of its trace; None for a probe's."""
         if route.endswith(PROBES):
             return None
         visit: Visit = scope[KEY]

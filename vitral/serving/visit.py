@@ -30,7 +30,6 @@ class Visit:
     """A request on its way.
 
     Attributes:
-        service: What answers it.
         id: The client's id of it, or one of ours.
         until: When it must be answered, by `time.monotonic()`.
         held: Bytes of its body.

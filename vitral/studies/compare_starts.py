@@ -70,9 +70,7 @@ NO_MEMORY = "it does not fit into memory."
 def read_names(starts: str | Sequence[str | Path], listener: Listener) -> tuple[str, ...]:
     """Return the names of the starts, each once, in the order given.
 
-    Args:
-        starts: The names, in a list or with commas between them; "auto" stands for several.
-        listener: Receives a warning if no network answers and "auto" therefore stands for less.
+    "auto" among them stands for several, and the listener is warned if no network answers and it therefore stands for less.
 
     Raises:
         WeightsError: A name is unknown; the message proposes the nearest.
@@ -122,9 +120,7 @@ def automatic_names(listed: Iterable[PublishedWeights], cached: Collection[str])
     All may be used in products. Those to download are small and free, and the best of each kind of published score in whole
     points: two kinds cannot be compared, and a tenth of a point says nothing of other images.
 
-    Args:
-        listed: The published weights that are here or can be fetched.
-        cached: The names of those on this machine.
+    `listed` are the weights that are here or can be fetched, `cached` the names of those on this machine.
     """
     every = list(listed)
     here = [row.name for row in every if row.name in cached and row.products != "no"]

@@ -19,9 +19,6 @@ def demo_request(out: Path) -> Request:
 
     An interrupted demo continues, a finished one begins anew.
 
-    Args:
-        out: The run folder.
-
     Raises:
         StorageError: The folder holds something else than a demo, or cannot be written.
     """

@@ -18,7 +18,6 @@ class Cell:
     """One run of a study: an arm with a seed.
 
     Attributes:
-        arm: The name of the arm.
         seed: The seed of every random choice; None for the work's own.
         folder: The run folder. After a kill it holds what the killed process left, and the run continues from that.
         source: The folder of the run whose result this one starts from; None if its arm follows no other.

@@ -47,11 +47,8 @@ class NetworkFigures:
     """What a network of the two is worth and takes.
 
     Attributes:
-        name: The name of the network.
         score: The share of images classified right, or as the teacher classifies them; None without a score.
         milliseconds: The median time for one image, in torch and fp32.
-        megabytes: The size of the weights.
-        parameters: The number of parameters.
         macs: The multiply-accumulates of an image.
         image_size: The height and width of its images, pixels.
     """
@@ -82,12 +79,7 @@ class Distilled(Presentable):
     """A student beside its teacher.
 
     Attributes:
-        result: The run that trained the student.
-        teacher: The figures of the teacher.
-        student: The figures of the student.
         figure: The kind of score: "accuracy", or "agreement" with the teacher.
-        machine: The processor on which the times were measured.
-        threads: The number of threads that computed.
     """
 
     result: RunResult

@@ -205,14 +205,7 @@ def first_images(result: RunResult, source: Source) -> torch.Tensor:
 
 
 def region_photos(find: Find, source: Source, result: Result, left: Callable[[], float]) -> PhotoPairs | None:
-    """Return the worst, the most doubtful and the best photos of a result; None of a result without regions.
-
-    Args:
-        find: What finds the regions of a photo.
-        source: The split.
-        result: Its scores.
-        left: Seconds that are left; fewer photos are drawn where few are.
-    """
+    """Return the worst, the most doubtful and the best photos of a result, fewer without time; None without regions."""
     if not isinstance(result, DenseResult):
         return None
     ranked = (

@@ -85,13 +85,7 @@ def _line(arm: ArmCost) -> str:
 
 
 def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> StudyCost:
-    """Return what is left of a study; only arms with something left are measured.
-
-    Args:
-        design: The study.
-        cells: The runs of the study.
-        rows: The rows of those that have ended, by name.
-    """
+    """Return what is left of a study, by the rows of what has ended; only arms with something left are measured."""
     arms = []
     for arm in design.arms:
         mine = [rows.get(cell.name) for cell in cells if cell.arm == arm.name]

@@ -44,9 +44,8 @@ ARM = "run"
 class Training:
     """A pre-training or a fine-tuning, without its seed and its folder.
 
-    Attributes:
-        request: The request. If its arm follows another, `source` is the name of the network that the other trains, so that
-            the time of the run can be estimated before they exist.
+    If its arm follows another, the source of the request is the name of the network that the other trains, so that the time of
+    the run can be estimated before they exist.
     """
 
     request: Request
@@ -75,12 +74,7 @@ class Training:
 
 
 def looked(request: Request, *, verify: bool = True, listener: Listener = ignore) -> Session:
-    """Return a request with its data, for a plan: nothing is written.
-
-    Args:
-        request: The request.
-        verify: Whether to decode all images beforehand.
-        listener: Receives messages and progress.
+    """Return a request with its data, for a plan: nothing is written; `verify` decodes all images beforehand.
 
     Raises:
         VitralError: The request is wrong.
@@ -91,11 +85,7 @@ def looked(request: Request, *, verify: bool = True, listener: Listener = ignore
 def carry_out(request: Request, folder: Path, listener: Listener, *, verify: bool = True) -> RunResult:
     """Carry out a run in a folder, or continue it there; return the result of a finished one.
 
-    Args:
-        request: The request.
-        folder: The run folder.
-        listener: Receives messages and progress.
-        verify: Whether to decode all images beforehand; several runs on the same data need that once.
+    `verify` decodes all images beforehand; several runs on the same data need that once.
 
     Raises:
         VitralError: The run failed.

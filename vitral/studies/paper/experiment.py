@@ -27,14 +27,12 @@ class Trial:
     Attributes:
         name: The name of its folders: letters, digits and a few signs.
         series: The series of the figure that it belongs to; empty if it is not drawn, and others only start from it.
-        label: The name in tables.
         at: The place in the figure; None if its facts give it.
         changes: The changes to the recipe, such as "position=none".
         kind: "fine-tune" if its weights are scored, "pre-train" if others only start from them.
         tuned: Whether it follows the recipe of fine-tuning.
         share: The share of the training images; "1" for all.
         length: The number of steps, as a factor of the study's.
-        after: The trial that it starts from.
         data: The data that it learns from; empty for the study's own.
         timed: Whether it takes as long as the first trial with this flag, in however many steps.
     """
@@ -58,10 +56,8 @@ class TrialFacts:
     """What is known of a trial before it runs.
 
     Attributes:
-        parameters: The number of parameters of the network.
         tokens: The number of tokens of the encoder, the class token among them; 0 for a network without an encoder.
         train_images: The number of different images to learn from.
-        operations: The operations of its training.
         before: The number of operations of the training that it starts from.
     """
 
@@ -125,9 +121,7 @@ class Experiment:
 
     Attributes:
         name: The name on the command line.
-        title: The title of the page.
         question: The question, one sentence.
-        x: The horizontal axis of the figure.
         trials: Returns the arms at a scale, in the order in which they begin.
         conclude: Returns a paragraph on the results of the trials that are drawn and have any.
         at: Returns the place in the figure of a trial that does not state its own.
@@ -236,9 +230,6 @@ def at_edge(result: TrialResult, results: Results) -> str:
 
 def published(name: str) -> Published:
     """Return what the paper reports on a study's question.
-
-    Args:
-        name: The name of the study, such as "data-size".
 
     Raises:
         KeyError: The paper's experiments have no such name.

@@ -58,10 +58,7 @@ class Operations:
     def hours(self, gpu: Gpu = H200, *, count: int = 1, share: float | None = None) -> float:
         """Return the hours of the training on a GPU, without input, validation or start.
 
-        Args:
-            gpu: The GPU.
-            count: The number of GPUs, none of which waits for another.
-            share: The share of the peak that is reached, above 0 and at most 1; None for the GPU's own.
+        Of several GPUs none waits for another. `share` is the share of the peak that is reached; None for the GPU's own.
         """
         return self.total / (gpu.peak * (gpu.share if share is None else share) * count) / HOUR
 
@@ -69,10 +66,7 @@ class Operations:
 def operations_of(config: ModelConfig, recipe: Recipe, images: int) -> Operations:
     """Return what a recipe computes to train all weights of a network; frozen weights would take less.
 
-    Args:
-        config: The network.
-        recipe: The length, batch and image size; without a size the network's own holds.
-        images: The number of training images in an epoch.
+    Without an image size in the recipe the network's own holds; `images` is the number of training images in an epoch.
 
     Raises:
         ModelError: The network cannot take images of that size.

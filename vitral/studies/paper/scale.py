@@ -44,7 +44,6 @@ class Scale:
     """What a budget pays for.
 
     Attributes:
-        name: The name of the budget.
         recipe: The recipe of training from random weights.
         tuning: The recipe of fine-tuning.
         hours: The time of a study if the machine's speed decides its length; None if the recipes state the steps.
@@ -59,10 +58,7 @@ class Scale:
         sizes: Image sizes of fine-tuning in pixels, ascending; pre-training is at the first.
         labelled: The share of the images whose labels a study with few labels may use.
         few: Shares of the training images whose labels fine-tuning has, ascending.
-        generated: The generated images to begin with.
-        decoder: Changes to the recipe of a masked autoencoder.
         shows: What runs of this size can and cannot show.
-        gpus: The number of GPUs that share the work.
     """
 
     name: str

@@ -102,11 +102,7 @@ def _short(value: float) -> str:
 
 
 def fit_scaling_law(points: Sequence[tuple[float, float]], *, unit: str) -> ScalingLaw:
-    """Fit the law to runs.
-
-    Args:
-        points: Compute and error rate (0 to 1) of each run, both above 0.
-        unit: The unit of compute, for people.
+    """Fit the law to the compute and the error rate (0 to 1) of runs, both above 0.
 
     Raises:
         StudyError: There are fewer than five amounts of compute, amounts or errors hardly differ, or a value is not above 0.
