@@ -43,11 +43,9 @@ class ResumeCheck(Presentable):
     """What came of the proof.
 
     Attributes:
-        equal: Whether the two runs ended in the same bits.
         kills: The seconds after which each process was killed, in turn.
         files: The parts that were compared, and whether they are equal.
         steps: The number of updates of each run.
-        seconds: The whole proof's time.
         folder: The folder of the runs, which stays if they differ.
     """
 
@@ -70,10 +68,7 @@ def check_resume(data: str = "digits", *, source: str | None = None, listener: L
     Each run is a process of its own that trains as `vitral.finetune` does, with dropout, averaging, workers and, where images
     can be mixed, MixUp.
 
-    Args:
-        data: The data to train on, as `open_data` takes them.
-        source: The network or weights to start from; None for a small network.
-        listener: The receiver of progress.
+    Without a network or weights to start from it takes a small network.
 
     Raises:
         TrainingError: A run failed by itself.

@@ -181,8 +181,6 @@ class Moves:
 
     Attributes:
         when: The time, seconds since 1970.
-        moves: From and to.
-        made: The folders that were made for them.
         undoing: Whether they are being put back.
     """
 

@@ -29,14 +29,7 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Doubtful:
-    """An image whose label is probably wrong.
-
-    Attributes:
-        image: Its path, below the folder of the data where it lies there.
-        label: Its class.
-        suggestion: The class that it more probably has.
-        probability: The probability of that class, 0 to 1.
-    """
+    """An image whose label is probably wrong, and the class that it more probably has, with its probability, 0 to 1."""
 
     image: str
     label: str
@@ -49,9 +42,6 @@ class DoubtfulLabels(Presentable):
     """The labels to look at, the most doubtful first.
 
     Attributes:
-        data: The data.
-        class_names: The classes that a correction may name.
-        labels: The doubtful labels.
         expected: How many labels may be wrong at most; None where the features are too weak to tell.
         accuracy: How often the features name the label of an image that they were not fitted on, 0 to 1.
         thumbnails: The images, small, in the order of the labels; None for one that cannot be shown.
@@ -96,12 +86,6 @@ def find_doubtful(
     data: str | Path, classifier: Classifier, *, classes: Reading | None = None, listener: Listener = show
 ) -> DoubtfulLabels:
     """Return the labels that the features of a classifier doubt, and its surest mistakes on validation images.
-
-    Args:
-        data: What `open_data` takes.
-        classifier: The classifier.
-        classes: The folder that names the class where folders are nested; see `open_data`.
-        listener: The receiver of progress.
 
     Raises:
         DataError: There are no such data, or their images have not one class each.

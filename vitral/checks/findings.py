@@ -53,9 +53,6 @@ class Duplicates:
 
     Attributes:
         kind: "exact", of the same pixels or bytes, or "near", which look alike.
-        names: The names of the images.
-        splits: The splits of the images, in the names' order.
-        classes: The classes of each image, in the names' order.
     """
 
     kind: str
@@ -76,13 +73,7 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Suspect:
-    """An image whose label the features of a classifier doubt.
-
-    Attributes:
-        predicted: The class that it more probably has.
-        probability: The probability of that class, 0 to 1.
-        own_probability: The probability of its label.
-    """
+    """An image whose label the features of a classifier doubt, because they give another class more probability, 0 to 1."""
 
     name: str
     split: str
@@ -97,7 +88,6 @@ class Doubts:
     """The labels that the features of a classifier doubt.
 
     Attributes:
-        images: The number of images whose labels were judged.
         accuracy: How often the most probable class was the label, 0 to 1.
         expected: The number of labels that may be wrong at most, since the features' own mistakes are among them; None where
             these are too weak to tell.
@@ -132,22 +122,15 @@ class DataCheck:
     """What was found in a dataset.
 
     Attributes:
-        fingerprint: The fingerprint of its names, sizes, classes and splits.
-        class_names: The names of the classes, in order.
         counts: Readable images by split and class; one of several classes counts in each.
         images: Readable images by split.
         unlabelled: Those of them without any class.
-        bad: Images that cannot be used.
         suspicious: Images that can be read but look like mistakes.
         duplicates: The groups of duplicates: those across splits first, then those with contradictory classes.
         doubts: The labels that a classifier doubts; None without a classifier, and where labels are of another form.
         widths: The least, the median and the greatest width, pixels.
-        heights: The heights, likewise.
-        formats: Images by format.
         size: The size of all images, bytes.
         mean: The mean of the channels red, green, blue, 0 to 1.
-        std: The standard deviation of the channels, likewise.
-        notes: The notes of opening the data.
         sheet: Some images of every class, as a PNG.
         shared_out: The splits that Vitral made, and that are not the data's own.
         thumbnails: Small images of the first duplicates and doubtful labels, by split and name.
@@ -369,12 +352,7 @@ def _format(content: bytes) -> str:
 
 
 def oddities(image: InspectedImage, median_side: float) -> Iterator[Finding]:
-    """Give what is odd about an image.
-
-    Args:
-        image: The image.
-        median_side: The median of the shorter sides of all images, pixels.
-    """
+    """Give what is odd about an image; the median is that of the shorter sides of all images, pixels."""
     if image.deviation < FLAT:
         yield Finding(image.name, "one colour only")
     if min(image.height, image.width) < TINY and median_side >= 2 * TINY:

@@ -65,12 +65,9 @@ class RegionCheck:
     """What all annotations tell.
 
     Attributes:
-        counts: The regions by split and class.
         traps: What misleads, with the photos that have it.
         smaller: For each of the `SIDES` the share of the regions that have fewer than 8x8 pixels in a view of that side.
         without: The classes without a region in the training images, or in all where none are for training.
-        rare: The regions of the classes that have few there.
-        most: The regions of the photo that has most.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -109,13 +106,6 @@ def look_at_regions(
     source: Source, index: int, regions: Regions, class_names: Sequence[str], content: bytes | Path | None
 ) -> RegionLook:
     """Look at the annotation of one photo.
-
-    Args:
-        source: The photos.
-        index: The photo's position.
-        regions: What is marked in it.
-        class_names: The names of the classes.
-        content: The encoded photo, or its file; None where it is pixels from the start.
 
     Raises:
         ImageError: the photo cannot be read.
@@ -200,11 +190,8 @@ def check_regions(
 ) -> RegionCheck:
     """Return what the annotations of all photos tell.
 
-    Args:
-        looks: Of each photo its split, its name, and the look at its annotation.
-        class_names: The names of the classes.
-        splits: The names of the splits.
-        notes: The notes of the data; what these say already is not said again.
+    The looks are of each photo its split, its name, and the look at its annotation. What notes of the data say already is not
+    said again.
     """
     counts = {split: dict.fromkeys(class_names, 0) for split in splits}
     for split, _, look in looks:

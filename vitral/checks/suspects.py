@@ -41,12 +41,6 @@ def find_suspects(
 
     Its own classes play no part. Images of the same pixels count as one, so that none vouches for another.
 
-    Args:
-        classifier: The network with its preprocessing.
-        data: The dataset, of which all splits are taken together.
-        inspected: Its readable images.
-        listener: The receiver of progress.
-
     Returns:
         The doubts; None of images that need not have exactly one class, and where no two classes have enough images.
 
@@ -115,10 +109,7 @@ def _doubts(
 def left_out(features: Features, labels: Labels, first: Int64[np.ndarray, " images"]) -> Probabilities:
     """Return each image's probabilities by a linear head on the features that was fitted without it.
 
-    Args:
-        features: The features of the images.
-        labels: Their classes, counted from 0.
-        first: For each image the first of those that are the same; it is judged as that one.
+    `first` is for each image the first of those that are the same; it is judged as that one.
     """
     scores = torch.zeros(len(labels), int(labels.max()) + 1, dtype=torch.float64)
     distinct = np.unique(first)
@@ -134,10 +125,6 @@ def confidently_wrong(probabilities: Probabilities, labels: Labels) -> Bool[np.n
 
     A class is confident of an image to which it gives at least the probability that its own images have from it in the mean. An
     image is counted where the most probable of these classes is not its label, but more probable than that.
-
-    Args:
-        probabilities: The probabilities of each image, from a fit without it.
-        labels: The given classes; each has some images.
     """
     thresholds = np.array([probabilities[labels == name, name].mean() for name in range(probabilities.shape[1])])
     confident = np.where(probabilities >= thresholds - ROUNDING, probabilities, 0.0)

@@ -50,13 +50,9 @@ class Tuning(Kept):
 
     Attributes:
         image_size: Height and width of the network's images, pixels.
-        engine: The engine that computes the network.
-        precision: The engine's precision.
         merge: The number of tokens that each block but the last merges (ToMe); 0 for none.
         milliseconds: The median time that one prepared image takes.
         limit: The time that the user allowed, milliseconds.
-        machine: The processor on which the time was measured.
-        threads: The number of threads that computed.
         data: The dataset whose validation images it was chosen on.
         images: The number of these images.
         exact: The headline figure of the network itself on these images, at its own size in fp32, 0 to 1.
@@ -360,11 +356,7 @@ class Classifier(nn.Module):
         return self.to_probabilities(logits), features
 
     def find(self, images: Images, views: Sequence[Geometry]) -> list[FoundRegions]:
-        """Return what is found in prepared images, in the pixels of the photos themselves.
-
-        Args:
-            images: Prepared images.
-            views: The steps from each photo to its prepared image.
+        """Return what is found in prepared images, in the pixels of the photos, given the steps from each photo to its image.
 
         Raises:
             ModelError: It classifies images as a whole, or the network gives no number.

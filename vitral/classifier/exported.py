@@ -39,12 +39,7 @@ LONGEST_NUMBER = 18  # digits
 
 @dataclass(frozen=True, kw_only=True)
 class InFile(Preprocessing):
-    """The preprocessing in an exported file: computed by that, as long as it is not changed here.
-
-    Attributes:
-        predictor: the file.
-        settings: what the file says that it does.
-    """
+    """The preprocessing in an exported file: computed by that, as long as it is not changed here."""
 
     predictor: ExportedPredictor = dataclasses.field(repr=False, compare=False)
     settings: Preprocessing = dataclasses.field(repr=False, compare=False)
@@ -95,11 +90,7 @@ def read(
     A file that another program wrote is taken if its one input is prepared images, float32 with the channels before or after
     height and width, and its first output a row of values for each. The listener hears what it says, and what is guessed.
 
-    Args:
-        path: the file.
-        engine: its runtime, "auto" or None.
-        precision: Its precision; None and "auto" for fp32, or int8 where the file's layers are of integers.
-        listener: receives what was guessed.
+    Without a precision, or with "auto", it computes in fp32, or in int8 where the file's layers are of integers.
 
     Raises:
         WeightsError: it cannot be read, or is no classifier of images; the message says what is missing.

@@ -178,11 +178,7 @@ def update_provenance(classifier: Classifier, folder: Path) -> None:
 
 
 def folder_that_keeps(classifier: Classifier | str | Path, what: str) -> Path:
-    """Return the classifier folder that is named, itself or by the run folder around it.
-
-    Args:
-        classifier: what was named.
-        what: is to be kept in it, as a message calls it.
+    """Return the classifier folder that is named, itself or by the run folder around it; an error says what it is to keep.
 
     Raises:
         WeightsError: it names none.

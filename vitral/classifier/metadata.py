@@ -175,12 +175,7 @@ class Calibration(Kept):
 
 
 def required_plugins(network: str, task: str) -> dict[str, Any]:
-    """Return the entry of a classifier's description that names the plugins it needs; nothing if it needs none.
-
-    Args:
-        network: the family of its network.
-        task: its task's name.
-    """
+    """Return the entry of a classifier's description that names the plugins it needs; nothing if it needs none."""
     parts: tuple[tuple[plugins.Kind, str], ...] = (("network", network), ("task", task))
     needed = [
         {"file": plugin.path.name, "sha256": plugin.digest, "kind": kind, "name": name}
@@ -210,8 +205,6 @@ class FileMetadata:
     """What does not depend on the runtime of the file.
 
     Attributes:
-        class_names: The class names, in order.
-        provenance: Where the classifier came from.
         calibration: The temperature and threshold of its probabilities; None for the network's own.
         bits: The bits that 16-bit images use, as its preprocessing has it.
     """

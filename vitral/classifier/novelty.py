@@ -73,13 +73,7 @@ class Novelty(Kept):
 
 @dataclass(frozen=True, eq=False)
 class KnownImages:
-    """Images of a classifier's data as its network sees them.
-
-    Attributes:
-        features: What the head reads of each.
-        labels: The class of each.
-        held_out: Whether the network has not learned from it.
-    """
+    """Images of a classifier's data as its network sees them; it has not learned from those that are held out."""
 
     features: Features
     labels: Int64[Tensor, " images"]
@@ -91,12 +85,7 @@ class KnownImages:
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor], *, width: int, classes: int) -> "KnownImages":
-        """Return what `tensors` gave.
-
-        Args:
-            tensors: The tensors, of a file that is not trusted.
-            width: The number of features of the network.
-            classes: The number of its classes.
+        """Return what `tensors` gave, of a file that is not trusted.
 
         Raises:
             VitralError: They are others.
@@ -122,11 +111,7 @@ class KnownImages:
 
 
 class Space:
-    """Features whitened by their covariance within the classes.
-
-    Args:
-        known: The images that span it.
-    """
+    """Features whitened by their covariance within the classes."""
 
     def __init__(self, known: KnownImages) -> None:
         features, labels = known.features.double(), known.labels

@@ -157,10 +157,7 @@ class PredictedRegions:
         return np.stack([x, y], axis=1)
 
     def overlay(self, image: Pixels | None = None) -> Pixels:
-        """Return the image with its regions drawn on it.
-
-        Args:
-            image: The image; None to read it again.
+        """Return the image with its regions drawn on it; without an image it is read again.
 
         Raises:
             ImageError: It cannot be read again.

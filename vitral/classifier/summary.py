@@ -14,14 +14,7 @@ LONGEST_NAME = 24  # characters
 
 
 def text(predictor: Predictor, class_names: Sequence[str], provenance: Provenance, *, task: Task) -> str:
-    """Return what a classifier is in a few lines.
-
-    Args:
-        predictor: what computes.
-        class_names: one a logit, in order.
-        provenance: where it came from.
-        task: what its answers mean.
-    """
+    """Return what a classifier is in a few lines."""
     height, width = predictor.image_size
     scores = "".join(
         f", {task.headline.title} {task.headline.text(value)} on its {images_of(split)}"

@@ -25,12 +25,6 @@ from vitral.paths import is_folder
 class ExportedFile:
     """A file of Vitral's, which takes decoded images and gives probabilities.
 
-    Args:
-        graph: The file with its runtime.
-
-    Attributes:
-        metadata: What the file says of its classifier.
-
     Raises:
         WeightsError: its metadata are damaged.
         PluginError: it needs a plugin that was not loaded.

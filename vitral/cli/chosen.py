@@ -24,14 +24,8 @@ def choose(
 ) -> tuple[str, Classifier]:
     """Return the classifier's name and the classifier, after reporting what a user should know about it.
 
-    Args:
-        classifier: The value of `--classifier`; None for the newest run.
-        listener: The receiver of which run is used, and of a warning if its own scores are poor.
-        engine: The engine, as `load` takes it.
-        precision: The precision, as `load` takes it.
-        merge: The tokens to merge, as `load` takes them.
-        otherwise: The precision where none is given and the classifier has no setting of its own.
-        tuned: Whether a setting of the folder's is taken where none is given, as `load` takes it.
+    Engine, precision, merging and `tuned` are as `load` takes them; `otherwise` is the precision where none is given and the
+    classifier has no setting of its own.
 
     Raises:
         WeightsError: There is no such classifier, or no run yet.

@@ -24,9 +24,6 @@ class ConsoleListener:
     """Draws a job's events: messages as lines, progress as bars with the time left; use it as a context manager.
 
     Without a terminal, as in a log, progress is an occasional plain line.
-
-    Args:
-        verbose: Whether to write details, too.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -141,13 +138,7 @@ def print_styled(line: str, style: str) -> None:
 
 
 def print_result(result: Presentable, *, json: bool, below: Iterable[str] = ()) -> None:
-    """Print the result of a command.
-
-    Args:
-        result: The result.
-        json: Whether to print JSON for programs instead.
-        below: Lines below the tables, for people.
-    """
+    """Print the result of a command as JSON for programs, or for people with some lines below the tables."""
     if json:
         print_json(result.to_json())
         return

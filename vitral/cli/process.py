@@ -60,11 +60,7 @@ def _process_age() -> float:
 
 
 class Stop(KeyboardInterrupt):
-    """A signal that stops the command, raised in the main thread.
-
-    Attributes:
-        number: The signal's.
-    """
+    """A signal that stops the command, raised in the main thread."""
 
     def __init__(self, number: int) -> None:
         super().__init__(STOPS[signal.Signals(number)])

@@ -16,14 +16,7 @@ from vitral.training.scoring.diagnosis import merged
 
 
 def train_and_report(train: Callable[..., RunResult], request: Request, *, json: bool, verbose: bool = False) -> None:
-    """Carry out a training command: train, write the report, and print the result.
-
-    Args:
-        train: `finetune_request` or `run_request`.
-        request: What the command was given.
-        json: Whether to print JSON for programs.
-        verbose: Whether to say every decision with its reason, too.
-    """
+    """Carry out a training command: train, write the report, and print the result."""
     with ConsoleListener(verbose=verbose) as listener:
         result = train(request, started=began(), listener=listener)
         if not is_main():

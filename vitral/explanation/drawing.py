@@ -120,10 +120,6 @@ def overlay(
     """Return the image with the relevance drawn over it, the longer side between 224 and 1,024 pixels.
 
     The grid spans the image whatever its shape, which undoes the squash to the network's square.
-
-    Args:
-        image: What the network saw, at any resolution.
-        relevance: One value a patch, at least 0.
     """
     photo = enlarged(Image.fromarray(image))
     photo.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)
@@ -177,12 +173,7 @@ class Content:
 
 
 def draw(content: Content, style: Style) -> Pixels:
-    """Draw at the photo's own size, a small one several times as large.
-
-    Args:
-        content: What it shows.
-        style: "side", the photo and the map over it side by side; "overlay", the map over the photo; "heat", the map alone.
-    """
+    """Draw at the photo's own size, a small one several times as large."""
     field = relevance_field(content.relevance, shape=content.box[3] / content.box[2])
     photo = enlarged(Image.fromarray(content.photo))
     panels = {

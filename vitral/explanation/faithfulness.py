@@ -60,14 +60,6 @@ def faithfulness(
     Removed is what becomes 0 in the network's input, the colour in the middle of what its preprocessing gives. The blur is
     Gaussian, of 5 pixels in a window of 11, the image 0 around itself; above 224 pixels it grows with the image. The map is
     interpolated to the pixels, bilinear.
-
-    Args:
-        probabilities: Computes the probabilities of every class for prepared images.
-        image: The prepared image.
-        relevance: The map; its grid spans the image.
-        index: The class.
-        steps: The number of steps by which all pixels are changed, in parts as equal as can be.
-        listener: What receives progress.
     """
     if float(np.ptp(relevance)) <= ROUNDING * float(np.abs(relevance).max()):
         return None

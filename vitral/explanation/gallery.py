@@ -39,8 +39,6 @@ class GalleryEntry:
     """An image of a gallery.
 
     Attributes:
-        name: Its file.
-        explanation: Its explanation, the image in it small.
         overlay: The part that the network saw, the map drawn over it, small.
         truth: Its class, where the folder that it lies in has the name of one; else None.
     """
@@ -61,9 +59,7 @@ class Gallery:
 
     Attributes:
         entries: The images in the order in which they are shown.
-        num_images: All images, of which these are some.
         worst_first: Whether these are the worst, the worst first; else they are evenly spaced, by name.
-        unreadable: Names of the images that could not be read.
         warning: Why the maps mean nothing; empty if nothing is known against them.
     """
 
@@ -99,14 +95,8 @@ def explain_all(
 ) -> Gallery:
     """Explain some of many images; those that cannot be read are left out, each with a warning.
 
-    Args:
-        classifier: The network with its preprocessing.
-        images: What to explain.
-        settings: What is shown of each.
-        worst_first: Predict all images first, and take those whose class got the least probability, or, where the class is
-            not known, those that the classifier is least sure of.
-        most: How many are explained; of more these are evenly spaced.
-        listener: What receives progress and warnings; the screen if left out.
+    With `worst_first` all images are predicted first, and those are taken whose class got the least probability, or, where the
+    class is not known, those that the classifier is least sure of; otherwise they are evenly spaced.
 
     Raises:
         ImageError: None of the images can be read.

@@ -77,10 +77,6 @@ def class_relevance(attentions: Sequence[Attention], gradients: Sequence[Attenti
     Returned is R less that identity, because a token itself does not tell where the class is seen. It is accumulated
     without it, because small numbers would lose their digits beside a 1.
 
-    Args:
-        attentions: The attention probabilities of each layer, first layer first.
-        gradients: The gradients of the class's logit by them.
-
     Returns:
         In row i how much each input token counts for the class by way of output token i.
     """
@@ -97,10 +93,6 @@ def class_activation(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows c
     """Weigh each channel by its gradient's mean over the cells (equation 1), sum, and keep what is positive (2).
 
     All 0 where nothing speaks for the class.
-
-    Args:
-        maps: The feature maps A.
-        gradients: The gradients of the class's logit by A.
     """
     weights = gradients.mean(dim=(2, 3), keepdim=True)
     return (weights * maps).sum(dim=1).relu()
@@ -110,10 +102,6 @@ def contributions(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows colu
     """Return what each cell adds to the class's logit, or takes from it: weight times input, summed over the channels.
 
     Exact for a linear layer on the maps, because the gradients are its weights: with the bias the cells sum to the logit.
-
-    Args:
-        maps: The feature maps.
-        gradients: The gradients of the class's logit by them.
     """
     return (gradients * maps).sum(dim=1)
 
@@ -151,13 +139,6 @@ def choose_method(
 
     "auto" is attention where a layer or head is named; else class-specific relevance for Vision Transformers, weight times
     input for linear models, Grad-CAM for others.
-
-    Args:
-        predictor: Computes the network.
-        choice: A name of `Choice`.
-        of_class: Whether a class is named.
-        layer: The layer that is named.
-        head: The head that is named.
 
     Raises:
         ModelError: There is no such method, or it does not know what is named.

@@ -32,10 +32,8 @@ class Neighbour:
     """An image of a dataset.
 
     Attributes:
-        name: Its file, or its name in a built-in dataset.
         label: Its classes, as the data name them.
         similarity: Cosine between its features and the image's, at most 1.
-        image: The image itself, small.
     """
 
     name: str
@@ -66,10 +64,7 @@ class TrainingImages:
     def of(cls, classifier: Classifier, data: DataSet | str | Path, *, listener: Listener = show) -> Self:
         """Compute the features of a dataset's training images, each once; those that cannot be read are left out.
 
-        Args:
-            classifier: The network with its preprocessing.
-            data: What `open_data` takes, or a dataset already open; of more than `MOST` images so many, evenly spread.
-            listener: What receives progress and warnings; the screen if left out.
+        Of more than `MOST` images so many are taken, evenly spread.
 
         Raises:
             DataError: No such data, or data without end.
@@ -96,9 +91,7 @@ class TrainingImages:
     def nearest(self, features: Float[Tensor, " features"], pixels: Pixels) -> tuple[Neighbour, ...]:
         """Return five images with features in the most similar direction, the nearest first; of equals the earlier.
 
-        Args:
-            features: The features of an image, as the classifier's predictor gives them.
-            pixels: The image itself; one with the very same pixels is left out.
+        An image with the very same pixels is left out.
         """
         similarities = self.features @ functional.normalize(features, dim=0)
         neighbours: list[Neighbour] = []

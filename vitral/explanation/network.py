@@ -34,7 +34,6 @@ class AttentionDistance:
 
     Attributes:
         pixels: One row per layer, first layer first, one value a head, in pixels of the network's input.
-        num_images: Images averaged over.
         image_size: Height and width of the network's input, pixels.
     """
 
@@ -48,12 +47,9 @@ class NetworkAnalysis:
     """What a network has learned; each part None where it has no such thing.
 
     Attributes:
-        network: Its name.
         patch_filters: Principal components of the patch embedding, values 0 to 1.
-        position_similarity: Cosines between position embeddings.
         position_kind: "learned", or "fixed" sines and cosines; empty where there is no position embedding.
         position_tables: How many different tables of position embeddings there are; of one a block the first block's is shown.
-        attention_distance: The heads' mean attention distances.
         missing: What there is none of and why, one sentence each.
         warning: Why the network's answers are doubtful; empty if they are not.
     """
@@ -204,12 +200,7 @@ def attention_distance(predictor: Predictor, images: Images) -> AttentionDistanc
 
 
 def patch_distances(grid: tuple[int, int], stride: tuple[int, int]) -> Float64[Tensor, "patches patches"]:
-    """Return the distances between patch centres in pixels, patches in row-major order.
-
-    Args:
-        grid: Rows and columns of patches.
-        stride: Step between patches, (height, width) in pixels.
-    """
+    """Return the distances between patch centres in pixels, patches in row-major order; the stride is in pixels, too."""
     rows = torch.arange(grid[0], dtype=torch.float64) * stride[0]
     columns = torch.arange(grid[1], dtype=torch.float64) * stride[1]
     centres = torch.cartesian_prod(rows, columns)
@@ -226,11 +217,6 @@ def mean_distance(
 
     The class token's row and column are left out and the weights left as they are, not scaled up to sum to 1 again, as
     in the paper.
-
-    Args:
-        attentions: Attention probabilities of each layer.
-        distances: Distances between patch centres, pixels.
-        num_prefix_tokens: Tokens before the patches.
     """
     first = num_prefix_tokens
     return torch.stack(

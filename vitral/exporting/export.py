@@ -52,13 +52,7 @@ REGIONS_FILE = FORMATS["onnx"].files[0]  # the format of classifiers of regions
 
 
 def readme(classifier: Classifier, kind: ExportFormat, metadata: Mapping[str, str]) -> str:
-    """Return the text as Markdown.
-
-    Args:
-        classifier: The classifier in the file.
-        kind: The format.
-        metadata: What the file says of itself.
-    """
+    """Return the text as Markdown."""
     threshold = json.loads(metadata.get("threshold", "null"))
     sure = f" Answers below {threshold:.1%} are not sure." if threshold is not None else ""
     lines = [
@@ -112,8 +106,6 @@ class Exported(Presentable):
     """What was written, and how it compares with the classifier.
 
     Attributes:
-        path: The folder.
-        file: The file in it.
         checks: One for each precision that its runtime computed it in, float32 first.
         images: The name of the images that it was checked on.
         cosines: Cosines between each layer's values here and in the file, by the layer's name; empty unless they were wanted,

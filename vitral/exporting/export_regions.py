@@ -162,7 +162,6 @@ class RegionParity:
 
     Attributes:
         computed_by: The runtime and the precision.
-        images: Number of images that were computed by both.
         alike: The mean intersection over union of what both find, 0 to 1.
         least: The image where it is the lowest, and how low.
         error: Why the runtime could not compute an image; empty if it could compute all.

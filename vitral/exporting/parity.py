@@ -35,14 +35,7 @@ SHOWN = 10  # images with another answer that are named
 
 @dataclass(frozen=True)
 class Other:
-    """An image that the file and the classifier answer differently.
-
-    Attributes:
-        image: Its name.
-        classifier: What the classifier says.
-        file: What the file says.
-        margin: How far apart the classifier's probabilities of both are, 0 to 1.
-    """
+    """An image that the file and the classifier answer differently, with the distance of the classifier's probabilities."""
 
     image: str
     classifier: str
@@ -56,10 +49,8 @@ class Parity:
 
     Attributes:
         computed_by: The runtime and the precision.
-        images: Number of images that were computed by both.
         largest: The largest difference of a probability; infinite where the file gives no number, or not one for each class.
         same_top: The share of the images with the same most probable class.
-        others: The images with another most probable class.
         holds: Whether the difference is within `most`; None where it does not have to be.
         furthest: The number of the image that is answered most differently, counted from 0.
         error: Why the runtime could not compute an image; empty if it could compute all.
@@ -186,11 +177,7 @@ def layer_cosines(classifier: Classifier, graph: Graph, layers: Layers, pixels: 
 
     It is multiplied by the ratio of both lengths, so that a layer with values that are only larger is seen, too.
 
-    Args:
-        classifier: Computed in torch in float32.
-        graph: The file.
-        layers: The names of the file's values by the layers that give them.
-        pixels: An image.
+    `layers` has the names of the file's values by the layers that give them.
     """
     network = written_network(classifier)
     own: dict[str, np.ndarray] = {}

@@ -56,9 +56,6 @@ class PreparationGraph(nn.Module):
     It gives the same bits where that resizes in 8 bits, but for sums so near to a half that float32 puts them on its other
     side, which changes the value by one level of 255; and the same up to float32's rounding where that resizes in float32.
 
-    Args:
-        preprocessing: What is done.
-
     Raises:
         ModelError: It takes the nearest pixels as Pillow does, which adds up their places with the rounding of each sum.
     """

@@ -159,12 +159,7 @@ def _listed(numbers: Rows, first: Bool[Tensor, "batch queries"], values: Tensor)
 
 
 class FoundParts(AnswerReading):
-    """Objects that do not overlap, the surest first: their boxes, scores and classes, and which of them each pixel is of.
-
-    Args:
-        view: Height and width of the network's input, pixels.
-        outlined: Whether the file gives which object each pixel is of.
-    """
+    """Objects that do not overlap, the surest first: boxes, scores, classes, and, if outlined, which of them a pixel is of."""
 
     def __init__(self, view: tuple[int, int], *, outlined: bool) -> None:
         super().__init__()

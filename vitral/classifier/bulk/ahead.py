@@ -30,8 +30,6 @@ class Ready:
     """An image that was read and prepared, or why it could not be.
 
     Attributes:
-        index: its position among all images.
-        name: The image's name in messages.
         pixels: the network's input; None where it cannot be read.
         error: why it cannot; empty otherwise.
         reading: seconds in which its bytes were read.
@@ -90,11 +88,8 @@ def prepare_ahead(
 ) -> Iterator[Ready]:
     """Give images prepared, in their order, a few batches ahead.
 
-    Args:
-        images: The images with their positions, which are taken as they are needed.
-        preprocessing: the network's.
-        workers: threads; decoders leave Python to itself while they work.
-        batch_size: images that are computed at once.
+    The images come with their positions, and are taken as they are needed. The workers are threads; decoders leave Python to
+    itself while they work.
     """
     ahead = AHEAD * batch_size
     # Of torch's own threads they have one each: the others are the network's. Setting it in a thread also sets what threads of

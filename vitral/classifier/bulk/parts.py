@@ -80,13 +80,7 @@ def _text(text: str) -> str:
 
 
 def columns(top: int, *, sure: bool, known: bool = False) -> Columns:
-    """Return the columns and their types: source, the most probable classes with their probabilities, and the error.
-
-    Args:
-        top: classes that are named.
-        sure: whether the classifier tells what it is not sure of.
-        known: whether it tells what is of none of its classes.
-    """
+    """Return the columns and their types: source, the most probable classes with their probabilities, and the error."""
     named = {"source": "string"}
     for number in range(1, top + 1):
         named |= {_column("label", number): "string", _column("probability", number): "float"}
@@ -97,12 +91,8 @@ def columns(top: int, *, sure: bool, known: bool = False) -> Columns:
 def write_rows(path: Path, suffix: str, rows: Iterable[Row], schema: Columns, facts: dict[str, Any]) -> int:
     """Write rows to a file, a few at a time in memory; return how many texts were quoted, see `for_spreadsheets`.
 
-    Args:
-        path: the file.
-        suffix: one of `SUFFIXES`, which tells the form: the file's own name may be a temporary one.
-        rows: values by column; a missing one is empty.
-        schema: the columns.
-        facts: what computed them, which a Parquet file keeps among its metadata.
+    The suffix is one of `SUFFIXES` and tells the form, because the file's own name may be a temporary one. A Parquet file keeps
+    the facts, which say what computed the rows, among its metadata.
     """
     if suffix == PARQUET:
         pa, waiting = _arrow(), iter(rows)
@@ -149,11 +139,8 @@ class Job:
     """What is predicted, by what; parts of one job alone are put together.
 
     Attributes:
-        images: how many there are.
         names: a hash of their names, in order, of where they are, and of the sizes and times of their files.
         classifier: a hash of what gives the answers.
-        computed_by: the runtime and the precision.
-        top: classes that are named.
     """
 
     images: int
@@ -212,11 +199,7 @@ class Parts:
                 self.folder.rmdir()
 
     def begin(self, job: Job, *, anew: bool) -> None:
-        """Take up the folder, which is owned.
-
-        Args:
-            job: what is to be computed.
-            anew: remove the parts of another job, instead of refusing them.
+        """Take up the folder, which is owned; the parts of another job are removed if it begins anew, and refused otherwise.
 
         Raises:
             StorageError: the folder holds the parts of another job, or something else; or it cannot be written.
@@ -248,13 +231,7 @@ class Parts:
         return job if isinstance(job, dict) else {}
 
     def seal(self, job: Job, file: Path, counts: Counts) -> None:
-        """Note the content of the whole file, just before it takes its name: after a kill it is known by that.
-
-        Args:
-            job: what was computed.
-            file: where it is now.
-            counts: of its rows.
-        """
+        """Note the content of the whole file, just before it takes its name: after a kill it is known by that."""
         about = {"sha256": sha256(file), **vars(counts)}
         write_file(self.folder / JOB, json.dumps({**vars(job), WRITTEN: about}, indent=1))
 
@@ -287,10 +264,7 @@ class Parts:
         write_file(self._path(number), "".join(map(line_of, rows)))
 
     def rows(self, count: int) -> Iterator[Row]:
-        """Give the rows of all parts in order.
-
-        Args:
-            count: how many parts there are to be.
+        """Give the rows of all parts, so many, in order.
 
         Raises:
             StorageError: another number of parts is there.

@@ -43,10 +43,8 @@ class WrittenPredictions:
     """What was written, and where the time went.
 
     Attributes:
-        out: the file.
         images: its rows.
         errors: those of images that cannot be read.
-        computed_by: the runtime and the precision.
         before: images whose predictions an earlier, interrupted job had left.
         seconds: that this job took.
         images_per_second: The pace over the images of this job; None where there were none.

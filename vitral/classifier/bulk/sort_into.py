@@ -49,7 +49,6 @@ class SortedPhotos(Presentable):
     """What became of photos that were sorted.
 
     Attributes:
-        out: The folder.
         counts: The photos in each folder, those of an earlier, interrupted command among them.
         before: The photos that an earlier command had sorted.
         unread: The photos that cannot be read, which have no copy.
@@ -94,12 +93,6 @@ def sort_into(
     """Copy photos into a folder per class, unsure ones apart; nothing is overwritten, and the originals are unchanged.
 
     A copy whose name is taken gets a number. A command that was killed goes on when it is repeated.
-
-    Args:
-        classifier: The classifier, or whatever `load` takes.
-        images: Image files and folders.
-        out: The folder, which is new, empty, or one that this wrote.
-        listener: Receives progress and what cannot be read.
 
     Raises:
         StorageError: The folder cannot be written, holds something else, or holds the photos or lies among them.
@@ -151,12 +144,7 @@ def _plain(name: str, listener: Listener) -> list[LazyImage]:
 
 
 class _Copies:
-    """The copies in a folder, and the record of them.
-
-    Args:
-        out: The folder, which is locked.
-        class_names: The classes, whose names become names of folders.
-    """
+    """The copies in a folder, and the record of them."""
 
     def __init__(self, out: Path, class_names: Iterable[str]) -> None:
         self.out, self.path = out, out / RECORD

@@ -38,15 +38,7 @@ MOST_OBJECTS = 65_535  # that a map of 16 bits can number
 
 @dataclass(frozen=True)
 class WrittenRegions:
-    """What was written.
-
-    Attributes:
-        out: The folder.
-        images: The photos that regions were looked for in.
-        errors: The photos that cannot be read.
-        regions: The regions that were found.
-        things: Whether they are counted.
-    """
+    """What was written of photos, those that cannot be read, and of their regions; `things` says whether these are counted."""
 
     out: str
     images: int
