@@ -18,11 +18,10 @@ from vitral.advice import in_markdown, printable
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.events import Listener, Progress
-from vitral.exporting.objects import FoundParts
 from vitral.exporting.parity import IMAGES as CHECKED
 from vitral.exporting.preparation import EXAMPLE, PreparationGraph, written_network
 from vitral.exporting.readings import AnswerReading, FoundBoxes, FoundMasks, MapReading, Outputs
-from vitral.exporting.segments import FoundSegments
+from vitral.exporting.segments import FoundParts, FoundSegments
 from vitral.images.decode import Pixels
 from vitral.inference.engines import OPSET, onnxruntime_session, run_onnxruntime, thread_count
 from vitral.inference.exported.format import DECODED_AXES, IMAGES
