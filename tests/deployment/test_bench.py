@@ -64,8 +64,8 @@ def test_every_contender_has_a_row_for_each_batch_size(
         else:
             assert 0 <= row.largest_difference < (1e-5 if row.precision == "fp32" else 0.05)
     assert any(row.largest_difference for row in found.speeds if row.precision == "bf16")
-    headers, rows = found.table()
-    assert all(len(row) == len(headers) for row in rows)
+    (table,) = found.tables()
+    assert all(len(row) == len(table.columns) for row in table.rows)
     assert "GMACs an image" in found.lines()[0]
     (apart,) = (line for line in found.lines() if "which is random" in line)
     assert "vitral torch in fp32 by 0 (100.0%)" in apart

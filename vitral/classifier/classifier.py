@@ -346,9 +346,8 @@ class Classifier(nn.Module):
     def with_features(self, images: Images) -> tuple[Probabilities, Features]:
         """Return the probabilities and the pooled representations of prepared images, in one pass where that is possible."""
         features = self.predictor.features(images)
-        if (
-            not self._in_torch() or getattr(self.model, "distillation_head", None) is not None
-        ):  # which reads another token
+        # A distillation head reads another token.
+        if not self._in_torch() or getattr(self.model, "distillation_head", None) is not None:
             return self.probabilities(images), features
         with torch.inference_mode():
             head = self.model.head

@@ -146,14 +146,8 @@ class PredictedRegions:
         if anchor.value == "CENTER_OF_MASS" and self.mask is not None:
             places = [np.argwhere(mask)[:, ::-1].mean(axis=0) + 0.5 for mask in self.mask]
             return np.array(places, dtype=np.float64).reshape(-1, 2)
-        x = left if anchor.value.endswith("LEFT") else right if anchor.value.endswith("RIGHT") else (left + right) / 2
-        y = (
-            top
-            if anchor.value.startswith("TOP")
-            else bottom
-            if anchor.value.startswith("BOTTOM")
-            else (top + bottom) / 2
-        )
+        x = {"LEFT": left, "RIGHT": right}.get(anchor.value.rpartition("_")[2], (left + right) / 2)
+        y = {"TOP": top, "BOTTOM": bottom}.get(anchor.value.partition("_")[0], (top + bottom) / 2)
         return np.stack([x, y], axis=1)
 
     def overlay(self, image: Pixels | None = None) -> Pixels:

@@ -39,7 +39,7 @@ def bench(
     with importing():
         from vitral.classifier.load import load
         from vitral.cli.chosen import name_of
-        from vitral.cli.console import ConsoleListener, print_json, print_lines, print_table
+        from vitral.cli.console import ConsoleListener, print_lines, print_result
         from vitral.deployment.bench import bench as measure
         from vitral.report.speed_charts import BENCH_MARK, check_drawing, speed_chart, write_chart
 
@@ -51,12 +51,7 @@ def bench(
         if merge is None:
             merge = source.setting.merge if source.setting is not None else 0
         found = measure(source, batch_sizes=sizes, merge=merge, compile=compile, rounds=rounds, listener=listener)
-    if json:
-        print_json(found.to_json())
-    else:
-        print_lines(*found.lines())
-        headers, rows = found.table()
-        print_table(headers, rows, texts=("dtype",))
+    print_result(found, json=json)
     if plot is not None:  # last: a full disk must not cost the figures
         write_chart(speed_chart(found), plot, BENCH_MARK)
         if not json:

@@ -144,8 +144,8 @@ def print_result(result: Presentable, *, json: bool, below: Iterable[str] = ()) 
         return
     print_lines(*result.lines())
     for table in result.tables():
-        print_lines(table.title)
-        print_table([_heading(column) for column in table.columns], table.rows)
-        if table.note:
-            print_lines(table.note)
+        columns = [_heading(column) for column in table.columns]
+        print_lines(*filter(None, [table.title]))
+        print_table(columns, table.rows, texts=columns[: table.names])
+        print_lines(*filter(None, [table.note]))
     print_lines(*below)

@@ -134,9 +134,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _failed(error: BaseException, tokens: Sequence[str]) -> int:
     """Say in one line why a command ended, and return its exit status; raise what is a fault of our own."""
-    if isinstance(error, BrokenPipeError) or isinstance(
-        error.__context__, BrokenPipeError
-    ):  # of which rich makes an exit
+    # Of a broken pipe rich makes an exit.
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         # The reader is gone (`vitral models | head`); what is left in the buffer cannot be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -27,7 +27,7 @@ from vitral.inference.runtimes import DTYPES, MERGING, compute_of
 from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.families import count_macs
 from vitral.models.model import Images, Logits
-from vitral.tasks.shown import NO_VALUE, Presentable
+from vitral.tasks.shown import NO_VALUE, Presentable, Table
 from vitral.tasks.task import Probabilities
 
 BATCH_SIZES = (1, 8)
@@ -132,21 +132,22 @@ class Bench(Presentable):
             return ()
         return (f"Above the limit of large products, which is therefore none, or other work slowed it down: {names}.",)
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return headers and rows."""
-        headers = ["contender", "dtype", "batch", "images/s", "ms p50", "p90", "p99", "of limit", "MiB"]
-        return headers, [
-            [
-                speed.name,
-                speed.precision,
-                str(speed.batch_size),
-                f"{speed.images_per_second:,.1f}",
-                *(f"{speed.latency_ms[name]:.1f}" for name in ("50", "90", "99")),
-                NO_VALUE if speed.share_of_limit is None else f"{speed.share_of_limit:.0%}",
-                NO_VALUE if speed.memory_bytes is None else f"{speed.memory_bytes / 2**20:,.0f}",
-            ]
-            for speed in self.speeds
-        ]
+    def tables(self) -> tuple[Table, ...]:
+        """Return a row for each contender and batch size."""
+        columns = ("Contender", "dtype", "batch", "images/s", "ms p50", "p90", "p99", "of limit", "MiB")
+        return (Table("", columns, tuple(map(_row, self.speeds)), names=2),)
+
+
+def _row(speed: Speed) -> tuple[str, ...]:
+    return (
+        speed.name,
+        speed.precision,
+        str(speed.batch_size),
+        f"{speed.images_per_second:,.1f}",
+        *(f"{speed.latency_ms[name]:.1f}" for name in ("50", "90", "99")),
+        NO_VALUE if speed.share_of_limit is None else f"{speed.share_of_limit:.0%}",
+        NO_VALUE if speed.memory_bytes is None else f"{speed.memory_bytes / 2**20:,.0f}",
+    )
 
 
 Compute = Callable[[Images], Logits]  # of images in float32, on the CPU

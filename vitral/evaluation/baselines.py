@@ -111,18 +111,30 @@ class Describer:
         self,
         source: Source,
         *,
+        columns: Sequence[KeptColumn] | None = None,
         batch_size: int = BATCH_SIZE,
         limit: int | None = None,
         listener: Listener = ignore,
     ) -> Described:
         """Return the shrunk pixels and the label of every image of a source, and in the same pass the network's features.
 
-        `limit` is the number of images to take of an endless source; a finite one is always taken whole.
+        `columns` are other ones to compute; `limit` is the number of images to take of an endless source, since a finite one is
+        always taken whole.
 
         Raises:
             ImageError: An image cannot be read.
         """
-        return self._described(self.columns, source, batch_size=batch_size, limit=limit, listener=listener)
+        values, labels = collect_kept(
+            self.columns if columns is None else columns,
+            source,
+            self.classifier.preprocessing,
+            batch_size=batch_size,
+            limit=limit,
+            purpose=PURPOSE,
+            listener=listener,
+            encode=CLASS_NUMBERS,
+        )
+        return Described(values[0] if self.network else None, values[-1], labels)
 
     def image_seconds(self, source: Source, timed: int = TIMED) -> tuple[float, Described]:
         """Return the seconds that one image of a source takes, by its first `timed`, and what was learned of those.
@@ -134,36 +146,15 @@ class Describer:
         share = max(KEPT, missing_share(self.columns, source))
         timing = [column.unkept(source) for column in self.columns]
         few = Subset(source, range(min(timed, len(source))))
-        self._described(timing, Subset(source, [0]), batch_size=1)
+        self.describe(Subset(source, [0]), columns=timing, batch_size=1)
         least = math.inf
         for _ in range(2):
             began = time.perf_counter()
-            described = self._described(timing, few, batch_size=len(few))
+            described = self.describe(few, columns=timing, batch_size=len(few))
             least = min(least, time.perf_counter() - began)
             if distributed.broadcast(least > LONG):  # the processes share the images out, so that all go on or none
                 break
         return share * least / len(few), described
-
-    def _described(
-        self,
-        columns: Sequence[KeptColumn],
-        source: Source,
-        *,
-        batch_size: int,
-        limit: int | None = None,
-        listener: Listener = ignore,
-    ) -> Described:
-        values, labels = collect_kept(
-            columns,
-            source,
-            self.classifier.preprocessing,
-            batch_size=batch_size,
-            limit=limit,
-            purpose=PURPOSE,
-            listener=listener,
-            encode=CLASS_NUMBERS,
-        )
-        return Described(values[0] if self.network else None, values[-1], labels)
 
 
 def _shrunk(images: Images) -> Features:

@@ -72,15 +72,9 @@ def compare(
     """
     pair = as_classifier(first, listener), as_classifier(second, listener)
     names = _names(first, second)
-    if all(classifier.task.dense for classifier in pair):
-        opened, split = open_split(
-            data, pair, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
-        )
-        for classifier in pair:
-            open_test(classifier, opened, split, "compare", listener)
-        return compare_regions(names, pair, matched(opened, split, pair[0]), split, listener)
+    dense = all(classifier.task.dense for classifier in pair)
     for name, classifier in zip(names, pair, strict=True):
-        if not classifier.task.comparable:
+        if not (dense or classifier.task.comparable):
             raise DataError(
                 f"{name} is a classifier of the task '{classifier.task.name}'; only classifiers of images that have one class "
                 "each can be compared."
@@ -88,11 +82,14 @@ def compare(
     opened, split = open_split(
         data, pair, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
-    check_one_class_each(opened)
     source = opened.splits[split]
-    _check_classes(opened, source, names, pair, listener)
+    if not dense:
+        check_one_class_each(opened)
+        _check_classes(opened, source, names, pair, listener)
     for classifier in pair:
         open_test(classifier, opened, split, "compare", listener)
+    if dense:
+        return compare_regions(names, pair, matched(opened, split, pair[0]), split, listener)
     first_answers, second_answers = (
         _ask(classifier, source, opened.class_names, batch_size=batch_size, workers=workers, listener=listener)
         for classifier in pair

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from vitral.advice import counted
 from vitral.notebook import table
 from vitral.tasks.chance import Z_95
 from vitral.tasks.shown import MOST_ROWS, NO_VALUE, Presentable, Table, how_many, photos_of, range_text, right_of
@@ -249,12 +250,12 @@ class Comparison(Presentable):
         apart = [each for each in self.classes if each.only_first or each.only_second]
         alike, rest = len(self.classes) - len(apart), len(apart) - MOST_ROWS
         notes = (
-            f"{alike:,} {_classes(alike)} on which both are right on the same photos." if alike else "",
-            f"{rest:,} further {_classes(rest)} in the JSON output." if rest > 0 else "",
+            f"{counted(alike, 'class', 'classes')} on which both are right on the same photos." if alike else "",
+            f"{counted(rest, 'further class', 'further classes')} in the JSON output." if rest > 0 else "",
         )
-        counted = f"the {len(apart):,} {_classes(len(apart))} on which they differ"
+        differing = f"the {counted(len(apart), 'class', 'classes')} on which they differ"
         return Table(
-            f"By class, the surest difference first (p by Holm's method for {counted})",
+            f"By class, the surest difference first (p by Holm's method for {differing})",
             ("Class", self.first.name, self.second.name, "Only one right", "p", "Photos", "Verdict"),
             tuple(map(_class_row, apart[:MOST_ROWS])),
             note=" ".join(filter(None, notes)),
@@ -280,10 +281,6 @@ def _examples(right: str, wrong: str, images: Sequence[OneRight]) -> list[str]:
         f"{image.description}: {image.truth}, as {right} says; {wrong} says {image.answer} {image.probability:.1%}"
         for image in images
     ]
-
-
-def _classes(count: int) -> str:
-    return "class" if count == 1 else "classes"
 
 
 def _count(parameters: int | None) -> str:

@@ -62,9 +62,7 @@ class FoundSegments(AnswerReading):
         scores, labels = answers.classes.softmax(dim=-1).max(dim=-1)
         kept = (labels != answers.classes.shape[2] - 1) & (scores > self.sure)
         queries = scores.shape[1]
-        order = (
-            (kept.long() * queries - torch.arange(queries)).topk(queries, dim=1).indices
-        )  # those that count come first
+        order = (kept.long() * queries - torch.arange(queries)).topk(queries, dim=1).indices  # that count come first
         scores, labels, kept = (each.gather(1, order) for each in (scores, labels, kept))
         owners, inside, whole = self._owners(rows_of(answers.masks, order), scores, kept, rows, columns)
         own, final = (_counted(owners, weight, queries) for weight in (torch.ones_like(owners), inside.long()))

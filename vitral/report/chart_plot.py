@@ -49,8 +49,7 @@ def chart_plot(chart: Chart, *, titled: bool = False) -> Markup:
         axes.text(
             0.5, 0.5, "no values yet", transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=10
         )
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
     else:
         _draw_points(figure, axes, chart, columns)
     if titled:
@@ -90,8 +89,7 @@ def _draw_points(figure: Figure, axes: Axes, chart: Chart, columns: int) -> None
     ends = [point.y + sign * (point.spread or 0.0) for point in every for sign in (-1, 1)]
     _scale(axes.xaxis if rows else axes.yaxis, chart.y, [end for end in ends if not chart.y.log or end > 0])
     across, up = (chart.y, chart.x) if rows else (chart.x, chart.y)
-    axes.set_xlabel(plain(across.label, longest=60))
-    axes.set_ylabel(plain(up.label, longest=50))
+    axes.set(xlabel=plain(across.label, longest=60), ylabel=plain(up.label, longest=50))
     draw_legend(figure, columns=columns)
     write_labels(figure, labels, centres, lines)
 

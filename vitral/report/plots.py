@@ -75,9 +75,8 @@ def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: b
             longest = max(longest, len(steps))
     if longest < 2:
         return None
-    axes.set_xlabel("step")
+    axes.set(xlabel="step", ylabel=label)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.set_ylabel(label)
     if percent:
         _percent_axis(axes.yaxis)
     else:
@@ -141,12 +140,9 @@ def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup | None:
     sizes = 6 + 90 * counts / total
     axes.plot(confidences, accuracies, color=SERIES[0], linewidth=1, label="this model")
     axes.scatter(confidences, accuracies, s=sizes, color=SERIES[0], zorder=3, clip_on=False)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.02)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
     for axis in (axes.xaxis, axes.yaxis):
         _percent_axis(axis)
-    axes.set_xlabel("confidence")
-    axes.set_ylabel("accuracy")
     draw_legend(figure)
     return to_svg(figure, "Accuracy by confidence; on the diagonal the probabilities are right")
 
@@ -156,8 +152,7 @@ def distance_plot(distance: AttentionDistance) -> Markup:
     figure, axes = new_axes()
     for layer, heads in enumerate(distance.pixels, start=1):
         axes.scatter([layer] * len(heads), heads, s=22, color=SERIES[0], alpha=0.75, linewidths=0)
-    axes.set_xlabel("layer")
-    axes.set_ylabel("mean attention distance (pixels)")
+    axes.set(xlabel="layer", ylabel="mean attention distance (pixels)")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return to_svg(figure, "Mean attention distance of each head by layer")
@@ -175,15 +170,12 @@ def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) 
     figure, axes = new_axes(width=4.6, height=0.5 + 3.6 * sheet.shape[0] / sheet.shape[1])
     axes.grid(visible=False)
     extent = (0.0, sheet.shape[1], sheet.shape[0], 0.0)
-    factor = max(
-        1, SMOOTHED // max(sheet.shape)
-    )  # a small image is enlarged, so that a browser does not smooth its pixels
+    factor = max(1, SMOOTHED // max(sheet.shape))  # so that a browser does not smooth the pixels of a small image
     enlarged = sheet.repeat(factor, axis=0).repeat(factor, axis=1)
     image = axes.imshow(enlarged, cmap="viridis", vmin=-1, vmax=1, interpolation="none", extent=extent)
     axes.set_xticks([(index + 0.5) * width - gap / 2 for index in range(len(shown_columns))], shown_columns + 1)
     axes.set_yticks([(index + 0.5) * height - gap / 2 for index in range(len(shown_rows))], shown_rows + 1)
-    axes.set_xlabel("input patch column")
-    axes.set_ylabel("input patch row")
+    axes.set(xlabel="input patch column", ylabel="input patch row")
     bar = figure.colorbar(image, ax=axes, fraction=0.045, pad=0.03, ticks=[-1, 0, 1])
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=MUTED, labelsize=8, length=0)
@@ -339,9 +331,7 @@ def confusion_plot(matrix: ConfusionMatrix) -> Markup | None:
     rows, columns = shares.shape
     figure, axes = new_axes(width=max(3.6, 0.3 * columns + 1.4), height=max(3.6, 0.3 * rows + 1.4))
     axes.grid(visible=False)
-    axes.set_xlim(-0.5, columns - 0.5)
-    axes.set_ylim(rows - 0.5, -0.5)
-    axes.set_aspect("equal")
+    axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal", xlabel="predicted", ylabel="true")
     names = [plain(matrix.class_names[index], longest=LONGEST_NAME) or "·" for index in drawn.classes]
     titles = [*names, "others"] if drawn.others else names
     axes.set_xticks(range(columns), titles, rotation=90 if max(map(len, titles)) > 2 else 0)
@@ -349,8 +339,6 @@ def confusion_plot(matrix: ConfusionMatrix) -> Markup | None:
     if drawn.others:
         axes.axvline(rows - 0.5, color=LINE, linewidth=1)
     _draw_cells(axes, drawn.counts, shares)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
     return to_svg(figure, f"Confusion matrix of {rows} classes, rows true, columns predicted")
 
 

@@ -81,7 +81,7 @@ class StudyCost:
 
 
 def _line(arm: ArmCost) -> str:
-    return f"  {arm.name}: {arm.left} {'run' if arm.left == 1 else 'runs'} of about {rounded(arm.seconds or 0.0)}"
+    return f"  {arm.name}: {counted(arm.left, 'run')} of about {rounded(arm.seconds or 0.0)}"
 
 
 def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> StudyCost:

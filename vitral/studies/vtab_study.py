@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from vitral.advice import argument
+from vitral.advice import argument, counted
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.data.listing import Opening
@@ -133,8 +133,12 @@ def _missing(root: Path, specs: Mapping[str, Spec], listener: Listener) -> list[
             "files of its authors, and no wds_vtab-* shards."
         )
     if missing:
-        tasks = "1 task" if len(missing) == 1 else f"{len(missing)} tasks"
-        listener(Message(f"No images of {tasks} in '{root}': {', '.join(missing)}.{reasons}", warning=True))
+        listener(
+            Message(
+                f"No images of {counted(len(missing), 'task')} in '{root}': {', '.join(missing)}.{reasons}",
+                warning=True,
+            )
+        )
     return missing
 
 
