@@ -218,12 +218,8 @@ def containerfile(*more: str, version: str = "", copied: str = "", port: int = P
         version=version,
         copied=f"COPY {copied} {MODELS}/{copied}\n" if copied else "",
         port=port,
-        arguments=_listed(arguments),
+        arguments=", ".join(f'"{word}"' for word in arguments),
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(f'"{word}"' for word in words)
 
 
 def write_space(place: Path, name: str) -> None:

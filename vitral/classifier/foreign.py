@@ -23,7 +23,7 @@ from vitral.errors import VitralError, WeightsError
 from vitral.events import Listener, Message
 from vitral.files import text_of
 from vitral.images.preprocessing import PHOTOS, Preprocessing
-from vitral.inference.exported.format import Graph, Port
+from vitral.inference.exported.format import Graph
 from vitral.inference.exported.predictor import Ending, ExportedPredictor
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -226,14 +226,11 @@ def _image_size(graph: Graph, said: Preprocessing | None) -> tuple[tuple[int, in
         size = (height or own[0], width or own[1])
         if channels in (3, None) and size[0] and size[1] and max(size[0], size[1]) <= LARGEST_SIDE:
             return (size[0], size[1]), channels_last
+    ports = ", ".join(f"{port.name}: {port.dtype} {list(port.shape)}" for port in graph.inputs)
     raise WeightsError(
-        f"'{graph.path}' takes something else than images ({_shown_ports(graph.inputs)}); one input is needed, float32 "
+        f"'{graph.path}' takes something else than images ({ports}); one input is needed, float32 "
         "(batch, 3, height, width) or (batch, height, width, 3) of a fixed height and width, or of one that it says."
     )
-
-
-def _shown_ports(ports: tuple[Port, ...]) -> str:
-    return ", ".join(f"{port.name}: {port.dtype} {list(port.shape)}" for port in ports)
 
 
 def _outputs(graph: Graph) -> int:

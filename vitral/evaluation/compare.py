@@ -71,7 +71,10 @@ def compare(
         ImageError: An image cannot be read.
     """
     pair = as_classifier(first, listener), as_classifier(second, listener)
-    names = _names(first, second)
+    names = (
+        "the first" if isinstance(first, Classifier) else str(first),
+        "the second" if isinstance(second, Classifier) else str(second),
+    )
     dense = all(classifier.task.dense for classifier in pair)
     for name, classifier in zip(names, pair, strict=True):
         if not (dense or classifier.task.comparable):
@@ -95,11 +98,6 @@ def compare(
         for classifier in pair
     )
     return _compared(opened, split, names, pair, (first_answers, second_answers))
-
-
-def _names(first: Classifier | str | Path, second: Classifier | str | Path) -> tuple[str, str]:
-    name = "the first" if isinstance(first, Classifier) else str(first)
-    return name, "the second" if isinstance(second, Classifier) else str(second)
 
 
 def _check_classes(

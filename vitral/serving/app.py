@@ -71,10 +71,6 @@ def _invalid(request: Request, error: Exception) -> Response:
     )
 
 
-def _left(request: Request, error: Exception) -> Response:
-    return Response(status_code=LEFT)  # which nobody gets
-
-
 def _other(request: Request, error: Exception) -> Response:
     return refused(request.scope, error)
 
@@ -82,7 +78,7 @@ def _other(request: Request, error: Exception) -> Response:
 ANSWERS = {
     HTTPException: _no_route,
     RequestValidationError: _invalid,
-    ClientDisconnect: _left,
+    ClientDisconnect: lambda request, error: Response(status_code=LEFT),  # which nobody gets
     RequestRefused: _other,
     VitralError: _other,
     Exception: _other,

@@ -104,7 +104,8 @@ class BatchPredictor:
         image = self.column or image_column(list(columns))
         if image not in columns:
             raise DataError(f"The batch has no column '{image}'; its columns: {', '.join(columns)}.")
-        answers = self._answers(_as_list(columns[image]))
+        cells = columns[image]  # a list, an array, or a column of pandas or Arrow
+        answers = self._answers(cells.to_pylist() if hasattr(cells, "to_pylist") else list(cells))
         if taken := sorted(answers.keys() & (columns.keys() - {image})):
             raise DataError(
                 f"The batch has a column '{taken[0]}' of its own; BatchPredictor(..., prefix='predicted_') names the "
@@ -221,10 +222,6 @@ def _of_path(path: str) -> LazyImage:
         return web_image(path)
     local = url2pathname(urlsplit(path).path) if path.startswith(FILE) else path
     return of_file(Path(local), path)
-
-
-def _as_list(cells: Any) -> list[Any]:  # noqa: ANN401  # a list, an array, a column of pandas or Arrow
-    return cells.to_pylist() if hasattr(cells, "to_pylist") else list(cells)
 
 
 Build = Callable[[str, dict[str, Column]], Batch]
