@@ -223,7 +223,8 @@ class ResNet(StagedModel):
 
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
-        maps = functional.relu(self.root_norm(self.root(images)))
+        maps = images.contiguous(memory_format=torch.channels_last)  # a CPU convolves so up to a half faster
+        maps = functional.relu(self.root_norm(self.root(maps)))
         return FeatureMaps.through(self.blocks(), functional.max_pool2d(maps, 3, 2, 1), part)
 
     @torch.no_grad()
