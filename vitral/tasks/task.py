@@ -49,13 +49,18 @@ class Figure:
     more_is_better: bool = True
     is_share: bool = True
 
+    @property
+    def counts(self) -> bool:
+        """Whether the value is the share of the images that are right."""
+        return self.title == "accuracy"
+
     def text(self, value: float) -> str:
         """Return a value as it is written for people."""
         return f"{value:.1%}" if self.is_share else f"{value:.4g}"
 
     def reached(self, value: float, images: int, split: str) -> str:
         """Return a value and of what it is: "24 of 27 validation photos right", or the figure by its name."""
-        if self.title == "accuracy":
+        if self.counts:
             return right_of(value, images, split)
         return f"{self.title} {self.text(value)} on {photos_of(split, images)}"
 

@@ -39,6 +39,28 @@ def test_of_equals_the_cheaper_one_is_kept() -> None:
     assert choose(candidates(0.9, 0.9), ACCURACY).best == "linear probe"
 
 
+@every_case(
+    ("right", "images", "best"),
+    [
+        ((22, 23), 24, PROBE),
+        ((22, 24), 24, TRAINED),
+        ((900, 901), 1000, PROBE),
+        ((1, 1), 1, PROBE),
+        ((94, 96), 100, TRAINED),
+    ],
+)
+def test_a_single_photo_more_is_chance(right: tuple[int, int], images: int, best: str) -> None:
+    both = [Candidate(name, count / images, images) for name, count in zip((PROBE, TRAINED), right, strict=True)]
+    choice = choose(both, ACCURACY)
+    assert choice.best == best
+    assert ("chance" in choice.sentence()) == (best == PROBE and right[1] > right[0])
+
+
+def test_figures_that_count_no_photos_are_compared_as_they_are() -> None:
+    both = [Candidate(PROBE, 0.40, 24), Candidate(TRAINED, 0.41, 24)]
+    assert choose(both, Figure("ap", "AP")).best == TRAINED
+
+
 def test_of_an_error_the_smaller_is_the_better() -> None:
     error = Figure("mae", "error", more_is_better=False, is_share=False)
     assert choose(candidates(0.5, 0.4), error).best == TRAINED

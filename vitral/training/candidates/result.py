@@ -69,7 +69,7 @@ class Candidate:
 
     def text(self, headline: Figure) -> str:
         """Return the figure for people, where it is known of how many photos it is: their number, or the figure itself."""
-        counts = headline.title == "accuracy" and self.images < COUNTED
+        counts = headline.counts and self.images < COUNTED
         return f"{round(self.figure * self.images):,}" if counts else headline.text(self.figure)
 
     def reached(self, headline: Figure) -> str:
@@ -107,7 +107,9 @@ class Choice:
         others = [candidate for candidate in self.candidates if candidate.name != self.best]
         beside = ", ".join(f"{candidate.title} {candidate.text(self.headline)}" for candidate in others)
         selected = f"Selected: {self.kept.title}, {self.kept.reached(self.headline)}"
-        return f"{selected} ({beside})." if beside else f"{selected}."
+        better = any(self.headline.improves(candidate.figure, self.kept.figure) for candidate in others)
+        chance = "; a single photo more may be chance" if better else ""
+        return f"{selected} ({beside}){chance}." if beside else f"{selected}."
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -116,12 +118,21 @@ class Choice:
 
 
 def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
-    """Return the choice among candidates, the cheapest first: one that costs more is kept only where it is better."""
+    """Return the choice among candidates, the cheapest first: one that costs more is kept only where it is better.
+
+    Where the figure counts photos, a single photo more is not better: of two dozen, that is chance.
+    """
     best = candidates[0]
     for candidate in candidates[1:]:
-        if headline.improves(candidate.figure, best.figure):
+        if headline.improves(candidate.figure, best.figure) and not _one_photo(candidate, best, headline):
             best = candidate
     return Choice(tuple(candidates), best.name, headline)
+
+
+def _one_photo(candidate: Candidate, best: Candidate, headline: Figure) -> bool:
+    """Tell whether a candidate is better than another by a single photo, or less."""
+    photos = min(candidate.images, best.images)
+    return headline.counts and (candidate.figure - best.figure) * photos < 1.5
 
 
 def write_description(run: Run, further: Further) -> None:
