@@ -52,6 +52,7 @@ def test_what_is_chosen(facts: Facts, expected: dict[str, Any]) -> None:
     assert str(recipe.steps) in text
     assert str(recipe.image_size) in text
     assert [name for name, said in METHODS.items() if f"  {said}: " in text] == [recipe.adaptation.method]
+    assert recipe.preprocessing.antialias  # a phone's photo is shrunk to a tenth, whatever the start's authors did
     assert recipe.optimizer.layer_decay == (0.75 if recipe.adaptation.method == "full" else 1.0)
 
 

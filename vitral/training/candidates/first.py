@@ -61,6 +61,9 @@ from vitral.training.session import Run
 HEAD = "its head began as the run's linear probe, which no recipe fits"  # why a recipe alone gives other weights
 ALLOWED = "seconds_allowed"  # in its provenance: the time that it had; None for as much as it needed
 MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
+# To fit the head on that training begins with at another size, for reading more takes the time of the training itself:
+HEAD_IMAGES = 1000
+HEAD_A_CLASS = 20  # or so many of a class, if that is more
 TIMED_JUDGED = 4  # images that tell how long one takes to be judged
 
 
@@ -89,6 +92,11 @@ class FirstClassifier:
         candidate, task = self.candidate, run.data.task
         reached = candidate.reached(task.headline)
         return f"First classifier: {candidate.title}, {reached}; saved in '{run.folder / CLASSIFIER}'."
+
+    @property
+    def head(self) -> float | None:
+        """The figure of the linear probe; None where the classifier is another."""
+        return self.candidate.figure if self.candidate.name == PROBE else None
 
     @property
     def fitted_on(self) -> tuple[Features, Labels] | None:
@@ -124,9 +132,8 @@ class FirstClassifier:
             model.head.first.load_state_dict(in_closed_form.state_dict())
             return (HEAD,)
         if smaller:
-            train = sample(
-                run.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
-            )
+            most = max(HEAD_IMAGES, HEAD_A_CLASS * len(run.data.class_names))
+            train = sample(run.splits["train"], most, seed=run.recipe.seed, purpose="images of a smaller head")
             seen = Describer.of(run.classifier_of(model), context=_context(run)).describe(train, listener=run.listener)
             fitted = Fitted.of(seen, len(run.data.class_names), run.objective.class_weights)
             assert fitted.probe is not None, "the features were computed"

@@ -250,8 +250,8 @@ class _Attempts:
         whole, clock, cost = self.scoring.pacer, self.run.clock, pending[0].relative_cost
         if whole.seconds is None or not self.several:
             return whole
-        slowest = max(attempt.relative_cost for attempt in self.attempts)  # of what may be scored at the end
-        if len(pending) == 1 and slowest == 1:
+        slowest = max(1.0, *(attempt.relative_cost for attempt in self.attempts))  # of what may be scored at the end
+        if len(pending) == 1 and cost == slowest == 1:
             return None if is_too_short(self.run, self.scoring) else whole
         seconds = share_of_time(clock.left(), slowest * self.scoring.ending, [attempt.share for attempt in pending])
         reserve = Reserve(validation=cost * whole.reserve.validation, fixed=SAVING_SECONDS)

@@ -38,11 +38,11 @@ FULL_LR = 3e-4
 PROBE_LR = 3e-3
 LORA_LR = 1e-3
 LAYER_DECAY = 0.75
-# Of convolutions with batch norms: at the statistics of few images the linear probe's head is wrong from the first update on.
-# EfficientNet-Lite0, a minute of two cores, letters of 90 kinds: 87 % with its own statistics, 46 % with those of the batch,
-# the probe 67 %; flowers of 12 kinds: 96, 91 and 93 %. At 3e-4 flowers have 95 %, at 3e-3 letters learn nothing.
+# Of convolutions with batch norms: at the statistics of few images the linear probe's head is wrong from the first update on
+# (EfficientNet-Lite0, letters of 90 kinds: 87 % with its own statistics, 46 % with those of the batch, the probe 67 %). At a
+# rate of 1e-3 some sets lose all that the weights knew; docs/decisions.md has the table.
 CONVOLUTIONS: dict[str, object] = {
-    "optimizer.lr": 1e-3,
+    "optimizer.lr": FULL_LR,
     "optimizer.layer_decay": 1.0,
     "adaptation.frozen_statistics": True,
     "regularization.stochastic_depth": 0.0,
@@ -90,6 +90,8 @@ def choose_recipe(
         "adaptation.method": method,
         **(rates(facts.known_weights) if full else {}),
         "augmentation": augmentation,
+        # Views of training are averaged where they are shrunk; so are photos in use, which may be far larger.
+        **({} if facts.task.dense else {"preprocessing.antialias": True}),
         "mixing.mixup": MIXUP if full and not few else 0.0,
         "schedule.warmup_steps": steps // 10,
     }
