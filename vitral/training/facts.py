@@ -187,6 +187,7 @@ class Facts:
         weights: What the run starts from; None for random weights.
         measured: What the network that was chosen takes; None before it is built.
         fresh: What a network takes that is tried from scratch beside a start; None where none is.
+        head: What a head in closed form on the start's features reaches on the validation images; None where that is unknown.
         views: What was tried of how images vary, by what was in doubt; see `view_trials`.
     """
 
@@ -196,6 +197,7 @@ class Facts:
     weights: WeightsFacts | None = None
     measured: Measured | None = None
     fresh: Measured | None = None
+    head: float | None = None
     views: Mapping[str, Compared] = field(default_factory=dict)
 
     def at(self, spent: float, budget_seconds: float | None) -> "Facts":

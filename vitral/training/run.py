@@ -129,7 +129,8 @@ def _begin_with_first(begun: Run, further: Further) -> tuple[FirstClassifier | N
     _announce(whole)
     first = _first_soon(begun, further) if soon else None
     if soon:
-        whole = complete(begun, first=None if first is None else first.seconds)
+        seconds, head = (None, None) if first is None else (first.seconds, first.head)
+        whole = complete(begun, first=seconds, head=head)
         if begun.clock.seconds is None:
             listener(Message(whole.summary()[-1]))  # which was not known before
     for line in whole.details():

@@ -43,6 +43,17 @@ def test_it_comes_first_and_the_others_share_what_it_leaves() -> None:
     assert any("starts from zero" in line for line in plan.reasons)
 
 
+def test_it_comes_last_where_the_features_of_the_start_are_good_already() -> None:
+    measured = replace(PHOTOS, measured=MEASURED, fresh=FASTER)
+    early, late = decide(draft(), replace(measured, head=0.84)), decide(draft(), replace(measured, head=0.85))
+    *others, fresh = late.attempts
+    assert early.attempts[0].name == fresh.name == FRESH
+    assert others
+    assert fresh.share < 0.5 < early.attempts[0].share
+    assert sum(attempt.share for attempt in late.attempts) == pytest.approx(1.0)
+    assert "given up" not in fresh.reason
+
+
 def test_where_the_start_cannot_be_trained_in_time_it_is_the_only_attempt() -> None:
     slow = replace(MEASURED, images_per_second=0.5)
     plan = decide(draft(), replace(PHOTOS, measured=slow, fresh=FASTER))
@@ -82,28 +93,28 @@ def test_it_is_given_up_once_it_is_expected_to_end_behind() -> None:
 def test_all_weights_learn_at_the_largest_size_that_there_is_time_for(images: int) -> None:
     facts = changed(LAPTOP, images=images)
     recipe = load_recipe("finetune", ["image_size=224", "steps=100"])
-    sizes = [learning_size(facts, recipe, float(seen))[0] for seen in range(100, 200_000, 1_000)]
+    sizes = [learning_size(facts, recipe, float(seen), 6.0)[0] for seen in range(100, 200_000, 1_000)]
     assert sizes == sorted(sizes)
     assert sizes[-1] == 224
     assert min(sizes) >= LEAST_SIDE
-    size, cost = learning_size(facts, recipe, 0.0)
+    size, cost = learning_size(facts, recipe, 0.0, 6.0)
     assert cost == pytest.approx((size / 224) ** 2)
     small = recipe.with_changes({"image_size": 32})
-    assert learning_size(facts, small, 0.0) == (32, 1.0)  # never below the run's own small size
+    assert learning_size(facts, small, 0.0, 6.0) == (32, 1.0)  # never below the run's own small size
 
 
 def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
-    facts = replace(facts, measured=replace(MEASURED, images_per_second=6.0))
+    facts = replace(facts, measured=replace(MEASURED, images_per_second=2.0))
     plan = decide(draft(None, source="start/"), facts)
     (attempt,) = plan.attempts
     assert attempt.recipe.adaptation.frozen_statistics
     assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 96)
     assert attempt.recipe == plan.recipe.with_changes({"image_size": 96})
-    assert ALL in plan.reasons[-1]
+    assert LAST in plan.reasons[-1]
 
 
-@every_case(("rate", "tried"), [(0.01, []), (2.0, [LAST]), (6.0, [ALL]), (20.0, [LAST, ALL]), (500.0, [LAST, ALL])])
+@every_case(("rate", "tried"), [(0.01, []), (2.0, [LAST]), (6.0, [LAST]), (20.0, [LAST, ALL]), (500.0, [LAST, ALL])])
 def test_convolutions_are_trained_whole_where_they_see_the_images_often_enough(rate: float, tried: list[str]) -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
     recipe = load_recipe("finetune", ["image_size=224", "steps=468", "batch_size=64"])

@@ -13,12 +13,16 @@ from vitral.training.choose.fit_regions import check_regions, fit_regions
 from vitral.training.choose.layout import fit_length, fit_machine
 from vitral.training.choose.network import ChosenNetwork
 from vitral.training.choose.recipe import choose_recipe, only_method
-from vitral.training.clock import FRESH_SHARE, PATIENCE_SECONDS
+from vitral.training.clock import FRESH_SHARE, LATE_FRESH_SHARE, PATIENCE_SECONDS
 from vitral.training.facts import Facts
 from vitral.training.plan import FRESH, TRAINED, Attempt, Cost, Origin, Plan
 from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
+# Of the validation images, that a head on the start's features has right where training the start comes before a network from
+# scratch. EfficientNet-Lite0 in three minutes: 89 % of clothes, 98 % of coins, 94 % of hands, where the start ends ahead or
+# level; 67 % of letters, where the network from scratch does.
+GOOD_HEAD = 0.85
 UNJUDGED = "Nothing is trained, because there are no validation photos to tell whether that would be better."
 UNCOMPARED = "There are no validation photos to compare by, so what is trained is delivered."
 SEVERAL_TRIED = "Trained one after the other; the best on the validation photos is selected:"
@@ -83,30 +87,37 @@ def _may_try_several(draft: Draft, facts: Facts) -> bool:
 def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
     """Return the attempt from scratch beside a start that was chosen and not named; None where there is none.
 
-    How good a start is for these very images is known once both were tried: it begins first, has nearly all of the time, and
-    is given up as soon as it is behind.
+    How good a start is for these very images is known once both were tried. Where the start's features are no good yet, it
+    begins first, has nearly all of the time, and is given up as soon as it is behind.
     """
-    budget = facts.budget_seconds
+    budget, share = facts.budget_seconds, LATE_FRESH_SHARE if _has_good_head(facts) else FRESH_SHARE
     if draft.chosen is None or budget is None or not draft.automatic or not _may_try_several(draft, facts):
         return None
-    own = replace(facts, budget_seconds=FRESH_SHARE * budget, weights=None, measured=None)
+    own = replace(facts, budget_seconds=share * budget, weights=None, measured=None)
     bare = draft_of(draft.request)
     chosen = _network(bare, own)
     if network.passes_at(own, chosen.model, chosen.size) < network.FEWEST_PASSES:
         return None
     recipe = fit_length(_recipe(bare, own, chosen, {})[0], facts.data.an_epoch, facts.machine.processes)[0]
-    reason = (
-        f"a small network that starts from zero, on photos at {chosen.size} pixels; it is given up once it is behind"
-    )
-    return Attempt(FRESH, recipe, reason, FRESH_SHARE, network=chosen.model)
+    reason = f"a small network that starts from zero, on photos at {chosen.size} pixels"
+    if not _has_good_head(facts):
+        reason += "; it is given up once it is behind"
+    return Attempt(FRESH, recipe, reason, share, network=chosen.model)
+
+
+def _has_good_head(facts: Facts) -> bool:
+    return facts.task.headline.counts and facts.head is not None and facts.head >= GOOD_HEAD
 
 
 def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
     finer = None if draft.size_set else finer_size(facts, plan.recipe, cost)
-    options = choose_attempts(
-        facts, plan.recipe, cost.images_per_second, finer=finer, overridden=draft.request.overridden
-    )
     fresh = None if facts.fresh is None else fresh_attempt(draft, facts)
+    own = facts
+    if fresh is not None and _has_good_head(facts) and facts.budget_seconds is not None:
+        own = replace(facts, budget_seconds=(1 - fresh.share) * facts.budget_seconds)
+    options = choose_attempts(
+        own, plan.recipe, cost.images_per_second, finer=finer, overridden=draft.request.overridden
+    )
     if fresh is None and len(options) == 1:
         return _with_one(plan, options[0], draft, facts)
     if fresh is None and not options:
@@ -124,13 +135,14 @@ def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
 
 
 def _beside(fresh: Attempt, attempts: Sequence[Attempt], cost: Cost, facts: Facts) -> tuple[list[Attempt], Cost]:
-    """Return an attempt from scratch before those that begin with the start, and what all cost; `cost` is that of these."""
+    """Return an attempt from scratch before or after those that begin with the start, and what all cost; `cost` is theirs."""
     recipe, own, _ = fit_machine(fresh.recipe, replace(facts, measured=facts.fresh))
     fresh = replace(fresh, recipe=recipe, relative_cost=cost.images_per_second / own.images_per_second)
     if not attempts:
         return [fresh], own
-    rest = (replace(attempt, share=(1 - fresh.share) * attempt.share) for attempt in attempts)
-    return [fresh, *rest], replace(cost, seconds=own.seconds + cost.seconds)
+    rest = [replace(attempt, share=(1 - fresh.share) * attempt.share) for attempt in attempts]
+    ordered = [*rest, fresh] if _has_good_head(facts) else [fresh, *rest]
+    return ordered, replace(cost, seconds=own.seconds + cost.seconds)
 
 
 def _without_training(plan: Plan, draft: Draft, cost: Cost) -> Plan:

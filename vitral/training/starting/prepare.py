@@ -127,17 +127,18 @@ def begin(session: Session) -> Run:
     return _run(replace(session, facts=facts), plan, begin_network(session, plan, loaded))
 
 
-def complete(run: Run, *, first: float | None = None) -> Run:
+def complete(run: Run, *, first: float | None = None, head: float | None = None) -> Run:
     """Return a run that has begun with all that is tried and measured: how images vary, the layout, the attempts, the schedule.
 
     Args:
         run: What `begin` returns; a run whose plan was read, and one that trains nothing, stay as they are.
         first: Seconds that its first classifier took already; None where it is yet to be made.
+        head: The figure of a head in closed form on the start's features; None where that is unknown.
     """
     draft, facts, learned = run.draft, run.facts, run.plan.learned
     if draft is None or facts is None or run.request.quick:
         return run
-    facts = replace(facts, views=_views(run, draft, facts))
+    facts = replace(facts, views=_views(run, draft, facts), head=head)
     plan = decide(draft, facts)
     scored = run.splits[run.data.scored_split()]
     measured = measure(run.classifier, plan.recipe, budget_seconds=run.clock.seconds, scored=scored)
