@@ -45,7 +45,7 @@ def test_it_comes_first_and_the_others_share_what_it_leaves() -> None:
 
 def test_it_comes_last_where_the_features_of_the_start_are_good_already() -> None:
     measured = replace(PHOTOS, measured=MEASURED, fresh=FASTER)
-    early, late = decide(draft(), replace(measured, head=0.84)), decide(draft(), replace(measured, head=0.85))
+    early, late = decide(draft(), replace(measured, head=0.74)), decide(draft(), replace(measured, head=0.75))
     *others, fresh = late.attempts
     assert early.attempts[0].name == fresh.name == FRESH
     assert others

@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cases import every_case
 from tests.training.choose.situations import LAPTOP, SERVER, WEIGHTS, changed, planned
 from vitral.classifier.folder import save
@@ -12,8 +14,9 @@ from vitral.events import Event, Message
 from vitral.models.families import build, create_model
 from vitral.studies.finetune import finetune
 from vitral.training.choose.draft import draft_of
+from vitral.training.choose.network import CROPS
 from vitral.training.choose.recipe import METHODS, choose_recipe, fitting_size, has_one_size
-from vitral.training.facts import Facts, Measured
+from vitral.training.facts import Compared, Facts, Measured
 from vitral.training.request import Request
 
 ONE_SIZE = replace(WEIGHTS.config, position="relative")
@@ -54,6 +57,16 @@ def test_what_is_chosen(facts: Facts, expected: dict[str, Any]) -> None:
     assert [name for name, said in METHODS.items() if f"  {said}: " in text] == [recipe.adaptation.method]
     assert recipe.preprocessing.antialias  # a phone's photo is shrunk to a tenth, whatever the start's authors did
     assert recipe.optimizer.layer_decay == (0.75 if recipe.adaptation.method == "full" else 1.0)
+
+
+def test_where_size_tells_classes_apart_views_are_as_large_as_in_use() -> None:
+    draft = draft_of(Request("fine-tune", "photos", source="weights"))
+    usual = choose_recipe(draft, LAPTOP)[0].augmentation
+    mild = choose_recipe(draft, replace(LAPTOP, views={CROPS: Compared(500, 600, 200, 800)}))[0].augmentation
+    assert usual is not None
+    assert mild is not None
+    assert (usual.crop, mild.crop) == ("inception", "square")
+    assert mild.margin == pytest.approx(1 / 0.875)  # the middle of Lite0's and DINOv2's photos in use
 
 
 def test_a_size_is_one_that_the_patches_divide() -> None:

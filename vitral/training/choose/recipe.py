@@ -12,7 +12,7 @@ from typing import Any
 from vitral.advice import argument
 from vitral.errors import ModelError
 from vitral.training.choose.draft import Draft
-from vitral.training.choose.network import tried_views
+from vitral.training.choose.network import MILD_AREA, tried_views
 from vitral.training.clock import CPU_SPEED, CUT, PATIENCE_SECONDS
 from vitral.training.facts import STATE_BYTES, Facts, WeightsFacts
 from vitral.training.plan import ChosenStart
@@ -79,6 +79,9 @@ def choose_recipe(
     full, few = method == "full", images < SMALL_SET
     area, why_area = (0.25, "few images must be varied much") if few else (0.05, "many images vary by themselves")
     augmentation, why_views = tried_views(replace(facts.data.augmentation, min_area=area), facts)
+    if augmentation.crop == "inception" and augmentation.min_area == MILD_AREA:
+        # As large as in use, where the middle is cut out: coins, told by their size, 78.7 % in place of 67.7.
+        augmentation = replace(augmentation, crop="square")
     changes: dict[str, object] = {
         "name": "automatic",
         "image_size": fitting_size(facts.known_weights.config, size),
