@@ -37,11 +37,11 @@ BASELINES_SECONDS = 5.0  # that they may take in any case without a budget
 # Training:
 TRAINING_SHARE = 0.6  # from trained weights; the rest is for reading, the probe, scores and report
 PATIENCE_SECONDS = 3600.0  # without a budget, from trained weights: no longer on a CPU, nor for several attempts
-# Beside a start that was chosen a network from scratch begins with so much of the training's time, so that the other attempts
-# have what it leaves,
-FRESH_SHARE = 0.8
-LATE_FRESH_SHARE = 0.3  # or has what is left by them, where the start's features are good already,
-FRESH_CHECKED = 0.25  # where it is first, after this share of its time it is given up if it is behind
+# Beside a start that was chosen a network from scratch has so much of the training's time, after the start's first attempt,
+FIRST_ATTEMPT_SHARE = 0.3
+FRESH_SHARE = 0.55
+LATE_FRESH_SHARE = 0.3  # or it comes last, where the start's features are good already;
+FRESH_CHECKED = 0.25  # where others follow, after this share of its time it is given up if it is behind
 CPU_SPEED = 2.5e11  # multiply-accumulates a second in training: a guess, which the estimate before the run replaces
 CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights
 LEAST_PASSES = 3  # over the images, for which each of several attempts needs time; over many images one

@@ -25,9 +25,11 @@ def draft(chosen: ChosenStart | None = CHOSEN, **request: object) -> Draft:
     return draft_of(Request("fine-tune", "photos", **{"time": 180.0, **request}), chosen)  # type: ignore[arg-type]
 
 
-def test_it_comes_first_and_the_others_share_what_it_leaves() -> None:
+def test_it_follows_the_first_attempt_and_the_others_share_what_it_leaves() -> None:
     plan = decide(draft(), replace(PHOTOS, measured=MEASURED, fresh=FASTER))
-    fresh, *others = plan.attempts
+    first, fresh, *others = plan.attempts
+    assert not first.network
+    assert first.share < 0.5
     assert (fresh.name, fresh.network) == (FRESH, "conv-vit-16")
     assert fresh.relative_cost == pytest.approx(40.0 / 160.0)
     assert sum(attempt.share for attempt in plan.attempts) == pytest.approx(1.0)
@@ -47,9 +49,9 @@ def test_it_comes_last_where_the_features_of_the_start_are_good_already() -> Non
     measured = replace(PHOTOS, measured=MEASURED, fresh=FASTER)
     early, late = decide(draft(), replace(measured, head=0.74)), decide(draft(), replace(measured, head=0.75))
     *others, fresh = late.attempts
-    assert early.attempts[0].name == fresh.name == FRESH
+    assert early.attempts[1].name == fresh.name == FRESH
     assert others
-    assert fresh.share < 0.5 < early.attempts[0].share
+    assert fresh.share < 0.5 < early.attempts[1].share
     assert sum(attempt.share for attempt in late.attempts) == pytest.approx(1.0)
     assert "given up" not in fresh.reason
 
