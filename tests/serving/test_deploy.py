@@ -21,7 +21,7 @@ from google.protobuf import text_format
 from tests.cases import every_case
 from tests.forks import Fork, command
 from tests.serving.conftest import Running, encoded
-from vitral.classifier.convert import EXTRAS, MODELS, PORT, containerfile
+from vitral.classifier.space import EXTRAS, MODELS, PORT, containerfile
 from vitral.inference.exported.format import IMAGES, PROBABILITIES
 from vitral.inference.exported.open import FORMATS
 from vitral.serving import gate, limits, server, tracing

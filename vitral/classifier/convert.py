@@ -1,7 +1,6 @@
-"""From any classifier to another library's files, a classifier folder, the Hugging Face Hub, or a container that serves it."""
+"""From any classifier to another library's files, to a classifier folder, or to the Hugging Face Hub."""
 
 import copy
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,13 +10,12 @@ from typing import Any
 from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load, resized
+from vitral.classifier.space import write_space
 from vitral.described import override
 from vitral.errors import WeightsError, did_you_mean
 from vitral.events import Listener, Message, show
-from vitral.files import write_file
-from vitral.machine import vitral_version
 from vitral.outputs import check_file, check_folder
-from vitral.paths import CARD, CLASSIFIER_FILES
+from vitral.paths import CLASSIFIER_FILES
 from vitral.weights.hub import check_name, upload
 from vitral.weights.recognize import MARK, description_path
 from vitral.weights.save import TRANSFORMERS_FILES, WrittenWeights, write_weights
@@ -28,30 +26,6 @@ TRANSFORMERS = "transformers"
 FOLDERS = {VITRAL: CLASSIFIER_FILES, TRANSFORMERS: TRANSFORMERS_FILES}
 FORMATS = (VITRAL, "original", "big_vision", "timm", TRANSFORMERS)
 HUB_FORMATS = (VITRAL, "transformers")
-# Of a container that serves classifiers.
-EXTRAS = "serve,openvino,onnxruntime,otel"
-PORT = 8080
-SPACE_PORT = 7860  # which the Hub's proxy expects
-MODELS = "/mnt/models"  # where KServe puts what it has fetched
-FRONT_MATTER = re.compile(r"---\n.*?\n---\n", re.DOTALL)
-CONTAINER = """\
-ARG BASE=docker.io/library/python:3.13-slim
-FROM $BASE
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --no-cache-dir torch torchvision --index-url "$TORCH_INDEX"
-ARG VITRAL="vitral[{extras}]{version}"
-COPY *file *.whl /wheels/
-RUN pip install --no-cache-dir --find-links /wheels "$VITRAL"
-RUN useradd --uid 1000 --create-home vitral
-{copied}USER 1000
-# Nothing is written but into /tmp, and nothing that matters: measured speeds, and the caches of libraries.
-ENV HOME=/tmp PYTHONUNBUFFERED=1 NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
-EXPOSE {port}
-HEALTHCHECK --start-period=120s --timeout=5s \\
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:{port}/readyz', timeout=4)"]
-ENTRYPOINT ["vitral", "serve"]
-CMD [{arguments}]
-"""
 
 
 def convert(
@@ -201,35 +175,3 @@ def push(
         if space:
             write_space(place, short)
         return upload(place, name, private=private, kind="space" if space else "model")
-
-
-def containerfile(*more: str, version: str = "", copied: str = "", port: int = PORT) -> str:
-    """Return the file from which a container is built that serves the classifiers of a folder.
-
-    Args:
-        more: Arguments of the server besides where it listens.
-        version: Which Vitral is installed, such as "==1.0"; empty for the newest.
-        copied: A classifier's folder beside the file, which goes into the container; empty for what is mounted when it starts.
-        port: The port.
-    """
-    arguments = (MODELS, "--host", "0.0.0.0", "--port", str(port), *more)
-    return CONTAINER.format(
-        extras=EXTRAS,
-        version=version,
-        copied=f"COPY {copied} {MODELS}/{copied}\n" if copied else "",
-        port=port,
-        arguments=", ".join(f'"{word}"' for word in arguments),
-    )
-
-
-def write_space(place: Path, name: str) -> None:
-    """Write what makes a Space of the classifier folder `place / name`: the container's file, and its card as the Space's page.
-
-    Raises:
-        StorageError: A file cannot be written.
-    """
-    card = FRONT_MATTER.sub("", (place / name / CARD).read_text(), count=1)
-    heading = f"---\ntitle: {name}\nsdk: docker\napp_port: {SPACE_PORT}\npinned: false\n---\n"
-    write_file(place / CARD, heading + card)
-    made = containerfile("--open", version=f"=={vitral_version()}", copied=name, port=SPACE_PORT)
-    write_file(place / "Dockerfile", made)
