@@ -22,7 +22,7 @@ ALL = "all weights"
 ANEW = "as from scratch"
 FINER = "larger images"
 FRESH = "from scratch"  # another network, from random weights
-SEVERAL = (FRESH, LAST, LORA, ALL, ANEW, FINER)  # in this order: the others can say early that it is behind
+SEVERAL = (FRESH, LAST, LORA, ALL, ANEW, FINER)  # those with the start in this order; FRESH among or after them
 
 Origin = Literal["recipe", "model", "weights"]
 

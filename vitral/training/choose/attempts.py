@@ -70,13 +70,12 @@ class Option:
 def is_behind(accuracy: float, gone: float, best: float, images: int) -> bool:
     """Tell whether a network from scratch is expected to end behind the start that it is tried beside, and surely so.
 
-    That training the start's weights improves on the first classifier is not counted on: on none of five sets it did in what
-    was left of three minutes, and on three of them the network from scratch became the better one.
+    That training the start's weights further improves on the best so far is not counted on.
 
     Args:
         accuracy: Its figure on the validation images by now, 0 to 1.
         gone: The share of its time that is gone.
-        best: The figure of the first classifier on the start's features.
+        best: The best figure so far, of the first classifier or of the start's attempts.
         images: The validation images that this figure is of.
     """
     if gone < FRESH_CHECKED:
@@ -86,7 +85,7 @@ def is_behind(accuracy: float, gone: float, best: float, images: int) -> bool:
 
 
 def is_ahead(accuracy: float, gone: float, best: float, images: int) -> bool:
-    """Tell whether a network from scratch is surely better already than the first classifier; arguments as of `is_behind`."""
+    """Tell whether a network from scratch is surely better already than the best so far; arguments as of `is_behind`."""
     return gone >= FRESH_CHECKED and accuracy > best + wilson_reach(best, images)
 
 
