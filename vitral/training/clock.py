@@ -40,7 +40,7 @@ PATIENCE_SECONDS = 3600.0  # without a budget, from trained weights: no longer o
 # Beside a start that was chosen a network from scratch has so much of the training's time, after the start's first attempt,
 FIRST_ATTEMPT_SHARE = 0.3
 FRESH_SHARE = 0.55
-LATE_FRESH_SHARE = 0.3  # or it comes last, where the start's features are good already;
+SHORT_FRESH_SHARE = 0.3  # or less, where the start's features are good already;
 FRESH_CHECKED = 0.25  # where others follow, after this share of its time it is given up if it is behind
 CPU_SPEED = 2.5e11  # multiply-accumulates a second in training: a guess, which the estimate before the run replaces
 CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights

@@ -45,15 +45,21 @@ def test_it_follows_the_first_attempt_and_the_others_share_what_it_leaves() -> N
     assert any("starts from zero" in line for line in plan.reasons)
 
 
-def test_it_comes_last_where_the_features_of_the_start_are_good_already() -> None:
-    measured = replace(PHOTOS, measured=MEASURED, fresh=FASTER)
-    early, late = decide(draft(), replace(measured, head=0.74)), decide(draft(), replace(measured, head=0.75))
-    *others, fresh = late.attempts
-    assert early.attempts[1].name == fresh.name == FRESH
-    assert others
-    assert fresh.share < 0.5 < early.attempts[1].share
-    assert sum(attempt.share for attempt in late.attempts) == pytest.approx(1.0)
-    assert "given up" not in fresh.reason
+def test_it_has_less_time_where_the_features_of_the_start_are_good_already() -> None:
+    measured = replace(PHOTOS, measured=replace(MEASURED, images_per_second=80.0), fresh=FASTER)
+    long, short = (decide(draft(), replace(measured, head=head)).attempts for head in (0.74, 0.75))
+    assert len(short) > 2
+    assert long[1].name == short[1].name == FRESH
+    assert short[1].share < 0.5 < long[1].share
+    assert sum(attempt.share for attempt in short) == pytest.approx(1.0)
+
+
+def test_beside_a_single_attempt_of_a_good_start_it_leaves_what_time_it_does_not_need_to_that() -> None:
+    measured = replace(MEASURED, images_per_second=2.0)
+    facts = replace(PHOTOS, measured=measured, fresh=FASTER)
+    *_, last = decide(draft(), replace(facts, head=0.75)).attempts
+    first, *_ = decide(draft(), replace(facts, head=0.74)).attempts
+    assert last.name == first.name != FRESH
 
 
 def test_where_the_start_cannot_be_trained_in_time_it_is_the_only_attempt() -> None:
@@ -116,11 +122,21 @@ def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> N
     assert LAST in plan.reasons[-1]
 
 
-@every_case(("rate", "tried"), [(0.01, []), (2.0, [LAST]), (6.0, [LAST]), (20.0, [LAST, ALL]), (500.0, [LAST, ALL])])
+@every_case(
+    ("rate", "tried"),
+    [(0.01, []), (2.0, [LAST]), (6.0, [LAST]), (20.0, [ALL]), (60.0, [LAST, ALL]), (500.0, [LAST, ALL])],
+)
 def test_convolutions_are_trained_whole_where_they_see_the_images_often_enough(rate: float, tried: list[str]) -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
     recipe = load_recipe("finetune", ["image_size=224", "steps=468", "batch_size=64"])
     assert [option.name for option in choose_attempts(facts, recipe, rate)] == tried
+
+
+@every_case(("overrides", "share"), [((), 10.0), (("optimizer.lr=0.001",), 1.0)])
+def test_the_head_of_convolutions_learns_slower_unless_a_rate_is_set(overrides: tuple[str, ...], share: float) -> None:
+    facts = changed(PHOTOS, convolutional=True, low_rank=False)
+    made = decide(draft(None, source="start/", overrides=overrides), replace(facts, measured=MEASURED))
+    assert {attempt.recipe.optimizer.backbone_lr for attempt in made.attempts} == {share}
 
 
 def test_facts_without_a_start_have_no_network_beside() -> None:

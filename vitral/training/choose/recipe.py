@@ -40,9 +40,11 @@ LORA_LR = 1e-3
 LAYER_DECAY = 0.75
 # Of convolutions with batch norms: at the statistics of few images the linear probe's head is wrong from the first update on
 # (EfficientNet-Lite0, letters of 90 kinds: 87 % with its own statistics, 46 % with those of the batch, the probe 67 %). At a
-# rate of 1e-3 some sets lose all that the weights knew; docs/decisions.md has the table.
+# rate of 1e-3 some sets lose all that the weights knew, and at that of the other weights the head, whose 1,280 maps are none of
+# them negative, loses in ten updates what the probe knew; docs/decisions.md has the tables.
 CONVOLUTIONS: dict[str, object] = {
-    "optimizer.lr": FULL_LR,
+    "optimizer.lr": 3e-5,
+    "optimizer.backbone_lr": 10.0,
     "optimizer.layer_decay": 1.0,
     "adaptation.frozen_statistics": True,
     "regularization.stochastic_depth": 0.0,
@@ -91,7 +93,7 @@ def choose_recipe(
         "optimizer.lr": {"full": FULL_LR, "probe": PROBE_LR, "lora": LORA_LR}[method],
         "optimizer.layer_decay": 1.0,
         "adaptation.method": method,
-        **(rates(facts.known_weights) if full else {}),
+        **(rates(facts.known_weights, overridden) if full else {}),
         "augmentation": augmentation,
         # Views of training are averaged where they are shrunk; so are photos in use, which may be far larger.
         **({} if facts.task.dense else {"preprocessing.antialias": True}),
@@ -151,9 +153,11 @@ def fitting_size(config: Any, size: int) -> int:  # noqa: ANN401  # the family's
     return min(config.image_size)
 
 
-def rates(weights: WeightsFacts) -> dict[str, object]:
-    """Return the settings by which all of some weights learn."""
-    return CONVOLUTIONS if weights.convolutional else {"optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
+def rates(weights: WeightsFacts, overridden: Collection[str] = ()) -> dict[str, object]:
+    """Return the settings by which all of some weights learn; a rate that the user sets is that of the head, too."""
+    if not weights.convolutional:
+        return {"optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
+    return CONVOLUTIONS | ({"optimizer.backbone_lr": 1.0} if "optimizer.lr" in overridden else {})
 
 
 def own_size(facts: Facts) -> int:

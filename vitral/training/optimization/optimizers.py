@@ -85,7 +85,7 @@ def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> It
         if name.startswith(HEADS) and settings.head_weight_decay is not None:
             decay = settings.head_weight_decay
         scale = settings.layer_decay ** (top - depths.get(name, top))
-        backbone = settings.backbone_lr < 1 and bool(name) and not name.startswith(HEADS)
+        backbone = settings.backbone_lr != 1 and bool(name) and not name.startswith(HEADS)
         groups.setdefault((0.0 if parameter in spared else decay, scale, backbone), []).append(parameter)
     in_loss = settings.name == "sgd" and settings.sam_rho is not None
     for (decay, scale, backbone), parameters in groups.items():

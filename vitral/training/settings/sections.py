@@ -116,7 +116,7 @@ class OptimizerSettings(Section):
             must reach it. 32 in big_vision; in V-MoE the number of experts plus 1, so that their axis is never factored.
         clip_norm: The limit of the global gradient norm; None, in TOML "none", for no clipping.
         layer_decay: The factor of the learning rate from each block to the block below.
-        backbone_lr: The peak learning rate of all but the head, as a share of `lr`; 0.01 in T2T-ViT's transfer. The curve
+        backbone_lr: The peak learning rate of all but the head, in multiples of `lr`; 0.01 in T2T-ViT's transfer. The curve
             leads from it to `schedule.final_lr`, as the head's does.
         sam_rho: The radius of sharpness-aware minimisation; None for plain gradients.
         sam_images: The number of images that share a climb of SAM (the paper's m), taken from each process's share of the
@@ -142,7 +142,7 @@ class OptimizerSettings(Section):
     factored_from: int = Field(default=FACTORED_FROM, ge=1)
     clip_norm: NoLimit = 1.0
     layer_decay: float = Field(default=1.0, gt=0, le=1)
-    backbone_lr: float = Field(default=1.0, gt=0, le=1)
+    backbone_lr: float = Field(default=1.0, gt=0)
     sam_rho: float | None = Field(default=None, gt=0)
     sam_images: int | None = Field(default=None, ge=1)
     sam_final_rho: float | None = Field(default=None, gt=0)
