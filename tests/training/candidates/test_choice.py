@@ -1,5 +1,7 @@
 """Which of several classifiers is kept."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.cases import every_case
@@ -7,8 +9,8 @@ from vitral.tasks.chance import Z_95
 from vitral.tasks.metrics import wilson_reach
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.training.candidates.result import PROBE, Candidate, choose
-from vitral.training.plan import SEVERAL, TRAINED
+from vitral.training.candidates.result import PIXELS, PROBE, Candidate, choose
+from vitral.training.plan import ALL, ANEW, FRESH, LAST, SEVERAL, TRAINED
 
 ACCURACY = SINGLE_LABEL.headline
 
@@ -35,25 +37,46 @@ def test_of_many_photos_the_share_is_said() -> None:
     assert all(fact in choose(many, ACCURACY).sentence() for fact in ("91.23% of 2,000 ", "90.0%"))
 
 
-def test_of_equals_the_cheaper_one_is_kept() -> None:
-    assert choose(candidates(0.9, 0.9), ACCURACY).best == "linear probe"
+def test_of_equals_what_was_trained_further_is_kept_where_photos_are_counted() -> None:
+    assert choose(candidates(0.9, 0.9), ACCURACY).best == TRAINED
+    assert choose(candidates(0.9, 0.9), Figure("ap", "AP")).best == "linear probe"
 
 
 @every_case(
     ("right", "images", "best"),
     [
         ((22, 23), 24, PROBE),
-        ((22, 24), 24, TRAINED),
+        ((22, 24), 24, FRESH),
         ((900, 901), 1000, PROBE),
         ((1, 1), 1, PROBE),
-        ((94, 96), 100, TRAINED),
+        ((94, 96), 100, FRESH),
     ],
 )
-def test_a_single_photo_more_is_chance(right: tuple[int, int], images: int, best: str) -> None:
-    both = [Candidate(name, count / images, images) for name, count in zip((PROBE, TRAINED), right, strict=True)]
+def test_a_single_photo_more_of_a_network_from_scratch_is_chance(
+    right: tuple[int, int], images: int, best: str
+) -> None:
+    both = [Candidate(name, count / images, images) for name, count in zip((PROBE, FRESH), right, strict=True)]
     choice = choose(both, ACCURACY)
     assert choice.best == best
+    beside = [replace(both[0], name=PIXELS), replace(both[1], name=TRAINED)]
+    assert (choose(beside, ACCURACY).best == PIXELS) == (best == PROBE)
     assert ("chance" in choice.sentence()) == (best == PROBE and right[1] > right[0])
+
+
+@every_case(
+    ("right", "best"),
+    [
+        ((98, 98, 97, 98), ALL),
+        ((98, 97, 98, 97), PROBE),
+        ((98, 98, 99, 97), LAST),
+        ((98, 98, 100, 99), FRESH),
+        ((98, 98, 100, 100), ALL),
+    ],
+)
+def test_attempts_of_the_start_are_kept_where_no_photo_fewer_is_right(right: tuple[int, ...], best: str) -> None:
+    names = (PROBE, LAST, FRESH, ALL)
+    tried = [Candidate(name, count / 100, 100) for name, count in zip(names, right, strict=True)]
+    assert choose(tried, ACCURACY).best == best
 
 
 def test_figures_that_count_no_photos_are_compared_as_they_are() -> None:
@@ -80,10 +103,11 @@ def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) ->
     "figures",
     [(0.9,) * 7, (0.8, *(0.9,) * 6), (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3), (0.5, 0.6, 0.6, 0.7, 0.8, 0.9, 0.9)],
 )
-def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[float, ...]) -> None:
-    names = (PROBE, *SEVERAL)
+def test_what_is_kept_is_never_worse_and_of_equals_the_last(figures: tuple[float, ...]) -> None:
+    names = [name for name in (PROBE, *SEVERAL) if name != ANEW]
+    figures = figures[: len(names)]
     tried = [Candidate(name, figure, 400) for name, figure in zip(names, figures, strict=True)]
-    assert choose(tried, ACCURACY).best == names[figures.index(max(figures))]
+    assert choose(tried, ACCURACY).best == names[len(names) - 1 - figures[::-1].index(max(figures))]
 
 
 @every_case("kept", (PROBE, *SEVERAL))

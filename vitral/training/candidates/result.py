@@ -1,6 +1,6 @@
 """What a run tried, which of it is delivered, and what its folder and its classifier tell of the run.
 
-Of several classifiers the best on the validation split is kept, the cheapest among equals.
+Of several classifiers the best on the validation split is kept, among equals the one whose start was trained furthest.
 """
 
 import dataclasses
@@ -118,21 +118,24 @@ class Choice:
 
 
 def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
-    """Return the choice among candidates, the cheapest first: one that costs more is kept only where it is better.
+    """Return the choice among candidates, the cheapest first: what was trained further is kept where it is no worse.
 
-    Where the figure counts photos, a single photo more is not better: of two dozen, that is chance.
+    Where as many photos are right, those of validation may be like those of training, and cannot tell; others can. What learned
+    from scratch must have two photos more: of two dozen, a single photo is chance.
     """
     best = candidates[0]
     for candidate in candidates[1:]:
-        if headline.improves(candidate.figure, best.figure) and not _one_photo(candidate, best, headline):
+        if _replaces(candidate, best, headline):
             best = candidate
     return Choice(tuple(candidates), best.name, headline)
 
 
-def _one_photo(candidate: Candidate, best: Candidate, headline: Figure) -> bool:
-    """Tell whether a candidate is better than another by a single photo, or less."""
-    photos = min(candidate.images, best.images)
-    return headline.counts and (candidate.figure - best.figure) * photos < 1.5
+def _replaces(candidate: Candidate, best: Candidate, headline: Figure) -> bool:
+    """Tell whether a candidate is selected, and not the best of those before it."""
+    if not headline.counts:
+        return headline.improves(candidate.figure, best.figure)
+    from_scratch = candidate.name in (ANEW, FRESH) or best.name == PIXELS
+    return (candidate.figure - best.figure) * min(candidate.images, best.images) > (1.5 if from_scratch else -0.5)
 
 
 def write_description(run: Run, further: Further) -> None:
