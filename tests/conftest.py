@@ -20,6 +20,7 @@ os.environ.setdefault(
 )  # to look for fonts anew takes seconds
 atexit.register(shutil.rmtree, CACHES, ignore_errors=True)
 
+import tests.unflushed  # noqa: E402, F401  # for what it does to os.fsync
 from vitral.models.vit_config import ViTConfig  # noqa: E402  # see above
 
 LONGEST = ("tests/processes/", "tests/recipes/", "tests/fuzz/", "tests/studies/", "tests/test_plugins.py")

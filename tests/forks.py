@@ -25,6 +25,7 @@ from vitral.cli.process import end_at_once
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
+        "tests.unflushed",
         *(f"vitral.cli.{command}" for command in COMMANDS),
         # What they import as they run.
         *(
