@@ -54,7 +54,7 @@ class Run:
         resume: bool = False,
         listener: Listener = ignore,
         normalize: Normalize = PHOTOS.normalize,
-        budget: float | None = None,
+        clock: Clock | None = None,
         **changes: object,
     ) -> tuple[Model, TrainingResult]:
         torch.use_deterministic_algorithms(False)
@@ -72,7 +72,7 @@ class Run:
             folder=self.folder,
             validate=lambda network, listener, stop: {"validation/accuracy": self.figure(network)},
             resume=resume,
-            pacer=Pacer(Clock(budget)),
+            pacer=Pacer(clock or Clock(None)),
             listener=listener,
         )
         return model, result
