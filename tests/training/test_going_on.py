@@ -16,13 +16,15 @@ from vitral.cli.command_line import commands_of
 from vitral.data.open import open_data
 from vitral.errors import ImageError, TrainingError, UsageError
 from vitral.evaluation.opening import open_split
-from vitral.events import Event, Message
+from vitral.events import Event, Message, Progress
 from vitral.studies.finetune import finetune
 from vitral.studies.run_report import run_report
 from vitral.training.candidates.result import RunResult
+from vitral.training.clock import Clock
 from vitral.training.records.data_record import data_changes, keep_data, record_change, redrawn
 from vitral.training.records.run_folder import read_run, update_run
 from vitral.training.settings.recipe import load_recipe
+from vitral.training.starting import opening
 
 SETTINGS = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
 
@@ -41,8 +43,9 @@ class Folder:
             "image_size": 32,
             "overrides": SETTINGS,
             "baselines": False,
+            "listener": self.said.append,
         } | changes
-        return finetune(self.photos, out=self.run, listener=self.said.append, **asked)
+        return finetune(self.photos, out=self.run, **asked)
 
     def go_on(self, **changes: Any) -> RunResult:  # noqa: ANN401
         return finetune(out=self.run, resume=True, listener=self.said.append, **changes)
@@ -329,11 +332,19 @@ class TestLength:
         assert folder.go_on().training.steps == 8
         assert folder.go_on().training.steps == 8  # and that is its end
 
-    def test_what_a_budget_made_of_a_run_can_be_made_again(self, tmp_path: Path) -> None:
-        folder = Folder(tmp_path)
+    def test_what_a_budget_made_of_a_run_can_be_made_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By a clock that only updates move on, by a second."""
+        folder, seconds = Folder(tmp_path), [0.0]
+
+        def pass_time(event: Event) -> None:
+            seconds[0] += isinstance(event, Progress) and event.task == "train"
+
+        monkeypatch.setattr(opening, "Clock", lambda budget, started: Clock(budget, 0.0, lambda: seconds[0]))
         long = tuple(setting.replace("steps=6", "steps=5000") for setting in SETTINGS)
-        steps = folder.begin(overrides=long, time="20s").training.steps
-        assert 3 < steps < 5000
+        steps = folder.begin(overrides=long, time="3m", listener=pass_time).training.steps
+        assert 30 < steps < 1000
         weights = folder.weights()
         recipe = load_recipe(folder.run / "recipe.toml")
         assert recipe.schedule.bends
