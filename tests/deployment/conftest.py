@@ -9,7 +9,7 @@ import vitral
 from vitral.events import ignore
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on the digits, long enough to be right most of the time."""
     out = tmp_path_factory.mktemp("run") / "run"

@@ -1,7 +1,9 @@
 """`vitral tune`: the most accurate setting within the limit on real digits; the folder keeps it and every command takes it."""
 
+import contextlib
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,13 +44,35 @@ def cost(predictor: Predictor) -> float:
     return 10.0 * area * COSTS[precision] * 0.97**merged
 
 
-@pytest.fixture
-def timed(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def timed_by_cost() -> Iterator[None]:
     """Times are not what is tested: each setting gets the one that its operations would take, and runtimes are as fast."""
-    monkeypatch.setattr(module, "milliseconds", cost)
-    monkeypatch.setattr(tuning, "milliseconds", cost)
-    monkeypatch.setattr(module, "SHARES", (3 / 4, 1 / 2))  # fewer, sooner
-    monkeypatch.setattr(module, "MERGED", (1 / 2,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "milliseconds", cost)
+        patch.setattr(tuning, "milliseconds", cost)
+        patch.setattr(module, "SHARES", (3 / 4, 1 / 2))  # fewer, sooner
+        patch.setattr(module, "MERGED", (1 / 2,))
+        yield
+
+
+@pytest.fixture
+def timed() -> Iterator[None]:
+    with timed_by_cost():
+        yield
+
+
+@pytest.fixture(scope="module")
+def tuned_once(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = shutil.copytree(trained, tmp_path_factory.mktemp("tuned") / "run")
+    with timed_by_cost():
+        tune(run, "digits", latency="4ms", write=True, listener=ignore)
+    return run
+
+
+@pytest.fixture
+def tuned(tuned_once: Path, tmp_path: Path) -> Path:
+    """The run, tuned to 4 ms."""
+    return shutil.copytree(tuned_once, tmp_path / "tuned")
 
 
 def digit(folder: Path, number: int = 7) -> Path:
@@ -108,31 +132,28 @@ def test_scores_are_those_of_the_validation_images_by_that_setting(run: Path) ->
     assert tuned.headline() == pytest.approx(found.setting.score, abs=1e-9)
 
 
-@pytest.mark.usefixtures("timed")
-def test_everything_computes_by_the_setting_unless_it_is_told_otherwise(run: Path, tmp_path: Path) -> None:
-    own = load(run, listener=ignore)
-    setting = tune(run, "digits", latency="4ms", write=True, listener=ignore).setting
+def test_everything_computes_by_the_setting_unless_it_is_told_otherwise(run: Path, tuned: Path, tmp_path: Path) -> None:
+    own, classifier = load(run, listener=ignore), load(tuned, listener=ignore)
+    setting = classifier.setting
     assert setting is not None
     assert setting.image_size != own.model.image_size
     photo = digit(tmp_path)
-    tuned = load(run, listener=ignore)
-    assert tuned.model.image_size == tuned.preprocessing.image_size == setting.image_size
-    assert tuned.predictor.computed_by == str(setting.way)
-    asked = load(run, image_size=setting.image_size[0], **vars(setting.way), listener=ignore)
-    assert tuned.predict(photo)[0].top == asked.predict(photo)[0].top
-    exact = load(run, precision="fp32", listener=ignore)
+    assert classifier.model.image_size == classifier.preprocessing.image_size == setting.image_size
+    assert classifier.predictor.computed_by == str(setting.way)
+    asked = load(tuned, image_size=setting.image_size[0], **vars(setting.way), listener=ignore)
+    assert classifier.predict(photo)[0].top == asked.predict(photo)[0].top
+    exact = load(tuned, precision="fp32", listener=ignore)
     assert exact.predict(photo)[0].top == own.predict(photo)[0].top  # to the last bit, whatever was tuned
-    assert "Left aside" in said(lambda listener: load(run, precision="fp32", listener=listener))
-    assert load(run, tuned=False, listener=ignore).model.image_size == own.model.image_size
+    assert "Left aside" in said(lambda listener: load(tuned, precision="fp32", listener=listener))
+    assert load(tuned, tuned=False, listener=ignore).model.image_size == own.model.image_size
 
 
-@pytest.mark.usefixtures("timed")
 @every_case(("name", "way"), [("slices.slices", ["--by", "folder"]), ("frozen.score_frozen", ["--frozen", "knn"])])
 def test_parts_of_the_images_and_frozen_features_are_scored_by_the_network_itself(
-    run: Path, monkeypatch: pytest.MonkeyPatch, name: str, way: list[str]
+    tuned: Path, monkeypatch: pytest.MonkeyPatch, name: str, way: list[str]
 ) -> None:
-    own = load(run, tuned=False, listener=ignore)
-    tune(run, "digits", latency="4ms", write=True, listener=ignore)
+    own = load(tuned, tuned=False, listener=ignore)
+    assert load(tuned, listener=ignore).model.image_size != own.model.image_size
     scored: list[Classifier] = []
 
     def score(classifier: Classifier, **given: object) -> None:
@@ -141,17 +162,17 @@ def test_parts_of_the_images_and_frozen_features_are_scored_by_the_network_itsel
 
     monkeypatch.setattr(f"vitral.evaluation.{name}", score)
     for more in ([], ["--precision", "fp32"]):
-        assert main(["evaluate", "--data", "digits", "--classifier", str(run), *way, *more]) == 1
+        assert main(["evaluate", "--data", "digits", "--classifier", str(tuned), *way, *more]) == 1
     assert [one.model.image_size for one in scored] == [own.model.image_size] * 2
     assert [one.predictor.computed_by for one in scored] == [own.predictor.computed_by] * 2
 
 
-@pytest.mark.usefixtures("timed")
-def test_training_goes_on_from_the_network_itself(run: Path, tmp_path: Path) -> None:
+def test_training_goes_on_from_the_network_itself(run: Path, tuned: Path, tmp_path: Path) -> None:
     own = load(run, listener=ignore).model
-    tune(run, "digits", latency="4ms", write=True, listener=ignore)
     still = ["steps=2", "optimizer.lr=1e-9", "optimizer.weight_decay=0"]
-    vitral.finetune("digits", source=str(run), out=tmp_path / "next", overrides=still, baselines=False, listener=ignore)
+    vitral.finetune(
+        "digits", source=str(tuned), out=tmp_path / "next", overrides=still, baselines=False, listener=ignore
+    )
     after = load(tmp_path / "next", listener=ignore)
     assert after.setting is None
     assert after.model.image_size == own.image_size
@@ -176,9 +197,8 @@ def test_commands_say_what_they_compute_by(run: Path, tmp_path: Path, capsys: py
     assert "Tuned to 4 ms" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("timed")
-def test_bench_measures_size_and_merging_of_the_setting(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    setting = tune(run, "digits", latency="4ms", write=True, listener=ignore).setting
+def test_bench_measures_size_and_merging_of_the_setting(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = load(tuned, listener=ignore).setting
     assert setting is not None
     measured: list[tuple[tuple[int, int], int]] = []
 
@@ -187,8 +207,8 @@ def test_bench_measures_size_and_merging_of_the_setting(run: Path, monkeypatch: 
         raise VitralError("seen")
 
     monkeypatch.setattr("vitral.deployment.bench.bench", noted)
-    assert main(["bench", str(run)]) == 1
-    assert main(["bench", str(run), "--merge", "1"]) == 1
+    assert main(["bench", str(tuned)]) == 1
+    assert main(["bench", str(tuned), "--merge", "1"]) == 1
     assert measured == [(setting.image_size, setting.merge), (setting.image_size, 1)]
 
 
@@ -226,16 +246,15 @@ def test_a_setting_that_is_slower_when_it_is_timed_again_is_not_chosen(
     assert found.setting.milliseconds <= 6
 
 
-@pytest.mark.usefixtures("timed")
-def test_on_another_machine_size_and_merging_stay(run: Path) -> None:
-    setting = tune(run, "digits", latency="4ms", write=True, listener=ignore).setting
+def test_on_another_machine_size_and_merging_stay(tuned: Path) -> None:
+    setting = load(tuned, listener=ignore).setting
     assert setting is not None
-    description = run / "classifier/classifier.json"
+    description = tuned / "classifier/classifier.json"
     values = json.loads(description.read_text())
     values["setting"] |= {"machine": "another", "merge": 2}
     description.write_text(json.dumps(values))
-    assert "This is another machine" in said(lambda listener: load(run, listener=listener))
-    moved = load(run, listener=ignore)
+    assert "This is another machine" in said(lambda listener: load(tuned, listener=listener))
+    moved = load(tuned, listener=ignore)
     assert moved.model.image_size == setting.image_size
     assert "2 tokens merged" in moved.predictor.computed_by
 
@@ -250,15 +269,13 @@ def test_on_another_machine_size_and_merging_stay(run: Path) -> None:
         ("limit", 0, "times above 0"),
     ],
 )
-@pytest.mark.usefixtures("timed")
-def test_a_damaged_setting_is_named(run: Path, field: str, value: object, words: str) -> None:
-    tune(run, "digits", latency="4ms", write=True, listener=ignore)
-    description = run / "classifier/classifier.json"
+def test_a_damaged_setting_is_named(tuned: Path, field: str, value: object, words: str) -> None:
+    description = tuned / "classifier/classifier.json"
     values = json.loads(description.read_text())
     values["setting"][field] = value
     description.write_text(json.dumps(values))
     with pytest.raises(WeightsError, match=words):
-        load(run, listener=ignore)
+        load(tuned, listener=ignore)
 
 
 @pytest.mark.usefixtures("timed")
