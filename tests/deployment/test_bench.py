@@ -38,17 +38,19 @@ def classifier(monkeypatch: pytest.MonkeyPatch) -> vitral.Classifier:
     return vitral.Classifier(model, PHOTOS.with_size(model.image_size))
 
 
+@pytest.mark.parametrize("extras", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_every_contender_has_a_row_for_each_batch_size(
-    classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch
+    classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch, extras: bool
 ) -> None:
-    monkeypatch.setattr(speed, "is_installed", engines.is_installed)
+    if extras:
+        monkeypatch.setattr(speed, "is_installed", engines.is_installed)
     found = vitral.bench(classifier, batch_sizes=(1, 3), rounds=2, listener=ignore)
     names = {"vitral torch", "vitral packed"}
-    names |= {"vitral openvino"} if importlib.util.find_spec("openvino") else set()
+    names |= {"vitral openvino"} if extras and importlib.util.find_spec("openvino") else set()
     wanted = {(name, precision, size) for name in names for precision in ("fp32", "bf16") for size in (1, 3)}
     if not HAS_FUSED_BF16:  # of the CPU
         wanted -= {("vitral packed", "bf16", size) for size in (1, 3)}
-    if importlib.util.find_spec("onnxruntime"):  # which has no bf16
+    if extras and importlib.util.find_spec("onnxruntime"):  # which has no bf16
         wanted |= {("vitral onnxruntime", "fp32", size) for size in (1, 3)}
     assert {(row.name, row.precision, row.batch_size) for row in found.speeds} == wanted
     assert set(found.missing) == (set() if HAS_FUSED_BF16 else {"vitral packed bf16"})
