@@ -83,8 +83,8 @@ def test_fifty_kills(whole: Whole, tmp_path: Path, record_counts: Record) -> Non
     ("number", "code"),
     [
         (signal.SIGTERM, 143),
-        (signal.SIGINT, 130),
-        (signal.SIGHUP, 129),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.long),
         pytest.param(signal.SIGUSR1, 138, marks=pytest.mark.long),
     ],
 )
