@@ -1,5 +1,6 @@
 """Files of classifiers of regions, by task and head: on built-in scenes they find in ONNX Runtime what the classifier finds."""
 
+import io
 import json
 import os
 import re
@@ -14,21 +15,34 @@ import torch
 from PIL import Image
 from torch import nn
 
+import vitral
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import described
+from vitral.classifier.folder import save
 from vitral.classifier.metadata import Calibration
+from vitral.cli.main import main
 from vitral.data.open import open_data
+from vitral.data.source import DataSet, PixelSource
 from vitral.errors import ModelError
 from vitral.events import ignore
-from vitral.exporting.export_regions import PhotoGraph, compare_regions, regions_readme, write_regions_file
+from vitral.exporting.export_regions import (
+    PhotoGraph,
+    compare_regions,
+    likeness,
+    regions_readme,
+    write_regions_file,
+)
+from vitral.images.augment import Augmentation
+from vitral.images.decode import Shrink
 from vitral.images.preprocessing import Preprocessing
 from vitral.images.run_lengths import decode_mask
 from vitral.inference.engines import OPSET, onnxruntime_session
-from vitral.inference.exported.open import open_graph
 from vitral.models.catalog import variant
 from vitral.models.dense.dense_model import HEADS, DenseConfig
 from vitral.models.families import build
+from vitral.serving.served import find_together, prepare_photo
 from vitral.tasks.panoptic import Panoptic
+from vitral.tasks.regions import FoundRegions, Regions
 from vitral.tasks.registry import task_named
 
 SIDE = 32
@@ -96,8 +110,63 @@ def test_a_file_finds_what_the_classifier_finds(
     nodes = {node.op_type for node in onnx.load(file).graph.node}
     assert "GridSample" not in nodes
     check_program(own, regions_readme(own, reading, described(own)), file, scenes[0][1])
-    with pytest.raises(ModelError, match="without Vitral"):
-        open_graph(file)
+    check_opened(own, file, [pixels for _, pixels in scenes[:3]], tmp_path)
+
+
+class Marked(PixelSource):
+    """Photos in which is marked what a classifier finds."""
+
+    def __init__(self, own: Classifier, photos: list[np.ndarray]) -> None:
+        self.photos, self.found = photos, own.find_regions(photos, listener=ignore)
+
+    def __len__(self) -> int:
+        return len(self.photos)
+
+    def image(self, index: int, shrink: Shrink | None = None) -> np.ndarray:
+        return self.photos[index]
+
+    def label(self, index: int) -> Regions:
+        return self.found[index].found.regions
+
+    def labels(self) -> np.ndarray:
+        return np.full(len(self), -1)
+
+    def describe(self, index: int) -> str:
+        return str(index)
+
+
+def check_opened(own: Classifier, file: Path, photos: list[np.ndarray], folder: Path) -> None:
+    """Hold what the file gives where Vitral opens it against the classifier: in Python, as files and in figures."""
+    opened = vitral.load(file)
+    assert (opened.task, opened.class_names, opened.calibration) == (own.task, own.class_names, own.calibration)
+    long = np.tile(photos[0], (1, 3, 1))  # which is seen through windows
+    for index, pixels in enumerate([*photos, long]):
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+        [mine], [theirs] = (each.find_regions(pixels, listener=ignore) for each in (own, opened))
+        assert len(mine) == len(theirs)
+        assert likeness(mine.found, theirs.found, counted=own.task.name != "semantic") > 0.9999
+        assert np.allclose(mine.confidence, theirs.confidence, atol=1e-5)
+    served = [
+        find_together(each, [prepare_photo(each, pixels) for pixels in (*photos, long)]) for each in (own, opened)
+    ]
+    for both in zip(*served, strict=True):
+        scores = [found.scores for found in both if isinstance(found, FoundRegions)]
+        assert len(scores) == 2
+        assert np.allclose(*scores, atol=1e-5)
+    written = {}
+    for name, classifier in (("own", save(own, folder / "classifier")), ("opened", file)):
+        photo, out = str(folder / "3.png"), folder / name
+        assert main(["predict", photo, "--classifier", str(classifier), "--out", str(out)]) == 0
+        written[name] = {path.relative_to(out): path.read_bytes() for path in out.rglob("*.*")}
+    assert len(written["own"]) > 2
+    assert written["own"].keys() == written["opened"].keys()
+    for path in (path for path in written["own"] if path.suffix == ".png"):
+        maps = [np.asarray(Image.open(io.BytesIO(each[path]))) for each in written.values()]
+        assert maps[0].shape == long.shape[:2]
+        assert (maps[0] == maps[1]).mean() > 0.9999
+    marked = DataSet("scenes", NAMES, {"test": Marked(own, photos)}, Augmentation(), task=own.task)
+    figures = [vitral.evaluate(each, marked, listener=ignore).headline() for each in (own, file)]
+    assert figures == pytest.approx([1, 1], abs=1e-3)
 
 
 def check_program(own: Classifier, text: str, file: Path, pixels: np.ndarray) -> None:

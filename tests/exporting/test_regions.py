@@ -54,7 +54,7 @@ def test_maps_are_enlarged_as_torch_does(size: tuple[int, int]) -> None:
 def test_the_graph_gives_the_class_of_each_pixel() -> None:
     own = classifier()
     with torch.no_grad():
-        labels, confidence = PhotoGraph(own)(torch.from_numpy(photo())[None])
+        labels, confidence, *_ = PhotoGraph(own)(torch.from_numpy(photo())[None])
         logits = own.model.eval()(own.preprocessing(photo())[None])
     view = functional.interpolate(logits, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     shares = functional.interpolate(view, size=(50, 71), mode="bilinear", align_corners=False).softmax(dim=1)

@@ -33,6 +33,7 @@ from vitral.tasks.registry import described_task
 from vitral.weights.named.table import licence_of
 
 VERSION = "1"
+TASK_FACTS = "task_facts"  # what a classifier's description says of its task beside the name
 LONGEST = 1 << 20  # characters of the metadata, beyond which those of the training are left out
 LONGEST_NUMBER = 18  # digits
 
@@ -70,6 +71,8 @@ def described(classifier: Classifier) -> dict[str, str]:
         **required_plugins(family(model.config), classifier.task.name),
         PROVENANCE: dataclasses.asdict(classifier.provenance),
     }
+    if facts := classifier.task.described():
+        values[TASK_FACTS] = facts
     if calibration is not None:
         values |= {CALIBRATION: calibration.to_json(), "temperature": calibration.temperature}
         values |= {} if calibration.threshold is None else {"threshold": calibration.threshold}
@@ -105,7 +108,7 @@ def read(
     metadata = read_metadata(graph)
     with naming_damage(graph):
         preprocessing = Preprocessing.from_json(json.loads(graph.metadata[PREPROCESSING]))
-        task = described_task(graph.metadata)
+        task = described_task({**graph.metadata, **json.loads(graph.metadata.get(TASK_FACTS, "{}"))})
         predictor = ExportedPredictor(
             graph,
             name=graph.metadata["network"],

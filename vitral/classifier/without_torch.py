@@ -72,7 +72,7 @@ class ExportedFile:
 def exported_file(
     name: str, engine: EngineChoice | None = None, precision: PrecisionChoice | None = None
 ) -> ExportedFile | None:
-    """Return the file that a name stands for; None where it stands for something else, or a file of another program.
+    """Return the file that a name stands for; None where it stands for anything but a file of Vitral's about whole images.
 
     It names a file, or the folder that `export` has written; engine and precision are those of `open_graph`.
 
@@ -86,7 +86,7 @@ def exported_file(
     if file is None or not is_exported(file):
         return None
     graph = open_graph(file, engine, precision)
-    return ExportedFile(graph) if graph.is_ours else None
+    return ExportedFile(graph) if graph.is_ours and not graph.regions else None
 
 
 def all_plain(names: Iterable[str], listener: Listener = ignore) -> dict[str, list[LazyImage]] | None:

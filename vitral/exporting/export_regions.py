@@ -24,10 +24,10 @@ from vitral.exporting.readings import AnswerReading, FoundBoxes, FoundMasks, Map
 from vitral.exporting.segments import FoundParts, FoundSegments
 from vitral.images.decode import Pixels
 from vitral.inference.engines import OPSET, onnxruntime_session, run_onnxruntime, thread_count
-from vitral.inference.exported.format import DECODED_AXES, IMAGES
+from vitral.inference.exported.format import ANSWERS, DECODED_AXES, IMAGES, PREPARED
 from vitral.inference.exported.onnx_format import write_graph
 from vitral.machine import vitral_version
-from vitral.models.dense.answers import PointAnswers, QueryAnswers
+from vitral.models.dense.answers import PointAnswers, QueryAnswers, named_parts
 from vitral.tasks.boxes import BOXES
 from vitral.tasks.dense import dense_task
 from vitral.tasks.instances import INSTANCES
@@ -73,13 +73,14 @@ class PhotoGraph(nn.Module):
         self.preparation, self.network = PreparationGraph(preprocessing), network.eval()
         with torch.no_grad():
             answers = network(torch.zeros(1, 3, *preprocessing.image_size))
-        self.reading = _reading(answers, classifier)
+        self.reading, self.answers = _reading(answers, classifier), tuple(named_parts(answers))
 
     def forward(self, images: UInt8[Tensor, "batch rows columns 3"]) -> Outputs:
-        """Return what the reading gives."""
-        answers = self.network(self.preparation(images))
+        """Return what the reading gives, then the network's input and its answers, by which the file can be cut."""
+        prepared = self.preparation(images)
+        answers = self.network(prepared)
         found: Outputs = self.reading(answers, images.shape[1], images.shape[2])
-        return found
+        return *found, prepared, *named_parts(answers).values()
 
 
 def _reading(answers: object, classifier: Classifier) -> AnswerReading:
@@ -119,7 +120,8 @@ def write_regions_file(classifier: Classifier, metadata: Mapping[str, str], path
         raise ModelError(
             f"{classifier.predictor.describe()} cannot be written as a graph ({one_line(error)})."
         ) from error
-    write_graph(program, finding.reading.names, metadata, path, version=vitral_version())
+    within, metadata = (PREPARED, *finding.answers), {**metadata, ANSWERS: " ".join(finding.answers)}
+    write_graph(program, finding.reading.names, within, metadata, path, version=vitral_version())
     return finding.reading
 
 

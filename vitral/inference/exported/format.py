@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from jaxtyping import Float32, UInt8
 
+from vitral.errors import ModelError
 from vitral.inference.engines import Precision
 
 Decoded = UInt8[np.ndarray, "batch rows columns 3"]
@@ -26,6 +27,7 @@ IMAGES = "images"  # its input
 PROBABILITIES = "probabilities"  # its first output
 LOGITS = "logits"  # its second output
 PREPARED = "prepared"  # where preparation ends and the network begins
+ANSWERS = "answers"  # the entry that names the values which a network of regions gives, spaces between them
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Graph(ABC):
         return self.metadata.get("format") == FORMAT
 
     @property
+    def regions(self) -> tuple[str, ...]:
+        """The values within the graph that say what is where in an image; none in a file about images as a whole."""
+        return tuple(self.metadata.get(ANSWERS, "").split()) if self.is_ours else ()
+
+    @property
     def computes_in(self) -> Precision:
         """The precision of its products: int8 where Vitral wrote layers of integers, else the runtime's."""
         return "int8" if self.is_ours and self.metadata.get(PRECISION) == "int8" else self.precision
@@ -93,6 +100,10 @@ class Graph(ABC):
     @abstractmethod
     def answer(self, images: Prepared) -> Outputs:
         """Return the logits of prepared images, computed by the file's second part."""
+
+    def answers(self, images: Prepared) -> dict[str, np.ndarray]:
+        """Return `regions` of prepared images, computed by the file's second part; a format that can hold them overrides it."""
+        raise ModelError(f"'{self.path}' answers for images as a whole, not for regions of them.")
 
     @abstractmethod
     def whole(self, images: Decoded) -> Outputs:

@@ -121,10 +121,12 @@ class OnnxGraph(Graph):
 
     def _first_part(self) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession
         # With one thread: each image is prepared by a thread or a process of its own.
-        return _session_of(self._cut(IMAGES, PREPARED, weights=False), threads=1)
+        return _session_of(self._cut([IMAGES], [PREPARED], weights=False), threads=1)
 
     def _second_part(self) -> Any:  # noqa: ANN401
-        return _session_of(self._cut(PREPARED, LOGITS)) if self.is_ours else self._all()
+        if self.regions:  # whose network reads how many images there are off the decoded ones
+            return _session_of(self._cut([PREPARED, IMAGES], self.regions))
+        return _session_of(self._cut([PREPARED], [LOGITS])) if self.is_ours else self._all()
 
     def _all(self) -> Any:  # noqa: ANN401
         return onnxruntime_session(self.path, thread_count())
@@ -140,6 +142,12 @@ class OnnxGraph(Graph):
     def answer(self, images: Prepared) -> Outputs:
         """Return the logits of prepared images, computed by the file's second part."""
         return self._run(self._made("second", self._second_part), images, None)
+
+    def answers(self, images: Prepared) -> dict[str, np.ndarray]:
+        """Return `regions` of prepared images, computed by the file's second part."""
+        given = {PREPARED: images, IMAGES: np.zeros((len(images), 1, 1, 3), dtype=np.uint8)}
+        found = run_onnxruntime(self._made("second", self._second_part), list(self.regions), given)
+        return dict(zip(self.regions, found, strict=True))
 
     def whole(self, images: Decoded) -> Outputs:
         """Return the probabilities of decoded images, computed by the file as it is."""
@@ -166,11 +174,11 @@ class OnnxGraph(Graph):
             node = makers.get(node.input[0])
         return "" if node is None else node.op_type
 
-    def _cut(self, first: str, last: str, *, weights: bool = True) -> "onnx.ModelProto":
+    def _cut(self, first: Sequence[str], last: Sequence[str], *, weights: bool = True) -> "onnx.ModelProto":
         import onnx
 
         model = onnx.load(self.path, load_external_data=weights)
-        return onnx.utils.Extractor(model).extract_model([first], [last])
+        return onnx.utils.Extractor(model).extract_model(list(first), list(last))
 
 
 def _session_of(model: "onnx.ModelProto", threads: int | None = None) -> Any:  # noqa: ANN401
@@ -210,6 +218,7 @@ def write_onnx(programs: Programs, metadata: Mapping[str, str], path: Path, *, k
 def write_graph(
     program: "torch.export.ExportedProgram",
     gives: Sequence[str],
+    within: Sequence[str],
     metadata: Mapping[str, str],
     path: Path,
     *,
@@ -217,11 +226,14 @@ def write_graph(
 ) -> None:
     """Write a graph from decoded images to several outputs as an ONNX file.
 
+    Of what the graph gives, `gives` are the outputs; the others, `within`, are only called so, to be cut out by name.
+
     Raises:
         ModelError: It has an operation that the format has not.
         OSError: The file cannot be written.
     """
-    model = _converted(program, IMAGES, gives)
+    model = _converted(program, IMAGES, [*gives, *within])
+    model.graph.outputs[len(gives) :] = []
     _tidy(model, DECODED_AXES)
     _name_counts(model)
     _save(model, metadata, path, version)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from vitral.errors import ModelError
+from vitral.errors import ModelError, WeightsError
 from vitral.inference.engines import EngineChoice, PrecisionChoice, check_installed
 from vitral.inference.exported.format import PROBABILITIES, ExportFormat, Graph
 from vitral.inference.exported.onnx_format import OnnxFormat
@@ -54,11 +54,8 @@ def open_graph(path: Path, engine: EngineChoice | None = None, precision: Precis
             raise ModelError(f"'{path}' is computed by {row.engine}, and by no other engine; leave the engine out.")
         check_installed(row.engine, row.packages[:1])
     graph = row.open(path, next((able for able in row.precisions if able == precision), "fp32"))
-    if graph.is_ours and not any(port.name == PROBABILITIES for port in graph.outputs):
-        raise ModelError(
-            f"'{path}' finds regions, and is computed without Vitral, as the {CARD} beside it shows; here its classifier's "
-            "folder does it."
-        )
+    if graph.is_ours and not graph.regions and not any(port.name == PROBABILITIES for port in graph.outputs):
+        raise WeightsError(f"'{path}' does not say which of its values are its answers; export the classifier again.")
     able = ("int8",) if graph.computes_in == "int8" else row.precisions
     if precision not in (*able, "auto", None):
         raise ModelError(f"'{path}' is computed in {' or '.join(able)}, not in {precision}; leave the precision out.")

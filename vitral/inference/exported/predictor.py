@@ -1,7 +1,7 @@
 """The predictor that leaves the network to an exported file."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -13,8 +13,10 @@ from vitral.files import sha256
 from vitral.images.decode import Pixels
 from vitral.inference.exported.format import Graph
 from vitral.inference.predictor import Predictor
+from vitral.models.dense.answers import answers_of
 from vitral.models.model import Features, Images, Logits
 
+Values = TypeVar("Values")  # what a file gives
 Ending = Literal["logits", "softmax", "sigmoid"]
 SMALLEST = 1e-7  # distance of a sigmoid's value from 0 and 1, in float32
 
@@ -113,13 +115,25 @@ class ExportedPredictor(Predictor):
             found = found.logit(SMALLEST)
         return torch.cat([-found / 2, found / 2], dim=1) if self._two_classes else found
 
-    def _computed(self, compute: Callable[[Any], np.ndarray], images: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+    def answers(self, images: Images) -> Any:  # noqa: ANN401  # as a head of regions answers
+        """Return a network's answers about regions.
+
+        Raises:
+            ModelError: The runtime cannot compute them.
+        """
+        found = self._run(self.graph.answers, images.contiguous().numpy())
+        return answers_of({name: torch.from_numpy(value) for name, value in found.items()})
+
+    def _run(self, compute: Callable[[Any], Values], images: np.ndarray) -> Values:
         try:
-            found = compute(images)
+            return compute(images)
         except VitralError:
             raise
         except Exception as error:  # a runtime raises anything
             raise ModelError(f"{self.computed_by} cannot compute '{self.graph.path}': {one_line(error)}") from error
+
+    def _computed(self, compute: Callable[[Any], np.ndarray], images: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+        found = self._run(compute, images)
         if found.dtype != np.float32 or found.shape != shape:
             raise ModelError(
                 f"'{self.graph.path}' gives {found.dtype} {list(found.shape)} where float32 {list(shape)} is needed; export "

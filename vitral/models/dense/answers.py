@@ -1,6 +1,8 @@
 """What networks of regions answer: of each query its class and its mask or box, or of each place of a map."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -49,3 +51,24 @@ class PointAnswers:
 
 
 torch.export.register_dataclass(PointAnswers)
+
+KINDS: dict[str, type[QueryAnswers | PointAnswers]] = {"queries": QueryAnswers, "points": PointAnswers}
+PLACES = "logits"  # what a head answers that gives logits of each place alone
+
+
+def named_parts(answers: Any) -> dict[str, Tensor]:  # noqa: ANN401  # of whatever head
+    """Return the tensors of a network's answers, by names that tell the kind of answers."""
+    if isinstance(answers, Tensor):
+        return {PLACES: answers}
+    name = next(name for name, kind in KINDS.items() if isinstance(answers, kind))
+    values = {field.name: getattr(answers, field.name) for field in fields(answers)}
+    return {f"{name}.{field}": value for field, value in values.items() if isinstance(value, Tensor)}
+
+
+def answers_of(parts: Mapping[str, Tensor]) -> Any:  # noqa: ANN401  # of whatever head
+    """Return the answers of which `named_parts` gave the tensors."""
+    if PLACES in parts:
+        return parts[PLACES]
+    name = next(iter(parts)).partition(".")[0]
+    kind: Any = KINDS[name]
+    return kind(**{part.removeprefix(f"{name}."): value for part, value in parts.items()})
