@@ -1,5 +1,6 @@
 """Our EoMT against transformers': both backbones, masked and plain, file in and file out, and all that follows the logits."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import vitral
 from tests.cases import every_case
 from tests.peers.compare import gap, pixels, scramble
+from vitral.errors import WeightsError
 from vitral.images.geometry import Crop, Geometry, Resize
 from vitral.models.dense.answers import QueryAnswers
 from vitral.objectives.masks import MaskLoss
@@ -94,6 +97,59 @@ def test_written_back_bit_for_bit_and_opened_there(kind: str, tmp_path: Path) ->
         assert torch.equal(again(images).masks_queries_logits, theirs(images).masks_queries_logits)
     assert again.config.id2label == dict(enumerate(NAMES))
     assert transformers.AutoImageProcessor.from_pretrained(folder).size["shortest_edge"] == again.config.image_size
+
+
+# How EoMT's own code, which wraps transformers' DINOv3, names what transformers' EoMT has (models/vit.py, models/eomt.py).
+OWN_NAMES = {
+    "embeddings.": "network.encoder.backbone.patch_embed.",
+    "layers.": "network.encoder.backbone.blocks.",
+    "layernorm.": "network.encoder.backbone.norm.",
+    "query.": "network.q.",
+    "class_predictor.": "network.class_head.",
+    **{f"mask_head.fc{number}.": f"network.mask_head.{2 * number - 2}." for number in (1, 2, 3)},
+    "upscale_block.block.": "network.upscale.",
+    "attn_mask_probs": "network.attn_mask_probs",
+    "criterion.": "criterion.",
+}
+
+
+def own_name(name: str) -> str:
+    start = next(start for start in OWN_NAMES if name.startswith(start))
+    return OWN_NAMES[start] + name.removeprefix(start).replace("layernorm2d", "norm")
+
+
+def test_differences_are_added_to_dinov3_as_its_authors_code_does(tmp_path: Path) -> None:
+    theirs = saved(lambda: dinov3(layer_norm_eps=1e-5), tmp_path / "theirs")  # DINOv3's own, not EoMT's on DINOv2
+    shape = {**settings(), "intermediate_size": 128, "num_register_tokens": theirs.config.num_register_tokens}
+    sizes = {name: value for name, value in shape.items() if name not in ("num_blocks", "num_queries", "num_labels")}
+    base = transformers.DINOv3ViTModel(transformers.DINOv3ViTConfig(**sizes)).eval()
+    scramble(base)
+    base.save_pretrained(tmp_path / "base")
+    below = {
+        re.sub(r"^(model\.)?norm\.", "layernorm.", re.sub(r"^(model\.)?layer\.", "layers.", name)): value
+        for name, value in base.state_dict().items()
+    }
+    state, file = theirs.state_dict(), tmp_path / "pytorch_model.bin"
+    start = {**below, "attn_mask_probs": torch.ones(3)}  # of a new network there, whose other weights are zeros
+    own = {own_name(name): value - start.get(name, torch.zeros(())) for name, value in state.items()}
+    means = {f"network.encoder.pixel_{name}": torch.zeros(1, 3, 1, 1) for name in ("mean", "std")}
+    torch.save({"state_dict": own | means}, file)
+    theirs.load_state_dict(
+        {name: value + own[own_name(name)] for name, value in start.items() if name in state}, strict=False
+    )
+    ours = vitral.load(file, backbone=tmp_path / "base", image_size=SIDE)
+    assert ours.preprocessing.image_size == (SIDE, SIDE)
+    images = pixels((SIDE, SIDE))
+    with torch.inference_mode():
+        answer, expected = ours.model(images), theirs(images)
+    assert gap(answer.masks, expected.masks_queries_logits) < TOLERANCE
+    assert gap(answer.classes, expected.class_queries_logits) < TOLERANCE
+    assert torch.equal(ours.model.get_parameter("backbone.norm.weight"), theirs.layernorm.weight)
+    torch.save(own | {name: value + 0.485 for name, value in means.items()}, file)
+    with pytest.raises(WeightsError, match="whole weights"):
+        vitral.load(file, backbone=tmp_path / "base")
+    with pytest.raises(WeightsError, match="a DINOv3 of 4 blocks of 64 channels"):
+        vitral.load(file, backbone="vit-mu16")
 
 
 def batch(regions: tuple[int, ...] = (3, 0, 20)) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -133,8 +133,16 @@ def test_a_decoder_is_loaded_onto_its_backbone_by_name_or_from_a_file(
 def test_the_authors_own_eomt_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "pytorch_model.bin"
     tensors = {"network.q.weight": torch.zeros(2, 4), "network.attn_mask_probs": torch.zeros(3)}
-    torch.save({"state_dict": tensors | {"network.class_head.bias": torch.zeros(3)}}, path)
-    with pytest.raises(WeightsError, match="hold but differences to Meta's weights; transformers' form is read"):
+    tensors |= {"network.class_head.bias": torch.zeros(3)}
+    torch.save({"state_dict": tensors}, path)
+    with pytest.raises(
+        WeightsError, match="EoMT's own code; transformers' form is read, such as eomt-l16@coco-panoptic"
+    ):
+        vitral.load(path)
+    torch.save({"state_dict": tensors | {"network.encoder.backbone.patch_embed.cls_token": torch.zeros(1, 1, 4)}}, path)
+    with pytest.raises(
+        WeightsError, match="differences to Meta's DINOv3 weights, .* licence.* backbone= .* vit-l16@dinov3"
+    ):
         vitral.load(path)
 
 

@@ -93,7 +93,10 @@ def read_weights(
     if recognized.dialect.on_backbone and backbone is not None:
         backbone.resize(config.image_size)
         below = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
-        tensors |= {name: value for name, value in below.items() if name in wanted}
+        # What a file holds of the backbone, too, is added to it.
+        tensors |= {
+            name: value + tensors[name] if name in tensors else value for name, value in below.items() if name in wanted
+        }
     elif backbone is not None:
         raise WeightsError(f"'{source}' holds a whole network; leave out the backbone.")
     tensors |= {name: torch.zeros(wanted[name]) for name in reading.absent}

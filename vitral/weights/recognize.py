@@ -40,6 +40,7 @@ from vitral.weights.names import (
     dinov3,
     efficientnet,
     eomt,
+    eomt_own,
     eva02,
     pmt,
     resnet,
@@ -59,7 +60,7 @@ FORMAT = "vitral-weights-description"
 MARK = FORMAT.encode()  # a file with this mark was written here, and may be replaced
 SIZE_LIMIT = 32 << 20  # bytes: no description is larger
 NAMES = (
-    *(vit, bit, t2t, cvt, clip, eva02, eomt, pmt, dinov3),
+    *(vit, bit, t2t, cvt, clip, eva02, eomt, eomt_own, pmt, dinov3),
     dinov2,  # whose names contain those of the two that follow
     *(vit_transformers, vit_torch, efficientnet, coatnet, tinyvit, resnet, rf_detr),
 )

@@ -16,7 +16,7 @@ from vitral.tasks.dense import DenseTask
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.semantic import SEMANTIC
-from vitral.weights.dialect import Dialect, NotComputed, Reading, Stored, Usage, cannot_hold, having, keyless, our_names
+from vitral.weights.dialect import Dialect, NotComputed, Reading, Stored, Usage, cannot_hold, keyless, our_names
 from vitral.weights.layouts import CLASS_ROW, SAME, Layout, Renames, Rule, Tensors, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.vit_torch import heads_of_width
@@ -45,17 +45,20 @@ NAMES: Renames = (
     (r"^head\.masking$", "attn_mask_probs"),
 )
 COCO_THINGS = 80
+COCO_CLASSES = 133
+WINDOWED = "Its source cuts a photo into windows; here it is resized to a square."
+PADDED = "Its source pads photos with black; here with the mean colour."
 DINOV2: Renames = (
     (r"^backbone\.patch_embedding\.", "embeddings.patch_embeddings.projection."),
     (r"\.attention\.qkv\.", ".attention.{q,k,v}_proj."),
     (r"\.attention\.out\.", ".attention.out_proj."),
 )
-DINOV3: Renames = (
-    (r"^backbone\.patch_embedding\.", "embeddings.patch_embeddings."),
+BLOCKS: Renames = (
     (r"\.attention\.qkv\.bias$", ".attention.{q,v}_proj.bias"),
     (r"\.attention\.qkv\.", ".attention.{q,k,v}_proj."),
     (r"\.attention\.out\.", ".attention.o_proj."),
 )
+DINOV3: Renames = ((r"^backbone\.patch_embedding\.", "embeddings.patch_embeddings."), *BLOCKS)
 
 
 def _class_row() -> Layout:
@@ -150,9 +153,15 @@ def _usage(stored: Stored, size: tuple[int, int]) -> Usage:
         return Usage(Preprocessing.from_json(settings[transformers.OWN]), names)
     own = dataclasses.replace(own, mean=tuple(settings["image_mean"]), std=tuple(settings["image_std"]))
     if settings.get("do_split_image"):
-        return Usage(own, names, ("Its source cuts a photo into windows; here it is resized to a square.",))
-    padded = dataclasses.replace(own, resize="pad")
-    return Usage(padded, names, ("Its source pads photos with black; here with the mean colour.",))
+        return Usage(own, names, (WINDOWED,))
+    return Usage(dataclasses.replace(own, resize="pad"), names, (PADDED,))
+
+
+def task_of_classes(classes: int) -> DenseTask:
+    """Return the task of a file that says nothing of it: COCO's objects, COCO's panoptic classes, or classes of pixels."""
+    if classes == COCO_CLASSES:
+        return Panoptic(tuple(range(COCO_THINGS)))
+    return INSTANCES if classes == COCO_THINGS else SEMANTIC
 
 
 def prepare(preprocessing: Preprocessing) -> dict[str, Any]:
@@ -267,20 +276,7 @@ def _matches(stored: Stored) -> bool:
     }
 
 
-def _read_own(stored: Stored) -> Reading:
-    raise NotComputed(
-        "it is in the form of EoMT's own code, in which those on DINOv3 hold but differences to Meta's weights; transformers' "
-        "form is read, such as eomt-l16@coco-panoptic and eomt-l16@dinov3-coco-panoptic"
-    )
-
-
-def _own_rules(config: DenseConfig) -> list[Rule]:
-    raise cannot_hold("original", f"{config.head.title} on this backbone")
-
-
-OWN = Dialect("original", "dense", having("network.q.weight", "network.attn_mask_probs"), _read_own, _own_rules)
 DIALECTS = (
-    OWN,
     Dialect(
         "transformers",
         "dense",

@@ -10,16 +10,11 @@ from vitral.models.dense.dense_model import DenseConfig
 from vitral.models.dense.mask_decoder import LEVELS, MaskDecoderConfig
 from vitral.models.dense.upscale import doublings
 from vitral.models.model import HEADS
-from vitral.tasks.dense import DenseTask
-from vitral.tasks.instances import INSTANCES
-from vitral.tasks.panoptic import Panoptic
-from vitral.tasks.semantic import SEMANTIC
 from vitral.weights.dialect import Dialect, NotComputed, Reading, Stored, cannot_hold, having, keyless, our_names
 from vitral.weights.layouts import SAME, Renames, Rule, renamed
-from vitral.weights.names.eomt import COCO_THINGS, IMAGES
+from vitral.weights.names.eomt import IMAGES, task_of_classes
 
 DECODER = "network.decoder."
-COCO_CLASSES = 133
 NAMES: Renames = (
     (r"^head\.queries$", f"{DECODER}q.weight"),
     (r"^head\.classifier\.", f"{DECODER}class_head."),
@@ -78,14 +73,7 @@ def _read(stored: Stored) -> Reading:
         backbone=stored.backbone, head=head, image_size=stored.backbone.image_size, num_classes=classes
     )
     rules = [*_rules(config), *stored.ignored("criterion.")]
-    return Reading(config, rules, IMAGES.with_size(config.image_size), task=_task(classes))
-
-
-def _task(classes: int) -> DenseTask:
-    """Return the task, of which a file says nothing itself: COCO's objects, COCO's panoptic classes, or classes of pixels."""
-    if classes == COCO_CLASSES:
-        return Panoptic(tuple(range(COCO_THINGS)))
-    return INSTANCES if classes == COCO_THINGS else SEMANTIC
+    return Reading(config, rules, IMAGES.with_size(config.image_size), task=task_of_classes(classes))
 
 
 DIALECTS = (
