@@ -39,6 +39,7 @@ CONTEXT.set_forkserver_preload(
         *("vitral.training.preview", "vitral.training.run", "vitral.report.page", "vitral.report.pages"),
         "tests.processes.agent",
         "tests.processes.ranks_run",
+        "tests.processes.region_run",
         "tests.processes.short_run",
         "tests.processes.slow_save",
         "tests.studies.shared_study",

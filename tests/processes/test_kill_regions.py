@@ -1,0 +1,67 @@
+"""A run that learns objects, killed at random instants and resumed, ends in the bits of an uninterrupted one (R1).
+
+VITRAL_OBJECTS names photos of your own in place of drawn ones.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import Record
+from tests.discs import Discs
+from tests.forks import Fork
+from tests.processes import region_run
+from vitral.checks.check_resume import _compare
+
+KILLS = 20  # in all,
+CHAIN = 2  # and one after another before a run may end
+PHOTOS = 20
+SEED = 20201022
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> str:
+    """Photos of discs, each with a folder of masks beside it."""
+    drawn, folder = Discs(PHOTOS, objects=True, colours=1), tmp_path / "photos"
+    for number in range(PHOTOS):
+        label, own = drawn.label(number), folder / str(number)
+        for kind in ("images", "masks"):
+            (own / kind).mkdir(parents=True)
+        Image.fromarray(drawn.image(number)).save(own / "images" / f"{number}.png")
+        for row, mask in enumerate(label.bitmaps()):
+            Image.fromarray(mask.astype(np.uint8) * 255).save(own / "masks" / f"{row}.png")
+    return os.environ.get("VITRAL_OBJECTS", str(folder))
+
+
+def finish(folder: Path, photos: str) -> float:
+    began = time.monotonic()
+    done = Fork(region_run.main, folder, photos).ended(timeout=1200)
+    assert done.returncode == 0, done.stderr
+    return time.monotonic() - began
+
+
+def killed(folder: Path, photos: str, after: float) -> bool:
+    process = Fork(region_run.main, folder, photos)
+    time.sleep(after)
+    alive = process.poll() is None
+    process.kill()
+    return alive
+
+
+@pytest.mark.requirement(id="R1")
+@pytest.mark.long
+def test_twenty_kills_of_a_run_that_learns_objects(tmp_path: Path, photos: str, record_counts: Record) -> None:
+    whole, rng, kills, runs = tmp_path / "whole", np.random.default_rng(SEED), 0, 0
+    seconds = finish(whole, photos)
+    while kills < KILLS:
+        folder, runs = tmp_path / f"killed-{runs}", runs + 1
+        for _ in range(CHAIN):
+            kills += killed(folder, photos, rng.uniform(0, seconds))
+        finish(folder, photos)
+        assert set(_compare(whole, folder).values()) == {True}
+        assert list(folder.rglob(".vitral-partial-*")) == []
+    record_counts("R1-objects", {"kills": kills, "runs": runs, "equal": runs, "seed": SEED})
