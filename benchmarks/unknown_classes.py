@@ -1,6 +1,7 @@
 """Which distance tells images of no known class: each class of a dataset is left out, and its test images are to be told.
 
-    python benchmarks/unknown_classes.py DATA... [--from START] [--image-size 126] [--csv docs/unknown_classes.csv]
+    python benchmarks/unknown_classes.py DATA... [--from START] [--image-size 126] [--seed 0]
+        [--csv docs/unknown_classes.csv]
 
 DATA is what `open_data` takes, read by the start's features; or an .npz file of such features (train_x, train_y, test_x and
 test_y). Nothing of a class that is left out is seen: neither by the head, nor by the covariance, nor among the neighbours. Of
@@ -90,9 +91,9 @@ def few(labels: Tensor, most: int | None) -> Tensor:
 Figures = tuple[float, float, float, float]  # AUROC, unknown images accepted, known ones refused, and what is said
 
 
-def ours(train: Tensor, labels: Tensor, test: Tensor, new: Tensor) -> Figures | None:
+def ours(train: Tensor, labels: Tensor, test: Tensor, new: Tensor, seed: int) -> Figures | None:
     """Return the figures of what a run delivers; None where it delivers none."""
-    known = remembered(train, labels, seed=0)
+    known = remembered(train, labels, seed=seed)
     limit = set_limit(known, [str(label) for label in range(int(labels.max()) + 1)], learned=False)
     if limit is None:
         return None
@@ -101,9 +102,9 @@ def ours(train: Tensor, labels: Tensor, test: Tensor, new: Tensor) -> Figures | 
     return float(roc_auc_score(new, score)), float(1 - beyond[new].mean()), float(beyond[~new].mean()), limit.accepted
 
 
-def measure(features: Features, most: int | None) -> dict[str, Figures]:
-    """Return the figures by method, as means over what was left out."""
-    torch.manual_seed(0)
+def measure(features: Features, most: int | None, seed: int) -> dict[str, Figures]:
+    """Return the figures by method, as means over what was left out; the seed draws that, and which images are taken."""
+    torch.manual_seed(seed)
     train, labels, test, truth = features
     chosen, tested = few(labels, most), torch.randperm(len(test))[:MOST_TEST]
     train, labels, test, truth = train[chosen].double(), labels[chosen], test[tested].double(), truth[tested]
@@ -117,7 +118,7 @@ def measure(features: Features, most: int | None) -> dict[str, Figures]:
             accepted = (score[new] <= score[~new].quantile(KNOWN)).double().mean()
             figures = float(roc_auc_score(new, score)), float(accepted), 1 - KNOWN, math.nan
             found.setdefault(name, []).append(figures)
-        if (figures := ours(train[seen].float(), known, test.float(), new)) is not None:
+        if (figures := ours(train[seen].float(), known, test.float(), new, seed)) is not None:
             found.setdefault("vitral", []).append(figures)
     return {name: tuple(np.mean(values, axis=0)) for name, values in found.items()}
 
@@ -144,13 +145,14 @@ def main() -> None:
     parser.add_argument("data", nargs="+")
     parser.add_argument("--from", dest="start")
     parser.add_argument("--image-size", type=int)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", type=Path)
     options = parser.parse_args()
     rows = []
     for name in options.data:
         features = read(name, lambda: vitral.load(options.start, image_size=options.image_size))
         for most in (10, None):
-            for method, figures in measure(features, most).items():
+            for method, figures in measure(features, most, options.seed).items():
                 rows.append((Path(name).stem, most or "all", method, *(f"{figure:.3f}" for figure in figures)))
                 print(*rows[-1], sep=",", flush=True)
     with open(options.csv, "w", newline="") if options.csv else sys.stdout as file:

@@ -5,9 +5,10 @@ torchrun starts them and describes them in the environment (RANK, WORLD_SIZE, LO
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from torch import distributed as dist
 from vitral import torchrun
 from vitral.advice import argument
 from vitral.errors import ProcessLost, TrainingError, VitralError, one_line
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 Value = TypeVar("Value")
 PATIENCE = timedelta(minutes=10)  # after which the others count a silent process as lost
@@ -76,6 +80,15 @@ def rank() -> int:
 def world() -> int:
     """Return the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def is_sharded(tensor: Tensor) -> TypeGuard["DTensor"]:
+    """Tell whether a tensor is shared out to the processes of a job.
+
+    None is where torch's module of such tensors was not imported, which takes half a second of start-up.
+    """
+    tensors = sys.modules.get("torch.distributed.tensor")
+    return tensors is not None and isinstance(tensor, tensors.DTensor)
 
 
 def barrier() -> None:

@@ -17,6 +17,7 @@ SLIPS: tuple[list[str], ...] = (
 # In one process, one after the other: none of them imports what a later one does without.
 NEEDLESS = {
     "vitral.classifier.without_torch": {"torch", "fsspec", "matplotlib", "jinja2"},
+    "vitral.studies.finetune": {"matplotlib", "jinja2", "torchvision", "torch._dynamo", "scipy"},
     "vitral.training.preview": {"matplotlib", "jinja2", "imagehash"},
     "vitral.studies.compare_starts": {"matplotlib", "jinja2", "imagehash"},
     "vitral.explanation.explain": {"imagehash"},

@@ -1,6 +1,8 @@
 """The batch at a step is a pure function of seed and step, whatever draws it."""
 
 import multiprocessing
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -122,6 +124,31 @@ def test_an_error_in_a_worker_is_the_same_error(workers: int) -> None:
     with pytest.raises(ImageError, match=r"^'three.jpg' is damaged.$"):
         list(load_evaluation(Broken(), PHOTOS.with_size(4), batch_size=2, workers=workers))
     assert not set(multiprocessing.active_children()) - others, "workers end with the error, not with the garbage"
+
+
+class Photos(Broken):
+    """Photos that take a while to prepare, each another grey; it notes who reads them, and by how many threads of torch."""
+
+    def __init__(self) -> None:
+        self.readers: list[tuple[str, int]] = []
+
+    def __len__(self) -> int:
+        return 40
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        time.sleep(0.01)
+        self.readers.append((threading.current_thread().name, torch.get_num_threads()))
+        return np.full((64, 48, 3), index, dtype=np.uint8)
+
+
+def test_threads_prepare_the_photos_that_are_evaluated() -> None:
+    source, threads = Photos(), torch.get_num_threads()
+    preprocessing = PHOTOS.with_size(8)
+    (batch,) = load_evaluation(source, preprocessing, batch_size=40, workers=0)
+    assert len({name for name, _ in source.readers}) > 1
+    assert {count for _, count in source.readers} == {1}
+    assert torch.get_num_threads() == threads
+    assert torch.equal(batch.images, torch.stack([preprocessing(source.image(index)) for index in range(40)]))
 
 
 def test_splits_are_stratified() -> None:

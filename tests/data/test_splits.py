@@ -52,6 +52,15 @@ def test_identical_images_stay_in_one_split(photos: Path) -> None:
     assert check_data(photos).leaks == 0
 
 
+def test_images_that_are_all_the_same_are_noted_once(photos: Path) -> None:
+    note = "nothing tells their 2 classes apart"
+    assert not any(note in line for line in open_data(photos).notes)
+    for path in photos.glob("*/*"):
+        Image.new("RGB", (24, 24)).save(path)
+    (line,) = (line for line in open_data(photos).notes if note in line)
+    assert line.startswith("All 40 images are one and the same")
+
+
 def test_a_class_of_nothing_but_another_ones_images_is_trained_on(
     photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

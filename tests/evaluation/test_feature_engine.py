@@ -1,6 +1,7 @@
 """Features of many images are computed by the engine that is fastest here, those of a few by the network itself."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,12 +15,16 @@ from vitral.evaluation import feature_engine
 from vitral.evaluation.baselines import Describer, extract_features
 from vitral.evaluation.feature_engine import Context, feature_column
 from vitral.images.preprocessing import Preprocessing
+from vitral.inference import choice
 from vitral.inference.choice import predictor_in
 from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.engines import Computation
 from vitral.inference.int8 import HAS_INT8
 from vitral.inference.predictor import Predictor
+from vitral.inference.quantization import Quantization
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_int8
+from vitral.models.model import Model
 
 
 @pytest.fixture
@@ -86,6 +91,24 @@ def test_integers_compute_what_may_be_rounded_where_they_are_fastest(
     exact = engine(classifier, source, contextlib.nullcontext)
     assert exact is not None
     assert exact.precision == "fp32"
+
+
+def test_nothing_is_measured_twice(
+    classifier: Classifier, source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tried: list[Computation] = []
+
+    def measured(model: Model, option: Computation, quantization: Quantization | None = None) -> float:
+        tried.append(option)
+        return 1e-3 * len(source)  # so slow that all are tried
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(feature_engine, "PAYS", 0.0)
+    monkeypatch.setattr(choice, "measured", measured)
+    monkeypatch.setattr(feature_engine, "has_int8", lambda: True)
+    engine(classifier, source, in_bf16)
+    assert len(tried) > 1
+    assert len(tried) == len(set(tried))
 
 
 def test_a_predictor_that_is_chosen_stays(

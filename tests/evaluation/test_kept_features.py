@@ -1,6 +1,7 @@
 """Features are computed once for an image and a network, and nothing that goes wrong with what is kept is noticed."""
 
 import errno
+import math
 import os
 import shutil
 import time
@@ -17,11 +18,11 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.open import open_data
 from vitral.data.source import DIGEST_BYTES, Source
 from vitral.data.subset import Joined, Subset
-from vitral.evaluation import kept_features
+from vitral.evaluation import baselines, kept_features
 from vitral.evaluation.baselines import Describer, extract_features
 from vitral.evaluation.feature_engine import feature_column
 from vitral.evaluation.kept_features import image_keys, missing_share, read_rows, write_rows
-from vitral.events import ignore
+from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.torch_predictor import TorchPredictor
@@ -168,12 +169,34 @@ def test_rows_of_another_width_do_not_come_with_others(cached: Path) -> None:
     assert read_rows("name", {b"a" * 16, b"b" * 16}) == {}
 
 
+def test_a_file_of_another_network_is_not_taken(
+    cached: Path, counted: Counted, tiny_config: ViTConfig, train: Source
+) -> None:
+    other = Counted(tiny_config, seed=1)
+    assert other.computed(train) == len(train)
+    (theirs,) = cached.iterdir()
+    counted.computed(train)
+    (own,) = set(cached.iterdir()) - {theirs}
+    expected, _ = extract_features(counted.classifier, train)
+    shutil.rmtree(own)
+    shutil.copytree(theirs, own)
+    features, _ = extract_features(counted.classifier, train)
+    torch.testing.assert_close(features, expected)
+
+
 def test_a_full_disk_fails_nothing(counted: Counted, train: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(kept_features, "write_safetensors", full)
     assert counted.computed(train) == counted.computed(train) == len(train)
+    said: list[Event] = []
+    describer = Describer.of(counted.classifier)
+    describer.image_seconds(train, 2)
+    for source in (train, Subset(train, [0, 1])):
+        describer.describe(source, listener=said.append)
+    (line,) = [event.text for event in said if isinstance(event, Message)]
+    assert "No space left on device" in line
 
 
 def test_what_was_not_used_for_longest_goes(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,3 +227,19 @@ def test_kept_images_take_next_to_no_time(counted: Counted, train: Source) -> No
     before = counted.predictor.images
     Describer.of(counted.classifier).image_seconds(train)
     assert counted.predictor.images > before, "what is kept says nothing of the time"
+
+
+def test_images_that_were_timed_are_not_computed_again(
+    counted: Counted, train: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baselines, "LONG", math.inf)
+    describer = Describer.of(counted.classifier)
+    describer.image_seconds(train, 3)
+    before = counted.predictor.images
+    described = describer.describe(train)
+    assert counted.predictor.images - before == len(train) - 2 * 3
+    plain = Describer.of(counted.classifier).describe(train, columns=[each.unkept(train) for each in describer.columns])
+    assert described.features is not None
+    assert plain.features is not None
+    torch.testing.assert_close(described.features, plain.features, rtol=0, atol=1e-5)
+    assert torch.equal(described.pixels, plain.pixels)

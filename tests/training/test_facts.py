@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
@@ -10,11 +11,14 @@ from tests.cases import every_case
 from vitral.data.open import open_data
 from vitral.data.source import PixelSource
 from vitral.images.decode import Pixels, Shrink
+from vitral.models.catalog import variant
+from vitral.models.families import count_macs, replace
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.regions import Regions
 from vitral.tasks.semantic import SEMANTIC
+from vitral.training import facts
 from vitral.training.choose.draft import draft_of
-from vitral.training.facts import look, small_regions
+from vitral.training.facts import look, macs_of, small_regions
 from vitral.training.request import Request
 
 
@@ -89,3 +93,13 @@ def test_small_regions_are_those_of_a_tenth() -> None:
     assert small_regions(Marked(counted=False), SEMANTIC) == 0.2, (
         "each pixel of a connected part counts, the ground's do not"
     )
+
+
+def test_a_listed_network_is_not_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = replace(variant("efficientnet-lite0"), num_classes=1000)
+    other = replace(listed, image_size=(192, 192))
+    right = {config: count_macs(config) for config in (listed, other)}
+    counted = []
+    monkeypatch.setattr(facts, "count_macs", lambda config: counted.append(config) or right[config])
+    assert {config: macs_of(config) for config in (listed, other)} == right
+    assert counted == [other]

@@ -21,8 +21,12 @@ from vitral.classifier.convert import settings
 from vitral.classifier.folder import save
 from vitral.cli.main import main
 from vitral.errors import StorageError, WeightsError
+from vitral.events import Event, Message
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 from vitral.models.families import build
+from vitral.training.choose.draft import draft_of
+from vitral.training.request import request_of
+from vitral.training.starting.prepare import load_start
 from vitral.weights.dialect import Stored
 from vitral.weights.names.transformers import usage
 from vitral.weights.save import write_weights
@@ -276,6 +280,24 @@ class TestNeighbours:
     def test_without_them_the_defaults_are_noted(self, folder: Path) -> None:
         (folder / "preprocessor_config.json").unlink()
         assert any("preprocessor_config.json" in note for note in vitral.load(folder).provenance.notes)
+
+    def test_a_training_that_starts_from_it_says_the_defaults(self, folder: Path) -> None:
+        said: list[Event] = []
+        draft = draft_of(request_of("fine-tune", data="digits", source=str(folder)))
+        load_start(draft, said.append)
+        assert not said
+        (folder / "preprocessor_config.json").unlink()
+        load_start(draft, said.append)
+        (message,) = said
+        assert isinstance(message, Message)
+        assert "preprocessor_config.json" in message.text
+
+    def test_one_that_says_nothing_is_like_none(self) -> None:
+        said = {"image_processor_type": "TheirOwnProcessor", "scale": "weird"}
+        found = usage(Stored("source", "model.safetensors", {}, preprocessor=said), PHOTOS)
+        assert found.preprocessing == PHOTOS
+        (note,) = found.notes
+        assert "says nothing" in note
 
     def test_another_programs_config_is_not_about_the_weights(self, tmp_path: Path) -> None:
         vitral.convert("vit-mu16", tmp_path / "weights.npz", format="original")

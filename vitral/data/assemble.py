@@ -33,7 +33,7 @@ from vitral.data.source import (
     whole,
     with_annotations,
 )
-from vitral.data.split_notes import series_note, unequal_note
+from vitral.data.split_notes import equal_note, series_note, unequal_note
 from vitral.data.stored import Entry, Store, StoredImages
 from vitral.data.subset import make_splits
 from vitral.described import is_text
@@ -97,7 +97,8 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     if how.class_names is None:
         notes += doubtful_names(names)
-        notes += unequal_note(splits.get("train", [])) if listing.task.exclusive else []
+        if listing.task.exclusive:
+            notes += [*unequal_note(splits.get("train", [])), *equal_note(_every(entries), contents)]
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name if how.part is None else part_name(listing.name, how.part),

@@ -30,6 +30,7 @@ from vitral.images.augment import Augmentation, TrainingView, training_view
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
+from vitral.machine import in_threads
 from vitral.plugins import Needed
 from vitral.seeds import derive, generator
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -240,14 +241,16 @@ def load_evaluation(
 
     Of n processes each has every n-th batch. All have the same number of batches, since their models may need to
     communicate: a process without one in the last round gets images without labels and indices, which do not count. With 0
-    workers this process decodes; a limit takes the first images; labels are class numbers unless `encode` makes others.
+    workers this process decodes, in threads; a limit takes the first images; labels are class numbers unless `encode` makes
+    others.
 
     Raises:
         ImageError: an image cannot be read.
     """
     count = len(source) if limit is None else min(limit, len(source))
 
-    fetch = functools.partial(_prepared, source, preprocessing, encode, batch_size, count)
+    threads = workers == 0 and not source.endless and not source.shards
+    fetch = functools.partial(_prepared, source, preprocessing, encode, batch_size, count, threads)
     rounds = range(rank * batch_size, count, batch_size * world)
     yield from _load(fetch, rounds, workers=workers)
     if len(rounds) < len(range(0, count, batch_size * world)):
@@ -256,12 +259,37 @@ def load_evaluation(
 
 
 def _prepared(
-    source: Source, preprocessing: Preprocessing, encode: Encode, batch_size: int, count: int, start: int
+    source: Source,
+    preprocessing: Preprocessing,
+    encode: Encode,
+    batch_size: int,
+    count: int,
+    threads: bool,
+    start: int,
 ) -> Prepared:
     indices = range(start, min(start + batch_size, count))
-    images = torch.stack([preprocessing(source.image(index)) for index in indices])
+
+    def prepare(index: int) -> Float32[Tensor, "3 height width"]:
+        return preprocessing(source.image(index))
+
+    if threads:
+        with _one_thread_each():
+            images = torch.stack(list(in_threads(prepare, indices)))
+    else:
+        images = torch.stack([prepare(index) for index in indices])
     labels = encode([source.label(index) for index in indices])
     return Prepared(images, labels, torch.tensor(indices))
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let threads that begin in the block compute with one of torch's own each: together they have all cores already."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:

@@ -26,6 +26,17 @@ def series_note(splits: Mapping[str, list[Entry]], made: Collection[str]) -> lis
     ]
 
 
+def equal_note(images: Sequence[Entry], contents: Mapping[int, str]) -> list[str]:
+    """Return a note where all images of several classes are of equal bytes, by hashes of those; none where they are not."""
+    classes = {name for entry in images for name in entry.classes}
+    if len(classes) < 2 or len({contents.get(entry.store_index, entry.name) for entry in images}) > 1:
+        return []
+    return [
+        f"All {len(images):,} images are one and the same, byte for byte: nothing tells their {len(classes):,} classes apart. "
+        "Look at how they were saved."
+    ]
+
+
 def unequal_note(images: Sequence[Entry]) -> list[str]:
     """Return a note on classes of very unequal numbers of training images; none where they are not."""
     counts = Counter(name for entry in images for name in entry.classes).most_common()

@@ -23,7 +23,7 @@ from vitral.data.subset import Subset, spread_over
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.feature_engine import Context, feature_column
 from vitral.evaluation.heads import fit_head
-from vitral.evaluation.kept_features import KeptColumn, collect_kept, missing_share, name_of
+from vitral.evaluation.kept_features import KeptColumn, collect_kept, keep, missing_share, name_of
 from vitral.evaluation.probes import (
     PENALTIES,
     Features,
@@ -140,21 +140,22 @@ class Describer:
         """Return the seconds that one image of a source takes, by its first `timed`, and what was learned of those.
 
         A first image is not timed: it has the engine made. The next pass pays for what is set up once for each size of a batch,
-        ten times the images themselves; unless it takes long in any case, there is another. Images whose features are kept take
-        next to nothing.
+        ten times the images themselves; unless it takes long in any case, there is another, of the next images. Images whose
+        features are kept take next to nothing, and those of the timed ones are kept.
         """
         share = max(KEPT, missing_share(self.columns, source))
         timing = [column.unkept(source) for column in self.columns]
-        few = Subset(source, range(min(timed, len(source))))
         self.describe(Subset(source, [0]), columns=timing, batch_size=1)
-        least = math.inf
-        for _ in range(2):
+        count, least, parts = min(timed, len(source)), math.inf, []
+        for first in (0, count if 2 * count <= len(source) else 0):
+            few = Subset(source, range(first, first + count))
             began = time.perf_counter()
-            described = self.describe(few, columns=timing, batch_size=len(few))
+            parts.append(self.describe(few, columns=timing, batch_size=count))
             least = min(least, time.perf_counter() - began)
+            keep(self.columns, few, parts[-1].values)
             if distributed.broadcast(least > LONG):  # the processes share the images out, so that all go on or none
                 break
-        return share * least / len(few), described
+        return share * least / count, parts[0]
 
 
 def _shrunk(images: Images) -> Features:

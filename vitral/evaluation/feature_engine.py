@@ -6,6 +6,7 @@ The network itself where there are few images; else the engine that is fastest h
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeGuard
 
 import torch
 
@@ -17,14 +18,14 @@ from vitral.data.subset import spread_over
 from vitral.errors import ModelError
 from vitral.evaluation.exactness import no_labels
 from vitral.evaluation.kept_features import Compute, KeptColumn, features_hash, name_of
-from vitral.inference.choice import INTEGERS, PLAIN, computations_of, fastest_of, int8_speeds, predictor_in
+from vitral.inference.choice import INTEGERS, PLAIN, Speeds, computations_of, int8_speeds, measured_once, predictor_in
 from vitral.inference.engine_predictor import EnginePredictor
-from vitral.inference.engines import EXTRAS, Computation
+from vitral.inference.engines import EXTRAS, Computation, Engine
 from vitral.inference.int8 import HAS_INT8
+from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization, linear_layers
 from vitral.inference.ranges import find_ranges
-from vitral.inference.runtimes import MERGING
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_int8
 from vitral.models.model import Features, Images
@@ -33,7 +34,7 @@ Context = Callable[[], AbstractContextManager[object]]  # in which a network com
 
 # Seconds of a core to make and measure for ViT-S/14 (docs/speed.md): packed weights 2, int8 with its ranges 6, OpenVINO and
 # ONNX Runtime 20 s, which are at most 1.3 times as fast as packed weights of the same precision.
-PAYS = 5.0  # seconds of features by the network itself, from which packed weights are measured
+PAYS = 5.0  # seconds of features by the network itself, image by image, from which packed weights are measured
 INTEGERS_PAY = 10.0  # seconds by these, from which the ranges of int8 are looked for
 EXTRAS_PAY = 90.0  # likewise, from which runtimes outside torch are measured
 RANGE_IMAGES = 32  # that ranges are found on
@@ -59,7 +60,8 @@ def feature_column(classifier: Classifier, context: Context = nullcontext, *, ke
             return made[0].features
 
         def compute(prepared: Images) -> Features:
-            with context():
+            # Of few images in float32: autocast rounds all weights anew for each batch, which takes longer than it saves.
+            with nullcontext() if _is_plain(predictor) else context():
                 return predictor.features(prepared)
 
         return compute
@@ -80,10 +82,15 @@ def _name(classifier: Classifier, *, rounded: bool) -> str:
 def _soonest(classifier: Classifier, source: Source, *, rounded: bool) -> Predictor | None:
     """Return what computes the features of a source's images soonest, the same in all processes; None for the predictor."""
     predictor = classifier.predictor
-    if type(predictor) is not TorchPredictor or next(predictor.model.parameters()).device.type != "cpu":
+    if not _is_plain(predictor):
         return None
     way = distributed.by_main(lambda: _fastest(classifier, predictor, source, rounded=rounded))
     return None if way is None else predictor_in(predictor.model, *way)
+
+
+def _is_plain(predictor: Predictor) -> TypeGuard[TorchPredictor]:
+    """Tell whether a network in torch on the CPU computes as it is."""
+    return type(predictor) is TorchPredictor and next(predictor.model.parameters()).device.type == "cpu"
 
 
 Way = tuple[Computation, Quantization | None]
@@ -99,20 +106,22 @@ def _fastest(classifier: Classifier, predictor: TorchPredictor, source: Source, 
     if (time.perf_counter() - began) * len(source) < PAYS:
         return None
     every = computations_of(model, "auto", "auto" if rounded else "fp32")
-    at_once = [option for option in every if option.engine in MERGING and option != PLAIN]
+    in_torch: Engine = "packed" if HAS_PACKING else "torch"  # packed weights are never slower
+    at_once = [option for option in every if option.engine == in_torch and option != PLAIN]
     try:
-        best, speed = fastest_of(model, at_once)
-        if rounded and len(source) / speed > INTEGERS_PAY and (form := _int8_form(classifier, source)) is not None:
+        best, speeds = measured_once(model, at_once)
+        seconds = len(source) / speeds[best]
+        if rounded and seconds > INTEGERS_PAY and (form := _int8_form(classifier, source, speeds)) is not None:
             return INTEGERS, form
-        if len(source) / speed > EXTRAS_PAY and any(option.engine in EXTRAS for option in every):
-            best, _ = fastest_of(model, every)
+        if seconds > EXTRAS_PAY and any(option.engine in EXTRAS for option in every):
+            best, _ = measured_once(model, every, before=speeds)
     except ModelError:  # no other can compute it
         return None
     return best, None
 
 
-def _int8_form(classifier: Classifier, source: Source) -> Quantization | None:
-    """Return the int8 form of a network by some images of a source; None where int8 is not what is fastest here."""
+def _int8_form(classifier: Classifier, source: Source, speeds: Speeds) -> Quantization | None:
+    """Return the int8 form of a network by some images of a source; None where others are faster, `speeds` among them."""
     model = classifier.model
     if not (HAS_INT8 and has_int8() and linear_layers(model)):
         return None
@@ -122,7 +131,7 @@ def _int8_form(classifier: Classifier, source: Source) -> Quantization | None:
     layers = {name: layer.inputs for name, layer in found.items()}
     form = Quantization(layers, (), model.image_size, "features", 0, 0.0, 0.0, 0.0)
     try:
-        int8_speeds(model, form)
+        int8_speeds(model, form, before=speeds)
     except ModelError:
         return None
     return form

@@ -24,7 +24,7 @@ from vitral import distributed
 from vitral.data.source import DIGEST_BYTES, HASHED, Source
 from vitral.data.subset import Subset
 from vitral.errors import StorageError, VitralError, WeightsError
-from vitral.events import Progress
+from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.files import drop_oldest, new_file
 from vitral.images.decode import is_deep
 from vitral.images.preprocessing import Preprocessing
@@ -39,6 +39,7 @@ KIND = "features"  # of what is cached
 LIMIT = 1 << 30  # bytes of all files
 KEYS = "keys"  # tensors of a file
 ROWS = "rows"
+OF = "of"  # in its metadata: the name under which its rows are kept, for a file may be copied elsewhere
 SUFFIX = ".safetensors"
 REMEMBERED = 1 << 17  # files whose hash a process remembers
 
@@ -81,18 +82,45 @@ def collect_kept(
     missing = [index for index, key in enumerate(keys) if not all(key in rows for rows in kept)]
     made: list[Features] = []
     if missing:
-        made, _ = _computed(columns, Subset(source, missing), preprocessing, **how)
+        listener = functools.partial(_counting, how["listener"], len(keys) - len(missing))
+        made, _ = _computed(columns, Subset(source, missing), preprocessing, **how | {"listener": listener})
     else:
         how["listener"](Progress(how["purpose"], len(keys), len(keys)))
-    if distributed.rank() == 0:
-        for column, values in zip(columns, made, strict=bool(missing)):
-            write_rows(column.name, [keys[index] for index in missing], values)
+    if missing and distributed.rank() == 0:
+        _write(columns, [keys[index] for index in missing], made, how["listener"])
     places = {index: place for place, index in enumerate(missing)}
     whole = [
         torch.stack([made[number][places[index]] if index in places else rows[key] for index, key in enumerate(keys)])
         for number, rows in enumerate(kept)
     ]
     return whole, how["encode"]([source.label(index) for index in range(len(source))])
+
+
+def _counting(listener: Listener, known: int, event: Event) -> None:
+    """Pass an event on; of progress, with so many images that are known already."""
+    if isinstance(event, Progress):
+        event = replace(event, done=event.done + known, total=event.total + known)
+    listener(event)
+
+
+def keep(columns: Sequence[KeptColumn], source: Source, values: Sequence[Features]) -> None:
+    """Keep the rows of each column of a source's images, those that have a key, if that can be."""
+    if distributed.rank() == 0 and all(column.name for column in columns):
+        _write(columns, image_keys(source), values, ignore)
+
+
+def _write(columns: Sequence[KeptColumn], keys: Sequence[Key], values: Sequence[Features], listener: Listener) -> None:
+    try:
+        for column, rows in zip(columns, values, strict=True):
+            write_rows(column.name, keys, rows)
+    except StorageError as error:
+        reason = getattr(error.__cause__, "strerror", None) or "it cannot be written"
+        _say_once(listener, f"The features of the photos are not kept in '{cache(KIND)}': {reason}. All else goes on.")
+
+
+@functools.lru_cache(maxsize=1)
+def _say_once(listener: Listener, line: str) -> None:
+    listener(Message(line, warning=True))
 
 
 def missing_share(columns: Sequence[KeptColumn], source: Source) -> float:
@@ -175,11 +203,11 @@ def features_hash(network: Model) -> str:
 
 
 def read_rows(name: str, wanted: set[Key]) -> Rows:
-    """Return the rows that are kept under a name of those images; a file that is damaged, or no such file, is deleted."""
+    """Return the rows that are kept under a name of those images; a file that is damaged, or of another name, is deleted."""
     known: Rows = {}
     for path in (cache(KIND) / name).glob(f"*{SUFFIX}"):
         try:
-            keys, rows = _read(path)
+            keys, rows = _read(path, name)
         except (WeightsError, OSError):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -190,17 +218,21 @@ def read_rows(name: str, wanted: set[Key]) -> Rows:
     return known if len({row.shape for row in known.values()}) < 2 else {}
 
 
-def _read(path: Path) -> tuple[list[Key], Features]:
+def _read(path: Path, name: str) -> tuple[list[Key], Features]:
     with weights_errors(path), safe_open(path, framework="pt") as file:
-        keys, rows = file.get_tensor(KEYS), file.get_tensor(ROWS)
+        keys, rows, of = file.get_tensor(KEYS), file.get_tensor(ROWS), (file.metadata() or {}).get(OF)
     whole = keys.shape == (len(rows), DIGEST_BYTES) and keys.dtype == torch.uint8 and rows.ndim == 2
-    if not whole or rows.dtype != torch.float32 or not bool(torch.isfinite(rows).all()):
-        raise WeightsError(f"'{path}' holds no kept features.")
+    if of != name or not whole or rows.dtype != torch.float32 or not bool(torch.isfinite(rows).all()):
+        raise WeightsError(f"'{path}' holds no features that were kept under '{name}'.")
     return [row.tobytes() for row in keys.numpy()], rows
 
 
 def write_rows(name: str, keys: Sequence[Key], rows: Features) -> None:
-    """Keep the rows of some images, those with a key, under a name; where that cannot be, they are not kept."""
+    """Keep the rows of some images, those with a key, under a name.
+
+    Raises:
+        StorageError: They cannot be written.
+    """
     having = [index for index, key in enumerate(keys) if key]
     rows = rows[having].float()
     if not having or rows.nbytes > LIMIT or not bool(torch.isfinite(rows).all()):
@@ -208,6 +240,6 @@ def write_rows(name: str, keys: Sequence[Key], rows: Features) -> None:
     joined = b"".join(keys[index] for index in having)
     path = cache(KIND) / name / f"{hashlib.sha256(joined).hexdigest()[:32]}{SUFFIX}"
     packed = torch.frombuffer(bytearray(joined), dtype=torch.uint8).view(-1, DIGEST_BYTES)
-    with contextlib.suppress(StorageError), new_file(path) as partial:
-        write_safetensors({KEYS: packed, ROWS: rows}, partial)
+    with new_file(path) as partial:
+        write_safetensors({KEYS: packed, ROWS: rows}, partial, {OF: name})
     drop_oldest(cache(KIND), LIMIT)

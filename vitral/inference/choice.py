@@ -2,6 +2,7 @@
 
 import importlib
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
 from typing import get_args
@@ -41,6 +42,7 @@ PASSES = 2  # for that at least
 WORTH = 1.2  # times fp32's speed from which bf16 is taken
 
 Speeds = dict[Computation, float]  # images/s
+NOTHING: Mapping[Computation, float] = {}
 PLAIN = Computation("torch", "fp32")  # the network itself
 INTEGERS = Computation("packed", "int8")
 
@@ -132,8 +134,12 @@ def needed_form(quantization: Quantization | None) -> Quantization:
     return quantization
 
 
-def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Speeds:
+def int8_speeds(
+    model: Model, quantization: Quantization, merge: int = 0, *, before: Mapping[Computation, float] = NOTHING
+) -> Speeds:
     """Return how fast a network computes in int8 here, and from packed weights in the precisions that it competes with.
+
+    What was measured `before` is not measured again.
 
     Raises:
         ModelError: It cannot, or another one is faster.
@@ -144,7 +150,10 @@ def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Spe
     speeds = _known(model, options, quantization)
     if speeds is None or mine not in speeds:
         effort = Effort()
-        speeds = {option: measured(model, option, quantization if option == mine else None) for option in options}
+        speeds = {
+            option: before.get(option) or measured(model, option, quantization if option == mine else None)
+            for option in options
+        }
         _keep(model, options, speeds, effort, quantization)
     best = max(speeds, key=speeds.__getitem__)
     if best != mine:
@@ -167,7 +176,7 @@ def _best(
     if len(options) == 1:
         return options[0]
     try:
-        best, speeds = _measured_once(model, options)
+        best, speeds = measured_once(model, options)
     except ModelError:
         if engine != "auto":
             raise
@@ -179,34 +188,35 @@ def _best(
     return best
 
 
-def fastest_of(model: Model, options: list[Computation]) -> tuple[Computation, float]:
-    """Return the fastest of some ways to compute a network, and its images/s, measured once for a machine and a network.
+def measured_once(
+    model: Model, options: list[Computation], *, before: Mapping[Computation, float] = NOTHING
+) -> tuple[Computation, Speeds]:
+    """Return the fastest of some ways to compute a network, and the images/s of all, measured once for a machine and a network.
+
+    What was measured `before` is not measured again.
 
     Raises:
         ModelError: None can compute it.
     """
-    best, speeds = _measured_once(model, options)
-    return best, speeds[best]
-
-
-def _measured_once(model: Model, options: list[Computation]) -> tuple[Computation, Speeds]:
     speeds = _known(model, options)
     if speeds is None:
         effort = Effort()
-        speeds, reason = _all_measured(model, options)
+        speeds, reason = _all_measured(model, options, before)
         if not speeds:
             raise reason or ModelError("There is no engine that computes the network.")
         _keep(model, options, speeds, effort)
     return fastest(speeds), speeds
 
 
-def _all_measured(model: Model, options: list[Computation]) -> tuple[Speeds, ModelError | None]:
+def _all_measured(
+    model: Model, options: list[Computation], before: Mapping[Computation, float]
+) -> tuple[Speeds, ModelError | None]:
     """Return the speeds of those that can compute, and why the last of the others cannot."""
     speeds: Speeds = {}
     reason = None
     for option in options:
         try:
-            speeds[option] = measured(model, option)
+            speeds[option] = before.get(option) or measured(model, option)
         except ModelError as error:
             reason = error
     return speeds, reason

@@ -34,7 +34,6 @@ from vitral.models.model import Features, Images, Logits, Model
 
 MERGING: tuple[Engine, ...] = ("torch", "packed")  # the engines that can merge tokens
 
-BATCH = torch.export.Dim("batch")
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
@@ -192,7 +191,7 @@ def _exported(network: Model, runtime: str) -> torch.export.ExportedProgram:
     example = torch.zeros(2, 3, *network.image_size)  # a batch of one would be taken for a constant
     with torch.no_grad():
         answering = _Answering(copy_in(network, torch.float32))
-        return torch.export.export(answering, (example,), dynamic_shapes=({0: BATCH},))
+        return torch.export.export(answering, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
 
 
 def _in_torch(network: Model, forward: Callable[[Images], tuple[Logits, Features]] | None = None) -> Compute:

@@ -8,6 +8,8 @@ import csv
 from importlib.resources import files
 from typing import NamedTuple
 
+CLASSES = 1000
+
 
 class ModelCost(NamedTuple):
     """A variant at its native size and 1,000 classes.

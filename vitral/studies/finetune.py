@@ -5,7 +5,6 @@ from pathlib import Path
 
 from vitral.data.classes import Reading
 from vitral.events import Listener, show
-from vitral.studies.sweep import sweep as sweep_rates
 from vitral.training.candidates.result import RunResult
 from vitral.training.request import Request, request_of
 from vitral.training.run import carry_out
@@ -87,4 +86,8 @@ def finetune(
 def finetune_request(request: Request, *, started: float | None = None, listener: Listener = show) -> RunResult:
     """Fine-tune as a request says; see `finetune`."""
     with without_network(request.offline), opened(request, started=started, listener=listener) as session:
-        return sweep_rates(session) if session.request.sweep else carry_out(session)
+        if not session.request.sweep:
+            return carry_out(session)
+        from vitral.studies.sweep import sweep  # half a second of start-up, for its page, which one run does without
+
+        return sweep(session)

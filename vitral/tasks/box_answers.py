@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
-from torchvision.ops import batched_nms
 
 from vitral.images.geometry import Geometry
 from vitral.models.dense.answers import PointAnswers, QueryAnswers
@@ -40,6 +39,8 @@ def _found(scores: Tensor, classes: Tensor, boxes: Tensor, view: Geometry) -> Fo
 
 def _of_points(answers: PointAnswers) -> Iterator[Chosen]:
     """Give for each image the likeliest middles; of boxes of one class that are nearly the same, the likeliest."""
+    from torchvision.ops import batched_nms  # a second of start-up for all who find no boxes
+
     probabilities = answers.classes.float().sigmoid()
     highest = functional.max_pool2d(probabilities, NEIGHBOURHOOD, stride=1, padding=NEIGHBOURHOOD // 2)
     peaks = (probabilities * (probabilities == highest)).flatten(1)

@@ -9,18 +9,20 @@ pixels of each mask that are near its edge.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import cv2
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from scipy.sparse import csr_array
 
 from vitral.tasks.dense_result import DenseResult, OfPhotos, check_scored, of_photos, sureness
 from vitral.tasks.regions import VOID, FoundRegions, Regions
 from vitral.tasks.resampling import ByClass, PhotoTally, Weights, known, mean_known
 from vitral.tasks.shown import Table, Tile, class_table, numbers, percent, photos_of, shares
 from vitral.tasks.task import Figure
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 BAND = 0.02  # of a photo's diagonal: how far from its edge a mask's pixels are near it
 MOST_CONFUSED = 12  # pairs of classes
@@ -208,6 +210,8 @@ class OverlapTally(PhotoTally):
     def _sums(self, weights: Weights) -> Float64[np.ndarray, "resamples classes counts"]:
         """Return the counts of each class where photos count as often as `weights` say."""
         if self._table is None:
+            from scipy.sparse import csr_array  # a quarter of a second of start-up for all who score no pixels
+
             cells = [photo.classes[:, None] * COUNTS + np.arange(COUNTS) for photo in self._photos]
             self._table = csr_array(
                 (

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy import ndimage
 
 from vitral.data.annotations.annotation import Annotation, Marks, Size
 from vitral.data.annotations.marked import MarkedPhotos
@@ -65,6 +64,8 @@ class Changed:
 
 
 def _parts(regions: Regions) -> Regions:
+    from scipy import ndimage  # a sixth of a second of start-up for all whose regions are not parts
+
     classes: list[int] = []
     masks: list[RunLengths] = []
     assert regions.masks is not None, "only boxes are known"

@@ -64,7 +64,6 @@ MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
 # To fit the head on that training begins with at another size, for reading more takes the time of the training itself:
 HEAD_IMAGES = 1000
 HEAD_A_CLASS = 20  # or so many of a class, if that is more
-TIMED_JUDGED = 4  # images that tell how long one takes to be judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +184,7 @@ def _count(run: Run, train: Source, describer: Describer, stopwatch: Stopwatch, 
         return None
     classes = len(run.data.class_names)
     an_image, described = describer.image_seconds(train)
-    scoring = _judge(run, describer).image_seconds(train, TIMED_JUDGED)[0] if others else 0.0
+    scoring = an_image if run.plan.image_seconds is None or not describer.network else run.plan.image_seconds
     weighed = run.objective.class_weights != "none" and ClassSizes(run.data.class_images()).unequal
     unit, fits = unit_seconds(), 2 if weighed else 1
     for share in SHARES:

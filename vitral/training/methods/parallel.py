@@ -7,14 +7,12 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -27,6 +25,10 @@ from vitral.training.methods.method import Method
 from vitral.training.optimization.optimizers import clip_by_global_norm, computes_in_bf16, global_norm
 from vitral.training.settings.recipe import Recipe
 from vitral.training.settings.sections import ComputeSettings, Precision
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
 
 class Engine:
@@ -72,7 +74,7 @@ class Engine:
         if isinstance(self.call, DistributedDataParallel) and not last:
             return cast(contextlib.AbstractContextManager[None], self.call.no_sync())
         if self.sharded:
-            cast(FSDPModule, self.network).set_requires_gradient_sync(last)
+            cast("FSDPModule", self.network).set_requires_gradient_sync(last)
         return contextlib.nullcontext()
 
     def clip(self, limit: float | None) -> Tensor:
@@ -143,6 +145,8 @@ class Engine:
             return DistributedDataParallel(self.module, find_unused_parameters=unused, broadcast_buffers=False)
 
     def _shard(self, precision: Precision) -> None:
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+
         low = torch.bfloat16 if computes_in_bf16(self.device, precision) else None
         policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
         mesh = _mesh(self.device, self.settings)
@@ -185,8 +189,8 @@ def _mesh(device: torch.device, settings: ComputeSettings) -> DeviceMesh:
 
 
 def _whole(tensor: Tensor, rows: Mapping[Tensor, Rows]) -> Tensor:
-    if isinstance(tensor, DTensor):
-        return cast(DTensor, tensor.detach()).full_tensor().cpu()
+    if distributed.is_sharded(tensor):
+        return cast("DTensor", tensor.detach()).full_tensor().cpu()
     if tensor in rows:
         parts = [torch.empty_like(tensor) for _ in range(distributed.world())]
         dist.all_gather(parts, tensor.detach().contiguous())

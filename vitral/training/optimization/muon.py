@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
+from vitral import distributed
 from vitral.machine import has_native_bf16
 from vitral.models.experts import ExpertLinear, MixtureOfExperts
 from vitral.models.model import HEADS, Model
@@ -89,7 +89,7 @@ class Muon(Optimizer):
             state["momentum_buffer"] = torch.zeros_like(parameter)
         moment = state["momentum_buffer"].lerp_(gradient, 1 - self.momentum)
         direction = gradient.lerp(moment, self.momentum) if self.nesterov else moment
-        whole = direction.full_tensor() if isinstance(direction, DTensor) else direction
+        whole = direction.full_tensor() if distributed.is_sharded(direction) else direction
         if whole.ndim == 3:  # a matrix for each expert
             return whole
         number = self.matrices[parameter]
@@ -168,6 +168,8 @@ def orthogonal(matrices: Matrices, steps: int = 5) -> Matrices:
 
 def _as_shared(whole: Tensor, parameter: Tensor) -> Tensor:
     """Return this process's part of a tensor that all processes have whole, sharded like a parameter."""
-    if not isinstance(parameter, DTensor):
+    if not distributed.is_sharded(parameter):
         return whole
+    from torch.distributed.tensor import distribute_tensor  # as of `is_sharded`
+
     return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)

@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
-from vitral import plugins, torchrun
+from vitral import distributed, plugins, torchrun
 from vitral.errors import PluginError
 from vitral.machine import has_native_bf16
 from vitral.models.model import HEADS, Model
@@ -175,7 +174,7 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
     if not tensors:
         return torch.zeros(())
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return norm.full_tensor() if distributed.is_sharded(norm) else norm
 
 
 def training_device() -> torch.device:

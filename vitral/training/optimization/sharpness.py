@@ -10,7 +10,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from vitral import distributed
@@ -127,7 +126,7 @@ def narrow_the_gap(here: Sequence[tuple[nn.Parameter, Tensor]], alpha: float) ->
     current = [parameter.grad if parameter.grad is not None else torch.zeros_like(parameter) for parameter, _ in here]
     climbed, squared = local_parts(current), global_norm(current) ** 2
     both = torch.stack([(before * after).sum() for before, after in zip(clean, climbed, strict=True)]).sum()
-    if any(isinstance(gradient, DTensor) for gradient in current):
+    if any(distributed.is_sharded(gradient) for gradient in current):
         distributed.total(both)
     along = float(both / squared)
     torch._foreach_mul_(climbed, 1 + alpha * along)

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from vitral import torchrun
+from vitral import distributed, torchrun
 from vitral.models.experts import Rows, shared_rows
 
 
@@ -118,7 +117,7 @@ class OptimizerState(Stateful):
 
 def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return this process's part of each tensor: the tensor itself unless it is sharded. No part is copied."""
-    return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+    return [tensor.to_local() if distributed.is_sharded(tensor) else tensor for tensor in tensors]
 
 
 def held(tensors: Mapping[str, Tensor]) -> dict[str, Held]:
@@ -138,7 +137,7 @@ def fill(own: Mapping[str, Held], saved: Mapping[str, Tensor]) -> None:
     for name, (tensor, like, shared) in own.items():
         whole = saved[name]
         rows = _rows_held(like, whole.shape, shared)
-        target = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        target = tensor.to_local() if distributed.is_sharded(tensor) else tensor
         source = whole if rows is None else whole[rows[0] : rows[1]]
         if target.shape != source.shape:
             raise ValueError(f"'{name}' has the shape {tuple(whole.shape)} there; resume with the run's own recipe")
@@ -154,7 +153,7 @@ def pieces(states: Mapping[str, Held]) -> Iterator[tuple[str, Piece]]:
 
 
 def _piece(tensor: Tensor, like: Tensor, shared: Rows | None) -> Piece | None:
-    if isinstance(tensor, DTensor):
+    if distributed.is_sharded(tensor):
         rows = _rows_held(like, tensor.shape, shared)
         mesh = tensor.device_mesh
         copies = [axis for axis, placed in enumerate(tensor.placements) if not placed.is_shard()]
@@ -173,7 +172,7 @@ def _piece(tensor: Tensor, like: Tensor, shared: Rows | None) -> Piece | None:
 
 def _rows_held(like: Tensor, shape: torch.Size, shared: Rows | None) -> tuple[int, int] | None:
     """Return the range (first, end) of the rows that this process holds of a whole tensor of `shape`; None for all."""
-    if isinstance(like, DTensor) and shape == like.shape:
+    if distributed.is_sharded(like) and shape == like.shape:
         sharded = next((axis for axis, placed in enumerate(like.placements) if placed.is_shard()), None)
         if sharded is None:
             return None
@@ -191,7 +190,9 @@ def _own_part(saved: Tensor, parameter: Tensor, shared: Rows | None) -> Tensor:
     if rows is not None:
         saved = saved[rows[0] : rows[1]]
     saved = saved.to(parameter.device)
-    if isinstance(parameter, DTensor) and (rows is not None or saved.shape == parameter.shape):
+    if distributed.is_sharded(parameter) and (rows is not None or saved.shape == parameter.shape):
+        from torch.distributed.tensor import DTensor  # as of `is_sharded`
+
         return DTensor.from_local(
             saved, parameter.device_mesh, parameter.placements, shape=parameter.shape, stride=parameter.stride()
         )

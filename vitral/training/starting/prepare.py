@@ -38,6 +38,7 @@ from vitral.training.scoring.live import open_judging
 from vitral.training.session import Run, Session
 from vitral.training.settings.recipe import DEFAULT_MODEL, SHAPE, Recipe, network_config, routing, shape_changes
 from vitral.training.starting.view_trials import try_views
+from vitral.weights.dialect import UNTRAINED
 from vitral.weights.named.table import is_named, offer
 
 
@@ -60,6 +61,10 @@ def load_start(draft: Draft, listener: Listener) -> Classifier | None:
     if draft.from_name:
         _named_config(draft.source, recipe)
     start = load(draft.source, tuned=False, listener=listener)
+    if not (draft.from_name or is_named(draft.source)):
+        for note in start.provenance.notes:
+            if not note.endswith(UNTRAINED):  # the head is replaced
+                listener(Message(note, warning=True))
     if recipe.image_size is not None and not draft.from_name:
         replace_config(start.model.config, image_size=(recipe.image_size, recipe.image_size))
     return start

@@ -29,6 +29,8 @@ EXACT_PROCESSOR = "DepthProImageProcessor"
 FLOAT_PROCESSOR = "DINOv3ViTImageProcessor"  # resizes in float32 with antialiasing
 OWN = "vitral"  # the entry for what no processor does, which Vitral reads and others ignore
 SHORTER_SIDE = ("ConvNext", "Bit")
+# Any of these in a preprocessor_config.json says something of how images are prepared.
+PREPARED = {OWN, "size", "crop_size", "resample", "image_mean", "image_std", "do_resize", "do_rescale", "do_normalize"}
 PROBLEM_TYPES = {SINGLE_LABEL: "single_label_classification", MULTI_LABEL: "multi_label_classification"}
 SQUASH_FROM = 384  # pixels: from this size on ConvNext's processor, which CvT uses, does not crop
 
@@ -124,9 +126,10 @@ def problem_type(task: Task) -> str | None:
 
 
 def usage(stored: Stored, default: Preprocessing) -> Usage:
-    """Return what preprocessor_config.json and config.json say; `default`, with a note, where the former is missing."""
-    if not stored.preprocessor:
-        note = "There is no preprocessor_config.json next to the file; assumed: its architecture's default."
+    """Return what preprocessor_config.json and config.json say; `default`, with a note, where the former says nothing."""
+    if not PREPARED & stored.preprocessor.keys():
+        there = "says nothing of how images are prepared" if stored.preprocessor else "is missing"
+        note = f"The preprocessor_config.json next to the file {there}; assumed: its architecture's default."
         return Usage(default, class_names(stored), (note,))
     try:
         return Usage(_read(stored.preprocessor), class_names(stored))
