@@ -1,6 +1,7 @@
 """Features of many images are computed by the engine that is fastest here, those of a few by the network itself."""
 
 import contextlib
+import math
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from vitral.inference.choice import predictor_in
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import Computation
 from vitral.inference.int8 import HAS_INT8
+from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
 from vitral.inference.torch_predictor import TorchPredictor
@@ -57,10 +59,24 @@ def test_a_few_images_are_computed_by_the_network_itself(classifier: Classifier,
     assert engine(classifier, source, contextlib.nullcontext) is None
 
 
+def test_more_are_computed_exactly_from_packed_weights_which_are_not_measured(
+    classifier: Classifier, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_engine, "PACKED_PAY", 0.0)
+    monkeypatch.setattr(feature_engine, "PAYS", math.inf)
+    monkeypatch.setattr(feature_engine, "measured_once", None)
+    found = engine(classifier, source, in_bf16)
+    assert found is not None
+    assert (found.engine, found.precision) == ("packed" if HAS_PACKING else "torch", "fp32")
+    batch = images(classifier.model, 4)
+    torch.testing.assert_close(found.features(batch), TorchPredictor(classifier.model).features(batch))
+
+
 @pytest.mark.parametrize("context", [contextlib.nullcontext, in_bf16])
 def test_many_are_computed_by_what_is_fastest(
     classifier: Classifier, source: Source, monkeypatch: pytest.MonkeyPatch, context: Context
 ) -> None:
+    monkeypatch.setattr(feature_engine, "PACKED_PAY", 0.0)
     monkeypatch.setattr(feature_engine, "PAYS", 0.0)
     found = engine(classifier, source, context)
     assert found is not None
@@ -79,6 +95,7 @@ def test_integers_compute_what_may_be_rounded_where_they_are_fastest(
         if not fastest:
             raise ModelError("int8 would be slower here")
 
+    monkeypatch.setattr(feature_engine, "PACKED_PAY", 0.0)
     monkeypatch.setattr(feature_engine, "PAYS", 0.0)
     monkeypatch.setattr(feature_engine, "INTEGERS_PAY", 0.0)
     monkeypatch.setattr(feature_engine, "int8_speeds", speeds)
@@ -103,6 +120,7 @@ def test_nothing_is_measured_twice(
         return 1e-3 * len(source)  # so slow that all are tried
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(feature_engine, "PACKED_PAY", 0.0)
     monkeypatch.setattr(feature_engine, "PAYS", 0.0)
     monkeypatch.setattr(choice, "measured", measured)
     monkeypatch.setattr(feature_engine, "has_int8", lambda: True)
@@ -114,6 +132,7 @@ def test_nothing_is_measured_twice(
 def test_a_predictor_that_is_chosen_stays(
     classifier: Classifier, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(feature_engine, "PACKED_PAY", 0.0)
     monkeypatch.setattr(feature_engine, "PAYS", 0.0)
     classifier.predictor = EnginePredictor(classifier.model, "torch", "fp32")
     assert engine(classifier, source, contextlib.nullcontext) is None
@@ -128,6 +147,7 @@ def test_an_engine_is_made_once_for_the_timing_and_for_all_images(
         made.append(arguments)
         return predictor_in(*arguments)  # type: ignore[arg-type]
 
+    monkeypatch.setattr(feature_engine, "PACKED_PAY", 0.0)
     monkeypatch.setattr(feature_engine, "PAYS", 0.0)
     monkeypatch.setattr(feature_engine, "predictor_in", counted)
     describer = Describer.of(classifier)

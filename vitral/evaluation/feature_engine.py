@@ -1,12 +1,12 @@
 """What computes the features of many images soonest, and under which name they are kept.
 
-The network itself where there are few images; else the engine that is fastest here, made and measured where that pays.
+The network itself where there are few images; packed weights where there are more; else the engine that is fastest here,
+measured where that pays.
 """
 
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeGuard
 
 import torch
 
@@ -34,7 +34,8 @@ Context = Callable[[], AbstractContextManager[object]]  # in which a network com
 
 # Seconds of a core to make and measure for ViT-S/14 (docs/speed.md): packed weights 2, int8 with its ranges 6, OpenVINO and
 # ONNX Runtime 20 s, which are at most 1.3 times as fast as packed weights of the same precision.
-PAYS = 5.0  # seconds of features by the network itself, image by image, from which packed weights are measured
+PACKED_PAY = 1.0  # seconds of features by the network itself, image by image, from which its weights are packed
+PAYS = 5.0  # likewise, from which packed weights are measured, in each precision
 INTEGERS_PAY = 10.0  # seconds by these, from which the ranges of int8 are looked for
 EXTRAS_PAY = 90.0  # likewise, from which runtimes outside torch are measured
 RANGE_IMAGES = 32  # that ranges are found on
@@ -60,8 +61,7 @@ def feature_column(classifier: Classifier, context: Context = nullcontext, *, ke
             return made[0].features
 
         def compute(prepared: Images) -> Features:
-            # Of few images in float32: autocast rounds all weights anew for each batch, which takes longer than it saves.
-            with nullcontext() if _is_plain(predictor) else context():
+            with context():
                 return predictor.features(prepared)
 
         return compute
@@ -82,15 +82,10 @@ def _name(classifier: Classifier, *, rounded: bool) -> str:
 def _soonest(classifier: Classifier, source: Source, *, rounded: bool) -> Predictor | None:
     """Return what computes the features of a source's images soonest, the same in all processes; None for the predictor."""
     predictor = classifier.predictor
-    if not _is_plain(predictor):
+    if type(predictor) is not TorchPredictor or next(predictor.model.parameters()).device.type != "cpu":
         return None
     way = distributed.by_main(lambda: _fastest(classifier, predictor, source, rounded=rounded))
     return None if way is None else predictor_in(predictor.model, *way)
-
-
-def _is_plain(predictor: Predictor) -> TypeGuard[TorchPredictor]:
-    """Tell whether a network in torch on the CPU computes as it is."""
-    return type(predictor) is TorchPredictor and next(predictor.model.parameters()).device.type == "cpu"
 
 
 Way = tuple[Computation, Quantization | None]
@@ -103,12 +98,17 @@ def _fastest(classifier: Classifier, predictor: TorchPredictor, source: Source, 
     predictor.logits(one)  # the first call also prepares, and is no measure
     began = time.perf_counter()
     predictor.logits(one)
-    if (time.perf_counter() - began) * len(source) < PAYS:
+    seconds = (time.perf_counter() - began) * len(source)
+    if seconds < PACKED_PAY:
         return None
     every = computations_of(model, "auto", "auto" if rounded else "fp32")
     in_torch: Engine = "packed" if HAS_PACKING else "torch"  # packed weights are never slower
+    exact = Computation(in_torch, "fp32")
     at_once = [option for option in every if option.engine == in_torch and option != PLAIN]
     try:
+        if seconds < PAYS:
+            predictor_in(model, exact).logits(one)
+            return exact, None
         best, speeds = measured_once(model, at_once)
         seconds = len(source) / speeds[best]
         if rounded and seconds > INTEGERS_PAY and (form := _int8_form(classifier, source, speeds)) is not None:
