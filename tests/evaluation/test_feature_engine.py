@@ -91,7 +91,7 @@ def test_many_are_computed_by_what_is_fastest(
 def test_integers_compute_what_may_be_rounded_where_they_are_fastest(
     classifier: Classifier, source: Source, monkeypatch: pytest.MonkeyPatch, fastest: bool
 ) -> None:
-    def speeds(*arguments: object) -> None:
+    def speeds(*arguments: object, **options: object) -> None:
         if not fastest:
             raise ModelError("int8 would be slower here")
 

@@ -20,7 +20,8 @@ from vitral.images.augment import Augmentation
 from vitral.images.decode import detail_side
 from vitral.machine import memory_bytes
 from vitral.models.costs import CLASSES, COSTS
-from vitral.models.families import ModelConfig, count_macs, count_parameters, variant_name
+from vitral.models.families import count_macs, count_parameters, variant_name
+from vitral.models.model import ModelConfig
 from vitral.tasks.dense import DenseTask, dense_task
 from vitral.tasks.regions import VOID, Regions
 from vitral.tasks.task import Task
