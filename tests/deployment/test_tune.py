@@ -21,6 +21,7 @@ from vitral.cli.main import main
 from vitral.data.generated import open_digits
 from vitral.deployment import tune as tuning
 from vitral.deployment.bench import Bench
+from vitral.deployment.judge import Judge
 from vitral.deployment.tune import Tuned, read_latency, tune
 from vitral.errors import DataError, VitralError, WeightsError
 from vitral.evaluation import candidates as module
@@ -109,7 +110,8 @@ def test_the_best_within_the_limit_is_chosen_and_kept(run: Path) -> None:
     within = [one for one in found.tried if one.candidate.milliseconds <= 6]
     best = max(one.score for one in within)
     assert chosen.score == best
-    assert chosen.milliseconds == min(one.candidate.milliseconds for one in within if one.score == best)
+    nearest = min((one for one in within if one.score == best), key=lambda one: one.largest)
+    assert (chosen.image_size, chosen.way) == (nearest.candidate.image_size, nearest.way)
     after = json.loads((run / "classifier/classifier.json").read_text())
     assert {name: value for name, value in after.items() if name != "setting"} == before
     assert (run / "classifier/weights.safetensors").read_bytes() == weights
@@ -316,7 +318,7 @@ def test_sizes_are_whole_patches_from_half_to_five_quarters() -> None:
 def test_the_frontier_has_no_setting_that_a_faster_one_is_as_good_as(tmp_path: Path) -> None:
     pairs = [(1.0, 0.2), (2.0, 0.5), (3.0, 0.4), (4.0, 0.5), (5.0, 0.9), (6.0, 0.1)]
     tried = tuple(
-        tuning.Tried(TimedSetting((28, 28), Computation("torch", "fp32", index), took), score, 1.0)
+        tuning.Tried(TimedSetting((28, 28), Computation("torch", "fp32", index), took), score, 1.0, 0.0)
         for index, (took, score) in enumerate(pairs)
     )
     found = Tuned(None, tried, 10.0, "network", 0.9, "accuracy", "data", 100, "machine", 1, 0.5)
@@ -326,6 +328,26 @@ def test_the_frontier_has_no_setting_that_a_faster_one_is_as_good_as(tmp_path: P
     assert {(point.x, point.y) for series in drawn.series if series.name == "fp32" for point in series.points} == set(
         pairs
     )
+
+
+def test_of_equal_settings_the_one_that_answers_as_the_network_is_chosen(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "milliseconds", lambda predictor: 1.0)
+    own = load(trained, listener=ignore)
+    judge = Judge(own, open_digits(), most=20, batch_size=8, workers=0, listener=ignore)
+    tried = [
+        tuning.Tried(TimedSetting(own.model.image_size, Computation("torch", "fp32", merge), took), 1.0, 1.0, largest)
+        for merge, took, largest in ((3, 1.0, 0.7), (1, 2.0, 0.1), (2, 3.0, 0.4))
+    ]
+    chosen, _ = tuning._chosen(own, tried, 10.0, judge, "digits")
+    assert chosen is not None
+    assert chosen.merge == 1
+
+
+def test_so_few_photos_all_right_are_not_said_to_be_sure() -> None:
+    found = Tuned(None, (), 10.0, "network", 1.0, "accuracy", "photos", 66, "machine", 1, 0.5)
+    assert "100.00% (95% interval 94.5% to 100.0%)" in found.lines()[0]
 
 
 @every_case(("text", "milliseconds"), [("10ms", 10), ("10 MS", 10), ("0.5s", 500), ("7", 7), (2.5, 2.5), (".5s", 500)])

@@ -28,7 +28,8 @@ from vitral.inference.engines import Computation
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name
-from vitral.tasks.shown import Presentable, Table, photos_of, table_of
+from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.shown import Presentable, Table, photos_of, range_text, table_of
 from vitral.tasks.unlabelled import check_classifies
 
 LATENCY = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ms|s)?", re.ASCII)
@@ -47,11 +48,13 @@ class Tried:
         candidate: The setting, and its time.
         score: The headline figure on the validation images, 0 to 1.
         same_top: The share of these whose most probable class is the network's own.
+        largest: The largest difference of a probability from the network's own.
     """
 
     candidate: TimedSetting
     score: float
     same_top: float
+    largest: float
 
     @property
     def way(self) -> Computation:
@@ -114,12 +117,12 @@ class Tuned(Presentable):
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
-        error = math.sqrt(self.exact * (1 - self.exact) / self.images)
+        interval = range_text(wilson_interval(round(self.exact * self.images), self.images), 1)
         return (
             *([] if self.setting is None else [self.setting.sentence()]),
             f"Tried {counted(len(self.tried), 'setting')} of {self.network}, by {self.figure} on "
-            f"{photos_of(VALIDATION, self.images)} of {self.data} (standard error {error:.2%}); unchanged, in fp32, it has "
-            f"{self.exact:.2%}.",
+            f"{photos_of(VALIDATION, self.images)} of {self.data}; unchanged, in fp32, it has {self.exact:.2%} (95% interval "
+            f"{interval}).",
             f"Times are of the network, one photo at a time; reading and preparing it takes {self.preparing:.3g} ms more.",
             *self.remarks,
         )
@@ -153,7 +156,8 @@ def tune(
 
     Settings are the network's size (from half to five quarters of its own), the precision (int8 where the folder keeps a form,
     see `quantize`), the tokens merged in each block (ToMe) and the runtime. Each is timed with one image at once, and scored on
-    validation images; test images are not opened. Nothing is changed unless `write` says so.
+    validation images, of equal ones by how near their probabilities are to the network's own; test images are not opened.
+    Nothing is changed unless `write` says so.
 
     Args:
         classifier: The classifier itself, or whatever `load` takes; as it was trained, whatever setting it has.
@@ -257,7 +261,7 @@ def _tried(own: Classifier, found: Sequence[TimedSetting], judge: Judge, listene
     tried = []
     for number, candidate in enumerate(found):
         score = judge.score(*_made(own, candidate))
-        tried.append(Tried(candidate, score.figure, score.same_top))
+        tried.append(Tried(candidate, score.figure, score.same_top, score.largest))
         listener(Progress("score settings", number + 1, len(found)))
     return tried
 
@@ -271,8 +275,11 @@ def _made(own: Classifier, candidate: TimedSetting) -> tuple[Predictor, Preproce
 def _chosen(
     own: Classifier, tried: list[Tried], limit: float, judge: Judge, data: str
 ) -> tuple[Tuning | None, list[Tried]]:
-    """Return the best within the limit, timed once more, and all with what that found; of equal ones the fastest."""
-    ranked = sorted(tried, key=lambda each: (-each.score, each.candidate.milliseconds))
+    """Return the best within the limit, timed once more, and all with what that found.
+
+    Of equal ones that which answers most as the network does: on few images many are equal, and the fastest is the worst.
+    """
+    ranked = sorted(tried, key=lambda each: (-each.score, each.largest, each.candidate.milliseconds))
     for best in ranked:
         if best.candidate.milliseconds > limit:
             continue
