@@ -96,9 +96,8 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     if how.class_names is None:
-        notes += doubtful_names(names)
-        if listing.task.exclusive:
-            notes += [*unequal_note(splits.get("train", [])), *equal_note(_every(entries), contents)]
+        notes += [*doubtful_names(names), *equal_note(_every(entries), contents)]
+        notes += unequal_note(splits.get("train", [])) if listing.task.exclusive else []
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name if how.part is None else part_name(listing.name, how.part),
