@@ -1,5 +1,6 @@
 """Linear layers of 8-bit integers: the arithmetic written anew in numpy, networks of every family, and what is refused."""
 
+import gc
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -125,6 +126,21 @@ def test_a_norm_gives_the_integers_of_what_it_would_have_given() -> None:
         assert (given != expected).float().mean() < 0.02
 
 
+def test_what_is_kept_of_a_pass_is_where_that_of_the_pass_before_was() -> None:
+    model = learned(LAYERED[0])
+    images, places = list(batches(model, 4)), []
+
+    def passes() -> Iterator[Images]:
+        for batch in images:
+            places.append(
+                {value.data_ptr() for value in gc.get_objects() if type(value) in (torch.Tensor, nn.Parameter)}
+            )
+            yield batch
+
+    find_ranges(model, passes())
+    assert places[1] == places[2] == places[3]
+
+
 def test_integers_end_where_the_range_ends() -> None:
     values = torch.tensor([-9.0, -1.0, 0.0, 0.5, 1.0, 9.0])
     assert to_integers(values, LayerRange(-1.0, 1.0)).tolist() == [0, 1, 128, 192, 255, 255]
@@ -226,7 +242,7 @@ def test_every_image_of_a_class_after_the_other_has_a_say() -> None:
     observed = ranges._best
 
     def noted(one: Any, *, smooth: bool) -> Any:  # noqa: ANN401
-        layers.append(sum(map(len, one.rows)))
+        layers.append(one.kept)
         return observed(one, smooth=smooth)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -43,7 +43,7 @@ class _Observed(nn.Module):
         super().__init__()
         self.layer, self.generator = layer, generator
         self.in_features = layer.in_features
-        self.rows: list[Tensor] = []
+        self.rows, self.kept = torch.zeros(ROWS, layer.in_features), 0
         self.low = torch.full((layer.in_features,), torch.inf)
         self.high = -self.low
 
@@ -59,13 +59,15 @@ class _Observed(nn.Module):
 
     def _keep(self, values: Tensor) -> None:
         flat = values.reshape(-1, self.in_features)
-        self.low = torch.minimum(self.low, flat.amin(dim=0))
-        self.high = torch.maximum(self.high, flat.amax(dim=0))
+        # In place: what is allocated between a pass's values and stays tears holes into memory, gigabytes in all.
+        torch.minimum(self.low, flat.amin(dim=0), out=self.low)
+        torch.maximum(self.high, flat.amax(dim=0), out=self.high)
         images = values.reshape(len(values), -1, self.in_features)
         tokens = torch.randperm(images.shape[1], generator=self.generator)[: ROWS_AN_IMAGE - 1]
         taken = images[:, torch.cat([torch.zeros(1, dtype=torch.int64), tokens])].reshape(-1, self.in_features)
-        if sum(map(len, self.rows)) < ROWS:
-            self.rows.append(taken.clone())
+        taken = taken[: ROWS - self.kept]
+        self.rows[self.kept : self.kept + len(taken)] = taken
+        self.kept += len(taken)
 
 
 def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit]:
@@ -98,7 +100,7 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit
 
 def _best(seen: _Observed, *, smooth: bool) -> LayerFit:
     """Return the range and the smoothing by which a layer's answers are nearest to those of float32."""
-    layer, rows = seen.layer, torch.cat(seen.rows)[:ROWS]
+    layer, rows = seen.layer, seen.rows[: seen.kept]
     weight = layer.weight.detach()
     exact = rows @ weight.T
     spread = exact.std().clamp_min(1e-12)
