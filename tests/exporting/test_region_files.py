@@ -150,9 +150,8 @@ def check_opened(own: Classifier, file: Path, photos: list[np.ndarray], folder: 
         find_together(each, [prepare_photo(each, pixels) for pixels in (*photos, long)]) for each in (own, opened)
     ]
     for both in zip(*served, strict=True):
-        scores = [found.scores for found in both if isinstance(found, FoundRegions)]
-        assert len(scores) == 2
-        assert np.allclose(*scores, atol=1e-5)
+        mine_scored, theirs_scored = (found.scores for found in both if isinstance(found, FoundRegions))
+        assert np.allclose(mine_scored, theirs_scored, atol=1e-5)
     written = {}
     for name, classifier in (("own", save(own, folder / "classifier")), ("opened", file)):
         photo, out = str(folder / "3.png"), folder / name

@@ -13,6 +13,7 @@ from vitral.data.source import PixelSource
 from vitral.images.decode import Pixels, Shrink
 from vitral.models.catalog import variant
 from vitral.models.families import count_macs, replace
+from vitral.models.model import ModelConfig
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.regions import Regions
 from vitral.tasks.semantic import SEMANTIC
@@ -99,7 +100,12 @@ def test_a_listed_network_is_not_counted_anew(monkeypatch: pytest.MonkeyPatch) -
     listed = replace(variant("efficientnet-lite0"), num_classes=1000)
     other = replace(listed, image_size=(192, 192))
     right = {config: count_macs(config) for config in (listed, other)}
-    counted = []
-    monkeypatch.setattr(facts, "count_macs", lambda config: counted.append(config) or right[config])
+    counted: list[ModelConfig] = []
+
+    def counting(config: ModelConfig) -> int:
+        counted.append(config)
+        return right[config]
+
+    monkeypatch.setattr(facts, "count_macs", counting)
     assert {config: macs_of(config) for config in (listed, other)} == right
     assert counted == [other]
