@@ -139,6 +139,8 @@ def check_opened(own: Classifier, file: Path, photos: list[np.ndarray], folder: 
     """Hold what the file gives where Vitral opens it against the classifier: in Python, as files and in figures."""
     opened = vitral.load(file)
     assert (opened.task, opened.class_names, opened.calibration) == (own.task, own.class_names, own.calibration)
+    with pytest.raises(ModelError, match="as a whole"):
+        opened(torch.zeros(1, 3, SIDE, SIDE))
     long = np.tile(photos[0], (1, 3, 1))  # which is seen through windows
     for index, pixels in enumerate([*photos, long]):
         Image.fromarray(pixels).save(folder / f"{index}.png")

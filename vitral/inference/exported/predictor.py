@@ -95,8 +95,12 @@ class ExportedPredictor(Predictor):
         """Return the logits of prepared images.
 
         Raises:
-            ModelError: The runtime cannot compute them.
+            ModelError: The file finds regions, or the runtime cannot compute it.
         """
+        if self.graph.regions:
+            raise ModelError(
+                f"{self.describe()} answers what is where in images, not of what class they are as a whole."
+            )
         fixed = self.graph.inputs[0].shape[0]  # a file of another program may take so many images and no other number
         parts = []
         for part in torch.split(images, fixed or len(images)):
