@@ -138,9 +138,9 @@ def main() -> None:
         except ModelError as error:
             print(f"{name}: {error}")
             continue
-        error = (rows[:, 1] - rows[:, 0]).std(ddof=1) / np.sqrt(len(rows))
+        spread = (rows[:, 1] - rows[:, 0]).std(ddof=1) / np.sqrt(len(rows))
         deletion, insertion, brightest, seconds = rows.mean(axis=0)
-        gain = f"{insertion - deletion:.3f} ± {error:.3f}"
+        gain = f"{insertion - deletion:.3f} ± {spread:.3f}"
         print(f"| {name} | {deletion:.3f} | {insertion:.3f} | {gain} | {brightest:.1%} | {seconds:.2f} |", flush=True)
 
 
