@@ -293,3 +293,16 @@ def test_data_without_annotations_are_refused(tmp_path: Path, spec: str) -> None
     with pytest.raises(VitralError) as caught:
         open_data(spec.format(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+def test_a_mask_of_no_photo_and_a_photo_without_one_are_said_and_left_out(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN["grey"][0])
+    expected = maps(open_data(str(tmp_path), verify=False))
+    name = next(iter(drawn.SCENES))
+    shutil.copy(tmp_path / "masks" / f"{name}.png", tmp_path / "masks" / "gone.png")
+    shutil.copy(next((tmp_path / "images").glob(f"{name}.*")), tmp_path / "images" / "alone.png")
+    data = open_data(str(tmp_path), verify=False, near=False)
+    assert data.task.name == "semantic"
+    assert maps(data).keys() == expected.keys()
+    assert any("masks of photos that are not there" in note and "'masks/gone.png'" in note for note in data.notes)
+    assert any("without annotation" in note and "alone.png" in note for note in data.notes)

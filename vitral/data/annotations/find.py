@@ -123,11 +123,15 @@ def _in_classes(photos: Photos, pairs: MaskPairs) -> bool:
     images = [
         path
         for path in photos.paths
-        if path in pairs.masks
-        or (path not in masks and not any(split_within(part) == "test" for part in path.split("/")[:-1]))
+        if path in pairs.masks or (path not in masks and not any(map(_is_of_none, path.split("/")[:-1])))
     ]
     arranged = arrange([PurePosixPath(path).parts for path in images])
     return len({name for listed in arranged.images.values() for _, name in listed}) > 1
+
+
+def _is_of_none(folder: str) -> bool:
+    """Tell whether a folder is called so that images in it may have no class: one of a test, or of masks."""
+    return split_within(folder) == "test" or speaks_of_masks(folder)
 
 
 def _named_alike(marked: MarkedPhotos) -> bool:

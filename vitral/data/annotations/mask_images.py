@@ -39,6 +39,7 @@ FORM = "mask images"
 OBJECT_FORM = "a mask image an object"
 MOST_VALUES = 4096  # of an image that is a mask
 EMPTY = "masks without a pixel of an object, left out"
+OF_NONE = "masks of photos that are not there, left out"
 STRAY = "masks with values of a few pixels that are no classes, ignored"
 
 
@@ -193,6 +194,7 @@ def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
     counts = {photo: _in_colours(found, colours) for photo, found in seen.items()}
     names = names_of_values(tree, list(counts.values()), colours=colours)
     traps = [Trap(STRAY, pairs[photo]) for photo, values in counts.items() if values.keys() & names.stray]
+    traps += [Trap(OF_NONE, path) for path in _of_none(tree, pairs)]
     return MarkedPhotos(
         form=FORM,
         task=SEMANTIC,
@@ -206,6 +208,13 @@ def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
         notes=names.notes,
         bad=tuple(bad),
     )
+
+
+def _of_none(tree: FileTree, pairs: Mapping[str, str]) -> list[str]:
+    """Return the images in the folders of masks alone that are no photo's mask."""
+    used = {*pairs, *pairs.values()}
+    folders = {mask.rpartition("/")[0] for mask in pairs.values()} - {photo.rpartition("/")[0] for photo in pairs}
+    return [path for path in tree.photos.paths if path not in used and path.rpartition("/")[0] in folders]
 
 
 def _meanings(counts: Counter[int], names: ValueNames) -> tuple[tuple[int, Meaning], ...]:
