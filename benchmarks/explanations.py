@@ -127,7 +127,7 @@ def main() -> None:
     images = [classifier.preprocessing(listed[index].read())[None] for index in chosen]
     if given.outlines is not None:
         stems = [Path(listed[index].name).stem for index in chosen]
-        outlines = [next(iter(sorted(given.outlines.glob(f"{stem}*")))) for stem in stems]
+        outlines = [min(given.outlines.glob(f"{stem}*")) for stem in stems]
         point(classifier, list(zip(images, outlines, strict=True)))
         return
     print("| method | deletion | insertion | insertion - deletion | brightest | seconds a map |")
