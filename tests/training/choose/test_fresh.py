@@ -139,6 +139,14 @@ def test_the_head_of_convolutions_learns_slower_unless_a_rate_is_set(overrides: 
     assert {attempt.recipe.optimizer.backbone_lr for attempt in made.attempts} == {share}
 
 
+@every_case(("head", "first"), [(0.74, LAST), (0.95, ALL)])
+def test_beside_a_network_from_scratch_convolutions_count_on_their_own_time(head: float, first: str) -> None:
+    facts = changed(PHOTOS, convolutional=True, low_rank=False)
+    facts = replace(facts, measured=replace(MEASURED, images_per_second=60.0), fresh=FASTER, head=head)
+    attempts = decide(draft(), facts).attempts
+    assert attempts[0].recipe.adaptation.frozen_blocks == (8 if first == LAST else 0)
+
+
 def test_facts_without_a_start_have_no_network_beside() -> None:
     assert FACTS.fresh is None
 

@@ -118,7 +118,10 @@ def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
     finer = None if draft.size_set else finer_size(facts, plan.recipe, cost)
     fresh = None if facts.fresh is None else fresh_attempt(draft, facts)
     own = facts
-    if fresh is not None and _has_good_head(facts) and facts.budget_seconds is not None:
+    own_time = (
+        _has_good_head(facts) or facts.known_weights.convolutional
+    )  # of which the first attempt's passes are counted
+    if fresh is not None and own_time and facts.budget_seconds is not None:
         own = replace(facts, budget_seconds=(1 - fresh.share) * facts.budget_seconds)
     options = choose_attempts(
         own, plan.recipe, cost.images_per_second, finer=finer, overridden=draft.request.overridden
