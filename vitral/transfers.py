@@ -31,10 +31,14 @@ NO_ANSWER = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 def bound_requests() -> None:
     """Hold all further requests through the Hub's client within the bounds; a factory that a program set stays in use.
 
-    Where an answer is out of them, the client raises its `HTTPError`, and does not try again.
+    Where an answer is out of them, the client raises its `HTTPError`, and does not try again. Nor does it ask the server for
+    a list of programs that may be driving it, for its telemetry: from huggingface_hub 2.4 on it keeps whatever comes for a
+    day, and fails at every request where that is other JSON.
     """
+    from huggingface_hub import constants
     from huggingface_hub.utils import _http
 
+    constants.HF_HUB_DISABLE_TELEMETRY = True
     factory = getattr(_http, "_GLOBAL_CLIENT_FACTORY", _http.default_client_factory)
     if not getattr(factory, BOUND, False):
 

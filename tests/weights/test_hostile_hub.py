@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
+from huggingface_hub.utils import _detect_agent
 from huggingface_hub.utils._http import default_client_factory, get_session, set_client_factory
 
 import vitral
@@ -160,8 +161,16 @@ def test_the_client_of_other_programs_stays_their_own() -> None:
         set_client_factory(default_client_factory)
 
 
-def test_json_is_read_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_read_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfers, "ANSWER_SECONDS", 30.0)  # an honest server may be slow on a busy machine
     body = json.dumps({"id": "me/x", "siblings": [{"rfilename": "notes.txt"}]}).encode()
     with serving(saying(body), monkeypatch), pytest.raises(WeightsError, match="no classifier.json"):
         hub.download("hf:me/x")
+
+
+def test_what_one_server_answers_is_not_held_against_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_detect_agent, "_registry", None)
+    monkeypatch.setattr(constants, "AGENT_HARNESSES_PATH", str(tmp_path / "harnesses.json"))
+    with serving(saying(b"7"), monkeypatch), pytest.raises(WeightsError, match="'me/x'"):
+        hub.download("hf:me/x")
+    test_json_is_read_as_before(monkeypatch)

@@ -179,8 +179,8 @@ def _try_first(
 ) -> tuple[FirstClassifier | None, str]:
     """Return the first classifier, and why nothing is trained after it; empty where the run goes on with training.
 
-    One that was made at once is made anew only where it alone has the time, and had too little. Where the time is over before
-    there is anything, a small one is made all the same: late is better than nothing.
+    One that was made at once is made anew only where it alone has the time, had too little, and can be fitted on more now.
+    Where the time is over before there is anything, a small one is made all the same: late is better than nothing.
     """
     if run.why_no_first:
         return None, ""
@@ -192,7 +192,9 @@ def _try_first(
         left = run.clock.left()
         seconds = left - ENDING_SECONDS * machine_slowness() if why else FIRST_SHARE * left
         after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES if why else 0
-    made = first_classifier(run, validating, before if first is None else None, seconds=seconds, after=after)
+    made = first_classifier(
+        run, validating, before if first is None else None, seconds=seconds, after=after, former=first
+    )
     if made is None and first is None and (why or is_too_short(run, scoring)):
         given = argument("time", written(run.clock.seconds or 0.0))
         late = "a linear model is fitted all the same, on what a few seconds allow"

@@ -16,7 +16,10 @@ from tests.training.candidates.material import SIZE, Killed, a_start, at_message
 from vitral.classifier.metadata import BASELINE
 from vitral.cli.main import main
 from vitral.data.batch import Batch
+from vitral.data.source import Source
+from vitral.data.subset import spread_over
 from vitral.errors import RecipeError, TrainingError
+from vitral.evaluation.baselines import Describer
 from vitral.events import Event, Message, Progress, ignore
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
@@ -470,6 +473,30 @@ def test_a_budget_too_short_for_training_delivers_it_and_says_so(
     assert any(at_message("no time is left for it")(event) for event in said)
     with pytest.raises(TrainingError, match="too short"):
         tune(data, tmp_path / "other", time="20m", recipe="scratch")  # which means training, and nothing else
+
+
+@every_case("then", ("pixels of all", "features of fewer", "features of all"))
+def test_what_is_made_anew_with_more_time_is_fitted_on_more(
+    then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that became busy since affords less than at the beginning."""
+    data, start = stripes(tmp_path / "photos"), a_start(tmp_path / "start")
+    monkeypatch.setattr(within_time, "STEP_DOUBT", 1e9)  # as if one update took so many times longer
+    fitted_on: list[int] = []
+
+    def some(run: Run, train: Source, *given: Any, **more: Any) -> candidates.Affordable:  # noqa: ANN401
+        count = len(train) if fitted_on and "all" in then else len(train) // (3 if fitted_on else 2)
+        fitted_on.append(count)
+        network = len(fitted_on) == 1 or "features" in then
+        return spread_over(train, count), Describer.of(run.classifier, network=network)
+
+    monkeypatch.setattr(candidates, "affordable", some)
+    result = tune(data, tmp_path / "run", source=start, time="20m")
+    assert result.training.steps == 0
+    assert result.choice is not None
+    assert result.choice.best == PROBE
+    (of_the_first, of_the_second), method = fitted_on, result.classifier.provenance.training["method"]
+    assert f"on {of_the_second if then == 'features of all' else of_the_first} training images" in method
 
 
 @pytest.mark.parametrize("quick", [False, True])

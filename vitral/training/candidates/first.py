@@ -107,6 +107,14 @@ class FirstClassifier:
         assert values is not None, "a probe was fitted on them"
         return values, described.labels
 
+    def gives_way(self, images: int, *, network: bool) -> bool:
+        """Tell whether another is fitted on more: on the network's features where this one is not, or on more images."""
+        if self.fitted is None:
+            return True
+        described = self.fitted.described
+        on_network = described.features is not None
+        return network > on_network or (network == on_network and images > len(described.labels))
+
     def load(self) -> Classifier:
         """Return the classifier."""
         return read(self.folder)
@@ -203,7 +211,14 @@ def _judge(run: Run, describer: Describer) -> Describer:
 
 
 def first_classifier(
-    run: Run, validating: Source | None, before: Candidate | None, *, seconds: float, after: int, late: bool = False
+    run: Run,
+    validating: Source | None,
+    before: Candidate | None,
+    *,
+    seconds: float,
+    after: int,
+    late: bool = False,
+    former: FirstClassifier | None = None,
 ) -> FirstClassifier | None:
     """Return a run's first classifier, which is in its folder then; None where there is no time for one.
 
@@ -214,6 +229,7 @@ def first_classifier(
         seconds: that it may take.
         after: images that are yet to be put through it in that time, for scores and report.
         late: whether it is fitted on the pixels of the fewest images where there is no time for more.
+        former: one made in less time, which is not to be made anew on less: the machine may have become busy since.
     """
     began = run.clock.spent()
     if before is not None:
@@ -230,6 +246,8 @@ def first_classifier(
         if may is None:
             return None
         some, describer = may
+        if former is not None and not former.gives_way(len(some), network=describer.network):
+            return None
         whole = len(some) == len(train) and describer.network == (run.plan.origin == "weights")
         first = replace(_made(run, some, describer, validating, seconds=seconds), whole=whole)
     if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, before):
