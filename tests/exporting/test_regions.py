@@ -1,6 +1,7 @@
 """Classifiers of regions as ONNX: the same regions, from decoded photos of any size, in the photos' own pixels."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from vitral.tasks.regions import FoundRegions, Regions
 from vitral.tasks.semantic import SEMANTIC
 
 SIDE = 32
+SIDE_OF_PHOTO = 1000
 NAMES = ("ground", "cell", "dust")
 
 
@@ -119,6 +121,26 @@ def test_likeness_is_the_intersection_over_union_of_one_class() -> None:
     none = FoundRegions(Regions.of_boxes((9, 9), [], []), np.ones(0))
     assert [likeness(one, each, counted=True) for each in (one, half, other, none)] == [1, 0.5, 0, 0]
     assert likeness(none, none, counted=True) == 1
+
+
+def test_likeness_of_hundreds_of_small_masks_takes_no_memory_of_whole_photos() -> None:
+    """400 squares of 10 pixels on a photo of a megapixel, in the other answer each three columns farther right."""
+
+    def squares(offset: int) -> FoundRegions:
+        starts = [(50 * column + offset) * SIDE_OF_PHOTO + 50 * row for column in range(20) for row in range(20)]
+        whole = SIDE_OF_PHOTO**2
+        runs = [
+            np.array([start, *[10, SIDE_OF_PHOTO - 10] * 9, 10, whole - start - 9 * SIDE_OF_PHOTO - 10])
+            for start in starts
+        ]
+        return FoundRegions(Regions.of_runs((SIDE_OF_PHOTO, SIDE_OF_PHOTO), [0] * 400, runs), np.ones(400))
+
+    own, moved = squares(0), squares(3)
+    tracemalloc.start()
+    assert likeness(own, moved, counted=True) == pytest.approx(7 / 13)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 64 << 20
 
 
 def test_what_cannot_be_answered_for_the_whole_photo_is_refused(tmp_path: Path) -> None:

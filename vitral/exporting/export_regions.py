@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float64, UInt8
+from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from vitral.advice import in_markdown, printable
@@ -32,7 +31,8 @@ from vitral.tasks.boxes import BOXES
 from vitral.tasks.dense import dense_task
 from vitral.tasks.instances import INSTANCES
 from vitral.tasks.panoptic import Panoptic
-from vitral.tasks.regions import FoundRegions, Regions
+from vitral.tasks.region_matches import overlaps
+from vitral.tasks.regions import FoundRegions
 from vitral.tasks.semantic import SEMANTIC
 
 MOST_CLASSES = 255  # that a map of 8 bits holds beside the value for none
@@ -234,18 +234,7 @@ def likeness(own: FoundRegions, other: FoundRegions, *, counted: bool) -> float:
         return same / (2 - same)
     if not len(own.regions) or not len(other.regions):
         return float(len(own.regions) == len(other.regions))
-    shared = _overlaps(own.regions, other.regions) * (own.regions.classes[:, None] == other.regions.classes[None])
+    masks = own.regions.masks is not None and other.regions.masks is not None
+    shared, _ = overlaps(own.regions, other.regions, masks=masks)
+    shared *= own.regions.classes[:, None] == other.regions.classes[None]
     return float((shared.max(axis=1).mean() + shared.max(axis=0).mean()) / 2)
-
-
-def _overlaps(one: Regions, other: Regions) -> Float64[np.ndarray, "ours theirs"]:
-    if one.masks is not None and other.masks is not None:
-        masks = [regions.bitmaps().reshape(len(regions), -1).astype(np.float64) for regions in (one, other)]
-        inside = masks[0] @ masks[1].T
-        areas = [mask.sum(axis=1) for mask in masks]
-    else:
-        low = np.maximum(one.boxes[:, None, :2], other.boxes[None, :, :2])
-        high = np.minimum(one.boxes[:, None, 2:], other.boxes[None, :, 2:])
-        inside = (high - low).clip(0).prod(axis=2)
-        areas = [(regions.boxes[:, 2:] - regions.boxes[:, :2]).prod(axis=1) for regions in (one, other)]
-    return inside / np.maximum(areas[0][:, None] + areas[1][None] - inside, 1e-9)
