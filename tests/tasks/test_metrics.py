@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from jaxtyping import Float, Int64
-from sklearn.metrics import balanced_accuracy_score
+from sklearn.metrics import balanced_accuracy_score, precision_recall_fscore_support
 from torch import Tensor
 from torch.nn import functional
 from torchmetrics.functional.classification import (
@@ -38,6 +38,19 @@ def score(probabilities: Float[Tensor, "n k"], labels: Int64[Tensor, " n"]) -> E
     names = [f"class {index}" for index in range(probabilities.shape[1])]
     files = [f"{index}.png" for index in range(len(labels))]
     return evaluate_probabilities(probabilities, labels, class_names=names, descriptions=files)
+
+
+@every_case("classes", (2, 5, 300))
+def test_precision_and_recall_are_scikit_learn_s_to_the_bit(classes: int) -> None:
+    generator = np.random.default_rng(classes)
+    truth, predicted = generator.integers(0, classes, (2, 200))
+    made = score(functional.one_hot(torch.from_numpy(predicted), classes).float(), torch.from_numpy(truth))
+    *expected, _, support = precision_recall_fscore_support(
+        truth, predicted, labels=np.arange(classes), zero_division=np.nan
+    )
+    for own, theirs in zip((made.precision, made.recall), expected, strict=True):
+        np.testing.assert_array_equal(np.array(own, dtype=float), theirs)
+    assert made.support == tuple(support)
 
 
 def random_case(examples: int, classes: int) -> tuple[Float[Tensor, "n k"], Int64[Tensor, " n"]]:

@@ -373,12 +373,13 @@ def _ranks(
 def _by_class(
     truth: Int64[np.ndarray, " examples"], predicted: Int64[np.ndarray, " examples"], num_classes: int
 ) -> tuple[tuple[float | None, ...], tuple[float | None, ...], tuple[int, ...]]:
-    from sklearn.metrics import precision_recall_fscore_support  # a second of start-up, which predicting does not need
+    def counted(classes: Int64[np.ndarray, " some"]) -> Int64[np.ndarray, " classes"]:
+        return np.bincount(classes, minlength=num_classes)
 
-    precision, recall, _, support = precision_recall_fscore_support(
-        truth, predicted, labels=np.arange(num_classes), zero_division=np.nan
-    )
-    return _known(precision), _known(recall), tuple(int(count) for count in support)
+    right, support = counted(truth[truth == predicted]), counted(truth)
+    with np.errstate(invalid="ignore"):  # 0 / 0 is unknown
+        precision, recall = right / counted(predicted), right / support
+    return _known(precision), _known(recall), tuple(support.tolist())
 
 
 def _known(shares: Float[np.ndarray, " classes"]) -> tuple[float | None, ...]:
