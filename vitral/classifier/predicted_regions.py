@@ -14,7 +14,7 @@ from vitral.images.decode import Pixels
 from vitral.images.drawing import encode, thumbnail
 from vitral.images.run_lengths import counts_text
 from vitral.tasks.drawn_regions import drawn_regions
-from vitral.tasks.regions import Bitmaps, FoundRegions
+from vitral.tasks.regions import Bitmaps, FoundRegions, Regions
 
 SHOWN = 640  # pixels of the longer side of a notebook's image
 Rows = Bool[np.ndarray, " regions"] | Int64[np.ndarray, " chosen"] | Sequence[int] | slice
@@ -46,7 +46,7 @@ class PredictedRegions:
 
     Attributes:
         source: The path, or "image 3" for one given in memory.
-        found: The regions, in the image's own pixels, the right way up.
+        found: The regions, how sure each is, and the class of each pixel.
         class_names: The classifier's classes, in order.
         counted: Whether regions are things that can be counted; otherwise there is one for each class.
         pixels: Reads the image again; None where nothing can.
@@ -61,17 +61,22 @@ class PredictedRegions:
     tracker_id = None  # nothing is followed from image to image
 
     def __len__(self) -> int:
-        return len(self.found.regions)
+        return len(self.regions)
+
+    @property
+    def regions(self) -> Regions:
+        """The regions, in the image's own pixels, the right way up."""
+        return self.found.regions
 
     @property
     def xyxy(self) -> Float32[np.ndarray, "regions 4"]:
         """Left, top, right, bottom of each region, pixels."""
-        return self.found.regions.boxes.astype(np.float32)
+        return self.regions.boxes.astype(np.float32)
 
     @cached_property
     def mask(self) -> Bitmaps | None:
         """The mask of each region (regions, height, width); None of boxes."""
-        return None if self.found.regions.masks is None else self.found.regions.bitmaps()
+        return None if self.regions.masks is None else self.regions.bitmaps()
 
     @property
     def confidence(self) -> Float64[np.ndarray, " regions"]:
@@ -81,7 +86,7 @@ class PredictedRegions:
     @property
     def class_id(self) -> Int64[np.ndarray, " regions"]:
         """The number of each region's class."""
-        return self.found.regions.classes
+        return self.regions.classes
 
     @property
     def labels(self) -> list[str]:
@@ -101,19 +106,19 @@ class PredictedRegions:
     @property
     def area(self) -> Float64[np.ndarray, " regions"]:
         """The pixels of each region."""
-        return self.found.regions.areas
+        return self.regions.areas
 
     @property
     def size(self) -> tuple[int, int]:
         """The image's height and width, pixels."""
-        return self.found.regions.size
+        return self.regions.size
 
     @property
     def class_map(self) -> Int64[np.ndarray, "height width"] | None:
         """The number of the class of each pixel, 255 for none; None of boxes."""
-        if self.found.class_map is not None or self.found.regions.masks is None:
+        if self.found.class_map is not None or self.regions.masks is None:
             return self.found.class_map
-        return self[::-1].found.regions.class_map()  # the likeliest last, so that it lies on top
+        return self[::-1].regions.class_map()  # the likeliest last, so that it lies on top
 
     def is_empty(self) -> bool:
         """Tell whether nothing was found."""
@@ -132,7 +137,7 @@ class PredictedRegions:
     def __getitem__(self, rows: Rows) -> "PredictedRegions":
         """Return some of the regions: `found[found.confidence > 0.5]`."""
         chosen = np.arange(len(self))[rows]
-        return replace(self, found=FoundRegions(self.found.regions.chosen(chosen), self.found.scores[chosen]))
+        return replace(self, found=FoundRegions(self.regions.chosen(chosen), self.confidence[chosen]))
 
     def __iter__(self) -> Iterator[Region]:
         """Give box, mask, confidence, class, None and data of each region, as supervision's `Detections` does."""
@@ -142,7 +147,7 @@ class PredictedRegions:
 
     def get_anchors_coordinates(self, anchor: Anchor) -> Float64[np.ndarray, "regions 2"]:
         """Return x and y of a place of each region's box, or of the middle of its mask."""
-        left, top, right, bottom = self.found.regions.boxes.T
+        left, top, right, bottom = self.regions.boxes.T
         if anchor.value == "CENTER_OF_MASS" and self.mask is not None:
             places = [np.argwhere(mask)[:, ::-1].mean(axis=0) + 0.5 for mask in self.mask]
             return np.array(places, dtype=np.float64).reshape(-1, 2)
@@ -159,8 +164,8 @@ class PredictedRegions:
         if image is None and self.pixels is None:
             raise ImageError(f"'{self.source}' cannot be read again; give its pixels.")
         photo = image if image is not None else self.pixels()  # type: ignore[misc]  # one of both is there
-        regions, scores = self.found.regions, self.found.scores.tolist() if self.counted else None
-        return drawn_regions(photo, regions, self.class_names, scores=scores, counted=self.counted)
+        scores = self.confidence.tolist() if self.counted else None
+        return drawn_regions(photo, self.regions, self.class_names, scores=scores, counted=self.counted)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, the regions as COCO's results have them: boxes as x, y, width, height, masks as text.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.data.source import Source
@@ -105,15 +105,20 @@ def fit_regions(
 def set_directions(head: RidgeHead, maps: Sequence[Float[Tensor, "channels rows columns"]]) -> None:
     """Make a head see the directions in which maps vary most, each at a standard deviation of 1."""
     assert head.project is not None, "the head sees no maps"
-    assert head.project.bias is not None
     places = torch.cat([each.flatten(1).T for each in maps]).double()
     check_features(places)
     mean = places.mean(dim=0)
     squares, vectors = torch.linalg.eigh((places - mean).T @ (places - mean) / len(places))
     count = head.project.out_channels
     scaled = vectors[:, -count:] / squares[-count:].clamp_min(LEAST_DEVIATION**2).sqrt()
-    head.project.weight.copy_(scaled.T[..., None, None])
-    head.project.bias.copy_(-mean @ scaled)
+    _set_layer(head.project, scaled, -mean @ scaled)
+
+
+def _set_layer(layer: nn.Conv2d, weight: Float[Tensor, "channels outputs"], bias: Float[Tensor, " outputs"]) -> None:
+    """Give a layer over the channels of each place its weights and biases."""
+    assert layer.bias is not None, "it was made with biases"
+    layer.weight.copy_(weight.T[..., None, None])
+    layer.bias.copy_(bias)
 
 
 def sample_pixels(
@@ -201,9 +206,7 @@ def set_head(head: RidgeHead, sampled: SampledPixels) -> float:
     best = max(range(len(PENALTIES)), key=lambda index: (right[index], index))
     penalty, factor = PENALTIES[best], sharpness(scores[best], truth)
     weight, bias = (judged + rest).layer(penalty)
-    head.classifier.weight.copy_(factor * weight.T[..., None, None])
-    assert head.classifier.bias is not None
-    head.classifier.bias.copy_(factor * bias)
+    _set_layer(head.classifier, factor * weight, factor * bias)
     return penalty
 
 

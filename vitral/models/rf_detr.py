@@ -100,10 +100,15 @@ class RFDetrConfig(ModelConfig):
             raise ModelError(
                 f"The sides of an image must be multiples of {self.size_step} pixels, not {self.image_size}."
             )
-        if math.prod(self.backbone.grid) < self.queries:
+        if math.prod(self.grid) < self.queries:
             raise ModelError(
                 f"{self.queries} queries need as many patches; {self.image_size} has fewer; use a larger size."
             )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.backbone.grid
 
     @property
     def backbone(self) -> ViTConfig:
@@ -290,14 +295,14 @@ class RFDetr(Model):
 
     def _windowed(self, z: TokenGrid) -> Tokens:
         """Return the tokens of each window, row by row of windows, with a class token before each, as a batch."""
-        windows, (rows, columns) = self.config.windows, self.config.backbone.grid
+        windows, (rows, columns) = self.config.windows, self.config.grid
         patches = z.patches.reshape(len(z.tokens), windows, rows // windows, windows, columns // windows, -1)
         patches = patches.transpose(2, 3).flatten(3, 4).flatten(0, 2)
         return torch.cat([z.tokens[:, :1].repeat_interleave(windows**2, dim=0), patches], dim=1)
 
     def _joined(self, tokens: Tokens) -> Maps:
         """Return the map of an image's windows: the inverse of `_windowed`, without class tokens."""
-        windows, (rows, columns) = self.config.windows, self.config.backbone.grid
+        windows, (rows, columns) = self.config.windows, self.config.grid
         shape = (-1, windows, windows, rows // windows, columns // windows, tokens.shape[2])
         return tokens[:, 1:].reshape(shape).permute(0, 5, 1, 3, 2, 4).flatten(4, 5).flatten(2, 3)
 

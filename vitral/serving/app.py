@@ -16,7 +16,6 @@ from vitral.errors import VitralError
 from vitral.serving import open_inference, others, ours, page, probes, review
 from vitral.serving.answers import ERRORS
 from vitral.serving.gate import Gate
-from vitral.serving.measures import Measures
 from vitral.serving.reading import SCHEMAS, JsonImages
 from vitral.serving.refusals import RequestRefused
 from vitral.serving.service import Service
@@ -28,17 +27,17 @@ BODIES = (JsonImages, review.PhotoName, others.TaskInput, open_inference.Inferen
 LEFT = 499  # the status in the log of a client that has left, as nginx has it
 
 
-def application(service: Service, measures: Measures, token: str | None, tracing: Tracing | None = None) -> ASGIApp:
+def application(service: Service, token: str | None, tracing: Tracing | None = None) -> ASGIApp:
     """Return what answers requests; clients must send the token, if there is one, as "Authorization: Bearer TOKEN"."""
     # The documentation's own pages would load their scripts from elsewhere.
     app = FastAPI(title="Vitral", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.state.service, app.state.measures = service, measures
+    app.state.service = service
     for router in ROUTERS:
         app.include_router(router, responses=ERRORS)
     app.openapi = partial(_described, app.openapi, token is not None)  # type: ignore[method-assign]
     for kind, answer in ANSWERS.items():
         app.add_exception_handler(kind, answer)
-    return Gate(app, service, measures, token, tracing)
+    return Gate(app, service, token, tracing)
 
 
 def _described(openapi: Callable[[], dict[str, Any]], has_token: bool) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vitral.serving.measures import Measures
 from vitral.serving.page import PATHS
 from vitral.serving.refusals import RequestRefused, malformed
 from vitral.serving.service import Service
@@ -30,10 +29,8 @@ HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosnif
 class Gate:
     """The outermost layer of the application; clients must send the token, if there is one."""
 
-    def __init__(
-        self, app: ASGIApp, service: Service, measures: Measures, token: str | None, tracing: Tracing | None
-    ) -> None:
-        self.app, self.service, self.measures, self.token, self.tracing = app, service, measures, token, tracing
+    def __init__(self, app: ASGIApp, service: Service, token: str | None, tracing: Tracing | None) -> None:
+        self.app, self.service, self.token, self.tracing = app, service, token, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -62,7 +59,7 @@ class Gate:
         Raises:
             RequestRefused: It is too large, or its token is another; or its headers cannot be understood.
         """
-        length, limit = headers.get(b"content-length", b"0"), self.service.limits.max_bytes
+        length, limit = headers.get(b"content-length", b"0"), self.service.max_bytes
         if not length.isdigit():
             raise malformed("Content-Length is a whole number of bytes.")
         if int(length) > limit:
@@ -78,7 +75,7 @@ class Gate:
         visit: Visit = scope[KEY]
         seconds = time.monotonic() - started
         route = getattr(scope.get("route"), "path", "other")  # not the path, of which there are endlessly many
-        self.measures.answered(route, status, seconds)
+        visit.measures.answered(route, status, seconds)
         line = {
             "time": now(),
             "id": visit.id,
@@ -142,7 +139,7 @@ class Exchange:
         dropped = 0
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
-                while not self._read and dropped <= self.service.limits.max_bytes:
+                while not self._read and dropped <= self.service.max_bytes:
                     message: dict[str, Any] = dict(await self.receive())
                     if message["type"] == "http.disconnect":
                         return

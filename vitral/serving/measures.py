@@ -44,6 +44,10 @@ class Measures:
             self.model_info.remove(name, before)
         self.model_info.labels(name, version).set(1)
 
+    def without_answer(self, reason: str) -> None:
+        """Count a request or an image that gets no answer."""
+        self.refused.labels(reason).inc()
+
     def decoded(self, seconds: float) -> None:
         """Count an image that was decoded."""
         self.decode_seconds.observe(seconds)

@@ -205,7 +205,7 @@ def wanted_of(content: bytes, header_length: str | None, served: Served) -> Want
         raise malformed(f"The output of '{served.name}' is '{named}', not '{given.outputs[0].name}'.")
     output = given.outputs[0].parameters if given.outputs else TensorParameters()
     if served.finds_regions and output.classification is not None:
-        raise malformed(f"Photos of '{served.name}' {served.classifier.task.labelled}; leave classification out.")
+        raise malformed(f"Photos of '{served.name}' {served.labelled}; leave classification out.")
     binary = given.parameters.binary_data_output if output.binary_data is None else output.binary_data
     return Wanted(_images(given.inputs[0], content[length:], served), given.id, output.classification, binary)
 
@@ -260,7 +260,7 @@ def _flat(data: list[Any]) -> list[Any]:
 
 def _arrays(tensor: InputTensor, rest: bytes, served: Served) -> list[Given]:
     """Return images as pixels, UINT8 [N, height, width, 3], or as the network's input, FP32 [N, 3, height, width]."""
-    height, width = served.classifier.preprocessing.image_size
+    height, width = served.image_size
     pixels = tensor.datatype == "UINT8"
     if len(tensor.shape) != 4 or (tensor.shape[3] != 3 if pixels else tensor.shape[1:] != [3, height, width]):
         wanted = "[N, height, width, 3] of UINT8" if pixels else f"[N, 3, {height}, {width}] of FP32"

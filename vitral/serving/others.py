@@ -109,15 +109,14 @@ async def predictions(request: Request, name: str) -> JSONResponse:
     """Classify an image as TorchServe's image_classifier does."""
     served = service_of(request).model(name)
     if served.finds_regions:
-        labelled = served.classifier.task.labelled
-        raise RequestRefused(422, "not_possible", f"Photos of this classifier {labelled}; /v1/predict answers.")
+        raise RequestRefused(422, "not_possible", f"Photos of this classifier {served.labelled}; /v1/predict answers.")
     ((_, image), *_), _ = await images_of(request)
     return JSONResponse(dict(await _top(request, served, image, TOP)))
 
 
 def _scored(found: PredictedRegions) -> list[dict[str, Any]]:
     """Return regions as both of Hugging Face's tasks have them: with a box, and with a mask where there are masks."""
-    regions = found.found.regions
+    regions = found.regions
     rows = [
         {"label": label, "score": score, "box": dict(zip(SIDES, map(round, box), strict=True))}
         for label, score, box in zip(found.labels, found.confidence.tolist(), regions.boxes.tolist(), strict=True)

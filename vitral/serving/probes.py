@@ -1,7 +1,5 @@
 """Whether the server lives and is ready, and its figures."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -37,5 +35,4 @@ async def readyz(request: Request) -> str:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Figures in Prometheus' form."""
-    measures: Any = request.app.state.measures
-    return Response(measures.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(service_of(request).measures.text(), media_type=CONTENT_TYPE_LATEST)

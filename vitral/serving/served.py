@@ -122,6 +122,8 @@ class Served:
     Attributes:
         version: The beginning of a hash of everything that its answers follow from.
         finds_regions: Whether it answers with what is where in a photo, instead of with classes of the photo as a whole.
+        preprocessing: What makes a photo the network's input.
+        labelled: What its task says of images, after "the images".
         counted: Whether these are things that can be counted, each as sure as it is; otherwise there is one for each class.
         answers: Where prepared images wait for their probabilities, or for what is found in them.
         features: Where they wait for their features.
@@ -131,7 +133,8 @@ class Served:
     def __init__(self, name: str, classifier: Classifier, *, alone: bool) -> None:
         self.name, self.classifier, self.alone = name, classifier, alone
         self.version = fingerprint(classifier)[:DIGITS]
-        task = classifier.task
+        self.preprocessing, task = classifier.preprocessing, classifier.task
+        self.labelled = task.labelled
         self.finds_regions = isinstance(task, DenseTask)
         self.counted = isinstance(task, DenseTask) and task.counted
         self.answers, self.features = Lane(self._answers), Lane(self._features)
@@ -148,7 +151,7 @@ class Served:
             return given
         if self.finds_regions:
             return prepare_photo(self.classifier, given)
-        return self.classifier.preprocessing(to_pixels(given))
+        return self.preprocessing(to_pixels(given))
 
     def check_options(self, **given: object) -> None:
         """Refuse options that mean nothing to its answers; None stands for one that is left out.
@@ -160,7 +163,7 @@ class Served:
         for name, value in given.items():
             if value is not None and name != possible:
                 raise RequestRefused(
-                    422, "not_possible", f"Photos of this classifier {self.classifier.task.labelled}; leave {name} out."
+                    422, "not_possible", f"Photos of this classifier {self.labelled}; leave {name} out."
                 )
 
     def regions(self, source: str, found: FoundRegions, threshold: float | None) -> PredictedRegions:
@@ -175,9 +178,14 @@ class Served:
         return self.classifier.predictions([source], probabilities[None], novelties, top=top)[0]
 
     @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of a prepared image, pixels."""
+        return self.preprocessing.image_size
+
+    @property
     def image_bytes(self) -> int:
         """The size of a prepared image."""
-        height, width = self.classifier.preprocessing.image_size
+        height, width = self.image_size
         return 3 * 4 * height * width
 
     def described(self) -> str:
@@ -191,7 +199,7 @@ class Served:
 
     def blank(self) -> np.ndarray:
         """Return a black image that preparing has to resize, (height, width, 3) of uint8."""
-        height, width = self.classifier.preprocessing.image_size
+        height, width = self.image_size
         return np.zeros((2 * height, 2 * width, 3), np.uint8)
 
     def warm(self, run: Callable[[Callable[[], Any], float], Future[Any]]) -> None:

@@ -233,8 +233,7 @@ def serve(
         )
     named = names_of(sources, listener)
     listening = bound(host, port)
-    measures = Measures()
-    service = Service(limits or Limits(), measures, deterministic=any(source.deterministic for source in sources))
+    service = Service(limits or Limits(), Measures(), deterministic=any(source.deterministic for source in sources))
     service.local = token is None and not open
     try:
         for name, source in named.items():
@@ -252,7 +251,7 @@ def serve(
         listening.listen(BACKLOG)
         listener(Message(f"Answers at {address_of(listening)}; Ctrl-C ends it."))
         spans = tracing(listener)
-        _run(application(service, measures, token, spans), service, listening)
+        _run(application(service, token, spans), service, listening)
         watcher.end()
         if spans is not None:
             spans.end()

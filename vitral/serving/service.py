@@ -103,6 +103,11 @@ class Service:
         largest = max((served.image_bytes for served in self.models.values()), default=1)
         return max(MOST_IMAGES, HELD_BYTES // largest)
 
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of a request's body, at most."""
+        return self.limits.max_bytes
+
     def wait_seconds(self) -> float:
         """Return how long an image that comes now would wait for its answer, as the last ones took."""
         with self._lock:

@@ -15,6 +15,7 @@ from starlette.types import Scope
 
 from vitral.serving.batcher import Lane, Stage
 from vitral.serving.limits import BODY_SECONDS, MOST_IMAGES
+from vitral.serving.measures import Measures
 from vitral.serving.refusals import RequestRefused, malformed, refusal_of, too_late
 from vitral.serving.served import Given, Served
 from vitral.serving.service import Service
@@ -43,6 +44,11 @@ class Visit:
     held: int = 0
     log: dict[str, Any] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+
+    @property
+    def measures(self) -> Measures:
+        """What the server counts."""
+        return self.service.measures
 
     def release(self) -> None:
         """Let go of what is held for it."""
@@ -75,7 +81,7 @@ def refused(scope: Scope, error: BaseException) -> JSONResponse:
     """Return the answer to a request that came to an error, which is counted."""
     visit: Visit = scope[KEY]
     refusal = refusal_of(error)
-    visit.service.measures.refused.labels(refusal.code).inc()
+    visit.measures.without_answer(refusal.code)
     visit.log["error"] = refusal.message
     challenge = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
     return JSONResponse(refusal.to_json() | {"request_id": visit.id}, refusal.status, refusal.headers() | challenge)
@@ -88,7 +94,7 @@ async def body_of(request: Request) -> bytes:
         RequestRefused: It is too large, compressed, empty or does not come.
     """
     visit: Visit = request.scope[KEY]
-    limit = visit.service.limits.max_bytes
+    limit = visit.service.max_bytes
     if request.headers.get("content-encoding", "identity") != "identity":
         raise RequestRefused(415, "compressed", "Send the body as it is, without Content-Encoding.")
     parts: list[bytes] = []

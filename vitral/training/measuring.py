@@ -164,6 +164,7 @@ class _Probe:
         normalize = classifier.preprocessing.normalize
         # Equal classes take the same time as any.
         context = Context(tuple(classifier.class_names), normalize, class_images=(1,) * self.num_classes)
+        self.image_size = model.image_size
         self.method = build_method(model, self.recipe, self.task, context)
         self.step = Step(self.method, self.recipe, normalize)
 
@@ -182,14 +183,13 @@ class _Probe:
         """Return a label of the task: of regions a few, which take the time that most photos' take."""
         if not self.task.dense:
             return self.task.label([0])
-        height, width = self.method.network.image_size
+        height, width = self.image_size
         masks = np.zeros((FEW_REGIONS, height, width), dtype=bool)
         masks[:, : height // 2, : width // 2] = True
         return Regions.of_masks((height, width), [0] * FEW_REGIONS, list(masks))
 
     def _empty(self, count: int, views: Sequence[View], labels: Targets, *, partner: bool = False) -> Batch:
-        network = self.method.network
-        images = torch.zeros(count + partner, 3, *network.image_size, dtype=torch.uint8)
+        images = torch.zeros(count + partner, 3, *self.image_size, dtype=torch.uint8)
         more = (images,) * (len(views) - 1)
         return Batch(images, labels, torch.arange(len(images)), partner=partner, more=more, erasing=(0.0,) * len(views))
 

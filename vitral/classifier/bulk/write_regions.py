@@ -153,7 +153,7 @@ class _Writer:
             self.regions += 1
             coco.write(json.dumps({"id": self.regions, "image_id": number, "category_id": label, "iscrowd": 0} | row))
         self.things |= each.counted
-        self.masks |= each.found.regions.masks is not None
+        self.masks |= each.regions.masks is not None
         self.rows.append(_Row(name, each.size, tuple(each.counts().values()), tuple(each.pixels_of_classes().values())))
         self._pictures(each, self._stem(name))
 
@@ -182,11 +182,11 @@ class _Writer:
 
     def _pictures(self, each: PredictedRegions, stem: str) -> None:
         """Write a photo's maps, and the photo with its regions."""
-        labels = None if each.found.regions.masks is None else each.class_map
+        labels = None if each.regions.masks is None else each.class_map
         if labels is not None:
             self._write(f"{CLASS_MAPS}/{stem}.png", class_png(labels, self.class_names))
             if each.counted:
-                self._write(f"{OBJECT_MAPS}/{stem}.png", _deep_png(region_numbers(each.found.regions)))
+                self._write(f"{OBJECT_MAPS}/{stem}.png", _deep_png(region_numbers(each.regions)))
         if each.pixels is not None:
             self._write(f"{OVERLAYS}/{stem}.jpg", encode(each.overlay(), "JPEG"))
 

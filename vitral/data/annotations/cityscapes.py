@@ -45,7 +45,7 @@ def read_cityscapes(tree: FileTree) -> MarkedPhotos | None:
     chosen: dict[str, str] = {}  # the mask of each photo
     traps = list[Trap]()
     for path, (stem, _) in sorted(masks.items(), key=lambda item: (FORMS.index(item[1][1]), item[0])):
-        photo = tree.photos.find(f"{stem}_leftImg8bit", path)
+        photo = tree.photo(f"{stem}_leftImg8bit", path)
         if photo is None:
             traps.append(Trap(NOT_THERE, path))
         elif photo not in chosen:

@@ -100,7 +100,7 @@ class _CocoFiles(Collected):
             listed.setdefault(_id(image.get("id")), set()).add(str(image.get("file_name")))
         for image in values["images"]:
             number = _id(image.get("id"))
-            photo = self.tree.photos.find(str(image.get("file_name", image.get("id"))), path, split)
+            photo = self.tree.photo(str(image.get("file_name", image.get("id"))), path, split)
             kinds = {NOT_THERE: photo is None, AGAIN: photo in earlier, SHARED: len(listed[number]) > 1}
             if photo is None or any(kinds.values()):
                 self.traps.append(Trap(next(kind for kind, there in kinds.items() if there), path))

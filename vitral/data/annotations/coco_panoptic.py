@@ -36,8 +36,8 @@ def read_panoptic(tree: FileTree) -> MarkedPhotos | None:
         called = {image["id"]: image["file_name"] for image in values["images"]}
         names |= {item["id"]: (str(item["name"]), bool(item.get("isthing", 1))) for item in values["categories"]}
         for item in values["annotations"]:
-            drawn = tree.photos.find(f"{beside}/{item['file_name']}", path, split)
-            photo = tree.photos.find(called.get(item["image_id"], ""), path, split, other_than=drawn)
+            drawn = tree.photo(f"{beside}/{item['file_name']}", path, split)
+            photo = tree.photo(called.get(item["image_id"], ""), path, split, other_than=drawn)
             if photo is None or drawn is None or photo in maps:
                 traps.append(Trap(AGAIN if photo in maps else NOT_THERE, path))
                 continue

@@ -105,7 +105,7 @@ class Collected:
 
     def photo(self, name: str, file: str, split: str = ALL) -> str | None:
         """Return the photo that a file means; None where there is none or it was meant before, which is a trap."""
-        photo = self.tree.photos.find(name, file, split)
+        photo = self.tree.photo(name, file, split)
         if photo is None or photo in self.marks:
             self.traps.append(Trap(NOT_THERE if photo is None else AGAIN, file))
             return None

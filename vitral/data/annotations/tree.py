@@ -148,6 +148,10 @@ class FileTree:
     def __contains__(self, path: str) -> bool:
         return path in self._numbers
 
+    def photo(self, name: str, beside: str, split: str = ALL, other_than: str | None = None) -> str | None:
+        """Return the path of the photo that an annotation means; see `Photos.find`."""
+        return self.photos.find(name, beside, split, other_than)
+
     def number(self, path: str) -> int:
         """Return the index of a file in the store."""
         return self._numbers[path]

@@ -64,14 +64,14 @@ class _VocFiles(Collected):
     def add(self, path: str) -> None:
         """Add a file, if it is of the form."""
         stem = PurePosixPath(path).stem
-        photo = self.tree.photos.find(stem, path)
+        photo = self.tree.photo(stem, path)
         try:
             root = self.tree.xml(path)
             if root.tag != ROOT:
                 return
             named = (root.findtext("filename") or "").strip()
             if photo is None and named:
-                photo = self.tree.photos.find(named, path)
+                photo = self.tree.photo(named, path)
             objects = [_object(item) for item in root.findall("object")]
         except DataError as error:
             if photo is not None:

@@ -178,7 +178,7 @@ def _splits(tree: FileTree, marks: Mapping[str, Any], described: Description) ->
             lists = [path for path in tree.ending(".txt") if place.endswith(".txt") and f"/{path}".endswith(ending)]
             if lists:
                 lines = tree.text(lists[0]).splitlines()
-                inside = {photo for line in lines if line.strip() and (photo := tree.photos.find(line.strip(), place))}
+                inside = {photo for line in lines if line.strip() and (photo := tree.photo(line.strip(), place))}
             else:
                 inside = {photo for photo in marks if parts and _is_in(photo, parts)}
             splits |= dict.fromkeys(inside & set(marks), split)

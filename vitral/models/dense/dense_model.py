@@ -60,6 +60,10 @@ class DenseConfig(ModelConfig):
         """A number of pixels of which the sides of an image may be any multiple."""
         return self.backbone.size_step
 
+    def built_head(self, channels: int) -> DenseHead:
+        """Return the head, with undefined weights, on maps of so many channels."""
+        return HEADS[self.head.kind][1](self.head, self.backbone, channels, self.num_classes)
+
     def obstacle_to(self, use: Use) -> str:
         """Return what keeps the network from a use of networks that classify; export alone is the same."""
         return "" if use == "export" else NO_CLASS_OF_AN_IMAGE
@@ -77,7 +81,7 @@ class DenseModel(Model):
         channels = backbone.channels
         backbone.drop_head()
         self.backbone = backbone
-        self.head = HEADS[config.head.kind][1](config.head, config.backbone, channels, config.num_classes)
+        self.head = config.built_head(channels)
 
     def forward(self, images: Images) -> Any:  # noqa: ANN401  # as the head answers
         """Return the head's answer; see `DenseHead.answer`."""
@@ -108,10 +112,9 @@ class DenseModel(Model):
         """
         trained = self.head.state_dict()
         self.config = dataclasses.replace(self.config, num_classes=num_classes)
-        config = self.config
         like = next(self.head.parameters())
         with torch.device("meta"):
-            head = HEADS[config.head.kind][1](config.head, config.backbone, self.backbone.channels, num_classes)
+            head = self.config.built_head(self.backbone.channels)
         self.head = head.to(like.dtype).to_empty(device=like.device)
         self.head.init_weights(seeded(self, seed))
         drawn = self.head.state_dict()

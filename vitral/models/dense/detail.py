@@ -63,11 +63,15 @@ class DetailHead(DenseHead):
         channels = width
         for stride in self.strides:
             out = max(min(detail * stride, width), min(num_classes, width), NARROWEST)
-            filters = NARROWEST if stride == self.first.config.stride else 0
+            filters = NARROWEST if stride == self.first.stride else 0
             self.joins.append(JoinedMaps(channels + pixels.get(stride, 0) + filters + finer.get(stride, 0), out))
             channels = out
         self.finer = tuple(finer)
         self.classifier = nn.Conv2d(channels, num_classes, 1)
+
+    def begin_as(self, fitted: RidgeHead) -> None:
+        """Take over what a run has fitted in closed form, on which training improves."""
+        self.first.load_state_dict(fitted.state_dict())
 
     def answer(
         self, backbone: Model, images: Images, part: BatchPart | None = None
@@ -88,7 +92,7 @@ class DetailHead(DenseHead):
         for stride, convolution in zip(STRIDES, self.pixels, strict=True):
             maps = convolution(maps)
             beside[stride].append(maps)
-        beside[self.first.config.stride].append(self.filters(known))
+        beside[self.first.stride].append(self.filters(known))
         if isinstance(encoded, FeatureMaps):
             for stride, finer in zip(self.finer, encoded.finer, strict=True) if self.finer else ():
                 beside[stride].append(finer)

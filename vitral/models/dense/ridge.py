@@ -75,6 +75,11 @@ class RidgeHead(DenseHead):
         """Return the logits; see `DenseHead`."""
         return self.classifier(self.wide(self.standardized(self.known(backbone, images, part))))
 
+    @property
+    def stride(self) -> int:
+        """The pixels between two places of the answer."""
+        return self.config.stride
+
     def standardized(self, known: Maps) -> Maps:
         """Return what is known of each place in standard deviations, cut off far from what training photos have."""
         return ((known - self.mean) * self.scale).clamp(-FARTHEST, FARTHEST)
@@ -85,7 +90,7 @@ class RidgeHead(DenseHead):
 
     def known(self, backbone: Model, images: Images, part: BatchPart | None = None) -> Maps:
         """Return what filters and maps say of each place."""
-        filters = filtered(images, self.config.stride)
+        filters = filtered(images, self.stride)
         if self.project is None:
             return filters
         maps = self.project(backbone.encode(images, part).maps)

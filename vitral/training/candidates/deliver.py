@@ -152,8 +152,8 @@ def _shown_from(outcome: Outcome, scoring: Scoring) -> Calibration | None:
     if not outcome.trained:
         return outcome.classifier.calibration
     told = [row[SHOWN_FROM] for row in outcome.training.history if SHOWN_FROM in row]
-    images = 0 if scoring.validating is None else len(scoring.validating)
-    return Calibration.of_regions(told[-1] if told else None, outcome.run.data.name, images)
+    data, images = outcome.run.data, 0 if scoring.validating is None else len(scoring.validating)
+    return Calibration.of_regions(told[-1] if told else None, data.name, images)
 
 
 def write_known(classifier: Classifier, folder: Path, listener: Listener) -> None:

@@ -136,7 +136,7 @@ class FirstClassifier:
             in_closed_form = read(self.probe).model.head
             if not isinstance(model.head, DetailHead) or not isinstance(in_closed_form, RidgeHead):
                 return ()
-            model.head.first.load_state_dict(in_closed_form.state_dict())
+            model.head.begin_as(in_closed_form)
             return (HEAD,)
         if smaller:
             most = max(HEAD_IMAGES, HEAD_A_CLASS * len(run.data.class_names))

@@ -76,7 +76,7 @@ def best_of_regions(run: Run, train: Source, *, seconds: float, after: int, late
         made = _made(run, name, model, fitting, judges, FIT_SHARE * stopwatch.left() / (len(networks) - number))
         if made is None:
             break
-        better = not fitted or run.task.headline.improves(made.candidate.figure, fitted[0].candidate.figure)
+        better = not fitted or run.headline.improves(made.candidate.figure, fitted[0].candidate.figure)
         fitted.insert(0 if better else 1, made)
     if not fitted and late:
         name, model = next(_networks(run))

@@ -111,7 +111,8 @@ def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
 
 
 def _has_good_head(facts: Facts, least: float = GOOD_HEAD) -> bool:
-    return facts.task.headline.counts and facts.head is not None and facts.head >= least
+    headline = facts.task.headline
+    return headline.counts and facts.head is not None and facts.head >= least
 
 
 def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:

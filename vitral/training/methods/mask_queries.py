@@ -115,8 +115,9 @@ class MaskQueries(Method):
 
     def optimizers(self) -> list[Optimizer]:
         """Return the recipe's optimizer, in which the backbone may wait, and the layers' rates fall as EoMT's do."""
-        optimizer = build_optimizer(self.module, self.network, self.recipe.optimizer)
-        decay, blocks = self.recipe.optimizer.layer_decay, len(self.network.blocks())
+        rates = self.recipe.optimizer
+        optimizer = build_optimizer(self.module, self.network, rates)
+        decay, blocks = rates.layer_decay, len(self.network.blocks())
         whole = decay ** (len(self.head.masking) - 0.5) if not self.settings.decay_joint_blocks else 1.0
         for group in optimizer.param_groups:
             # Theirs is 1 in the last block, and before the first what it is there; ours falls by one step more at both ends.

@@ -44,6 +44,7 @@ class Teacher:
 
     Attributes:
         classifier: The teacher.
+        task: What a label is to it.
         columns: The columns of its logits that are the student's classes, see `columns`; None for all of them.
 
     Raises:
@@ -55,6 +56,7 @@ class Teacher:
         self.source, self.context = source, context
         self.classifier = load(source, tuned=False, listener=context.listener)
         self.network: Model = self.classifier.model
+        self.task = self.classifier.task
         self.columns: Tensor | None = None
         self.digest = torch.tensor(list(bytes.fromhex(fingerprint(self.classifier))), dtype=torch.uint8)
         like = next(student.parameters())
@@ -121,7 +123,7 @@ class Taught(Method):
             ModelError: It does not know one of the classes, or gives an image several.
         """
         self.teacher = Teacher(source, self.network, self.context)
-        check_one_class(self.teacher.classifier.task)
+        check_one_class(self.teacher.task)
         self.teacher.match()
         self.teacher.announce()
 

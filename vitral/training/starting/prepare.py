@@ -122,7 +122,7 @@ def begin(session: Session) -> Run:
         loaded = load(str(draft.source), tuned=False, listener=session.listener)
     if not session.request.resume and (line := may_have_learned(session.data, loaded)):
         session.listener(Message(line, warning=True))
-    timed = draft.needs_network or draft.chosen is not None or session.data.task.dense
+    timed = draft.needs_network or draft.chosen is not None or session.task.dense
     facts = session.facts or look(session.data, sized=draft.automatic or timed, timed=timed)
     facts = facts.at(distributed.broadcast(session.clock.spent()), session.clock.seconds)
     if loaded is not None and draft.automatic:
