@@ -21,7 +21,7 @@ from vitral.training.candidates.deliver import Outcome
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.clock import Clock, Pacer
 from vitral.training.loop import train
-from vitral.training.methods.method import TrainingBatches, training_batches
+from vitral.training.methods.method import TrainingBatches
 from vitral.training.request import Request
 from vitral.training.scoring.validation import Scoring, run_validation
 from vitral.training.session import Run
@@ -37,21 +37,12 @@ def figures(
 ) -> tuple[str, float]:
     """Train a variation; return the figures of its last validation, as text, and its seconds."""
     recipe = run.recipe.changed([*changes, f"seed={seed}", f"evaluation.every_steps={run.recipe.steps}"])
-    run = replace(run, plan=replace(run.plan, recipe=recipe, augmentation=recipe.augmentation))
+    run = replace(run.with_recipe(recipe), listener=ignore)
     model = copy.deepcopy(run.classifier.model)
     set_rates(model, recipe)
     if first is not None:
         first.give_head(model, run, smaller=False)
-    batches = training_batches(
-        run.splits["train"],
-        recipe,
-        image_size=model.image_size,
-        augmentation=recipe.augmentation,
-        task=run.task,
-        num_classes=len(run.data.class_names),
-        fill=run.classifier.preprocessing.mean_colour,
-    )
-    began = time.monotonic()
+    batches, began = run.batches(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         trained = train(
             model,

@@ -13,7 +13,7 @@ from tests.training.choose.situations import LAPTOP, changed, planned
 from vitral.errors import TrainingError
 from vitral.paths import PLAN_FILE
 from vitral.training.facts import Measured
-from vitral.training.plan import TRAINED, ChosenStart, Plan, attempt_folder, read_plan, write_plan
+from vitral.training.plan import TRAINED, ChosenStart, Plan, read_plan, write_plan
 
 MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24, image_seconds=0.03)
 
@@ -47,7 +47,7 @@ def test_a_plan_of_what_nobody_measured_is_read_as_it_was_written(tmp_path: Path
 
 def test_each_of_several_attempts_has_a_folder_of_its_own_in_small_letters(tmp_path: Path) -> None:
     plan = of_several()
-    folders = [attempt_folder(tmp_path, plan, attempt) for attempt in plan.attempts]
+    folders = [*plan.folders(tmp_path).values()]
     assert len({folder.name for folder in folders}) == len(plan.attempts)
     assert all(folder.name == folder.name.lower() and " " not in folder.name for folder in folders)
 
@@ -121,14 +121,14 @@ def test_a_damaged_plan_is_refused_in_one_line(damage: Callable[[str], str], tmp
 
 def test_the_only_attempt_has_the_run_folder_and_each_of_several_its_own(tmp_path: Path) -> None:
     plan = of_several()
-    folders = [attempt_folder(tmp_path, plan, attempt) for attempt in plan.attempts]
+    folders = [*plan.folders(tmp_path).values()]
     assert len(set(folders)) == 4
     assert {folder.parent for folder in folders} == {tmp_path / "attempts"}
     single = plan.only(plan.attempts[1])
     (attempt,) = single.attempts
     assert (attempt.name, attempt.share, single.several) == (TRAINED, 1.0, False)
     assert attempt.recipe == plan.attempts[1].recipe
-    assert attempt_folder(tmp_path, single, attempt) == tmp_path
+    assert [*single.folders(tmp_path).values()] == [tmp_path]
 
 
 def test_a_folder_in_place_of_a_plan_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.cases import every_case
 from vitral.errors import PluginError, TrainingError
 from vitral.images.augment import Augmentation
-from vitral.training.plan import LAST, LORA, TRAINED, Attempt, Plan, attempt_folder, write_plan
+from vitral.training.plan import LAST, LORA, TRAINED, Attempt, Plan, write_plan
 from vitral.training.records.checkpoints import State, save_checkpoint
 from vitral.training.records.run_folder import begin, read_run, stored_request
 from vitral.training.request import Request
@@ -129,7 +129,7 @@ def test_several_attempts_of_which_the_first_was_killed_at_once_are_continued(tm
     write_plan(tmp_path, plan)
     again = Request("fine-tune", out=tmp_path, resume=True, time="60s")
     assert continued(again).plan is None
-    folder = attempt_folder(tmp_path, plan, plan.attempts[0])
+    folder = plan.folders(tmp_path)[LAST]
     folder.mkdir(parents=True)
     (folder / "recipe.toml").write_text(RECIPE.to_toml())
     assert continued(again).plan == plan

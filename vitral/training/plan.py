@@ -140,6 +140,15 @@ class Plan:
         """What an update is expected to take; 0 where nothing is trained."""
         return 0.0 if self.cost is None else self.recipe.batch_size / self.cost.images_per_second
 
+    def folders(self, folder: Path) -> dict[str, Path]:
+        """Return where each attempt of the run in a folder keeps what it makes, by name: the only one in the run folder."""
+        names = [attempt.name for attempt in self.attempts]
+        return {name: folder / ATTEMPTS / attempt_folder_name(name) if self.several else folder for name in names}
+
+    def with_reasons(self, *lines: str) -> "Plan":
+        """Return the plan with further reasons."""
+        return replace(self, reasons=(*self.reasons, *lines))
+
     def only(self, attempt: Attempt) -> "Plan":
         """Return the plan with one of its attempts alone."""
         return replace(self, attempts=(replace(attempt, name=TRAINED, share=1.0),))
@@ -155,11 +164,6 @@ class Plan:
 
 
 _PLAN = TypeAdapter(Plan)
-
-
-def attempt_folder(folder: Path, plan: Plan, attempt: Attempt) -> Path:
-    """Return where an attempt of the run in a folder keeps what it makes: the run folder itself for the only attempt."""
-    return folder / ATTEMPTS / attempt_folder_name(attempt.name) if plan.several else folder
 
 
 def write_plan(folder: Path, plan: Plan) -> None:

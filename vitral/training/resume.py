@@ -12,7 +12,7 @@ from vitral.data.source import DataSet
 from vitral.errors import PluginError, TrainingError
 from vitral.events import Listener, Message
 from vitral.paths import ATTEMPTS, FIRST_FILE, PLAN_FILE, RECIPE_FILE
-from vitral.training.plan import ChosenStart, Plan, attempt_folder, read_plan
+from vitral.training.plan import ChosenStart, Plan, read_plan
 from vitral.training.records.attempts import (
     forget_outcomes,
     is_over,
@@ -130,8 +130,7 @@ def _of_source(plan: Plan, source: str | None) -> Plan:
 
 def _trains(folder: Path, plan: Plan) -> bool:
     """Tell whether the training of a run began, even if it was stopped before its first checkpoint."""
-    recipes = (attempt_folder(folder, plan, attempt) / RECIPE_FILE for attempt in plan.attempts)
-    return bool(states(folder, plan)) or any(recipe.is_file() for recipe in recipes)
+    return bool(states(folder, plan)) or any((place / RECIPE_FILE).is_file() for place in plan.folders(folder).values())
 
 
 def with_settings(plan: Plan, changes: Sequence[str]) -> Plan:
@@ -158,7 +157,7 @@ def time_left(folder: Path, plan: Plan | None, stored: Request, request: Request
     if not standing or plan is None or has_unused_time(folder, plan):
         return stored.budget_seconds
     if plan.several:
-        if all(is_over(attempt_folder(folder, plan, attempt)) for attempt in plan.attempts):
+        if all(map(is_over, plan.folders(folder).values())):
             return None
     elif standing[0].bend_step or standing[0].step >= standing[0].total_steps:
         return None
@@ -167,7 +166,7 @@ def time_left(folder: Path, plan: Plan | None, stored: Request, request: Request
 
 def has_unused_time(folder: Path, plan: Plan | None) -> bool:
     """Tell whether a run that has steps to make was given more time, and was killed before it saved itself again."""
-    if plan is None or any(read_outcome(attempt_folder(folder, plan, attempt)) for attempt in plan.attempts):
+    if plan is None or any(map(read_outcome, plan.folders(folder).values())):
         return False  # the outcome was noted after the time was given
     if not any(state.step < max(state.total_steps, state.recipe_steps or 0) for state in states(folder, plan)):
         return False

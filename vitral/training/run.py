@@ -35,7 +35,7 @@ from vitral.training.candidates.trained import try_attempts
 from vitral.training.choose.attempts import first_to_pay
 from vitral.training.choose.draft import ADAPTED, SCRATCH
 from vitral.training.clock import ENDING_SECONDS, FIRST_SHARE, LATE_SECONDS, REPORTED_IMAGES, machine_slowness
-from vitral.training.methods.method import open_further, training_batches
+from vitral.training.methods.method import open_further
 from vitral.training.plan import write_plan
 from vitral.training.records.attempts import states
 from vitral.training.records.data_record import Further
@@ -90,24 +90,14 @@ def carry_out(session: Session) -> RunResult:
     The first classifier of a run that begins is made before anything is tried or timed for the training, which takes longer.
     """
     begun = begin(session)
-    names, skip, listener = begun.data.class_names, begun.request.skip_bad_images, begun.listener
-    further = open_further(begun.recipe, names, skip_bad_images=skip, listener=listener)
+    skip, listener = begun.request.skip_bad_images, begun.listener
+    further = open_further(begun.recipe, begun.data.class_names, skip_bad_images=skip, listener=listener)
     first, whole = _begin_with_first(begun, further)
     before = first_before(whole) if first is None else first.candidate
     run, scoring = within_time(whole, before.images if before is not None and before.split == "validation" else None)
     continues = run.request.resume and bool(distributed.broadcast(states(run.folder, run.plan)))
     _check_possible(run, scoring, continues=continues)
-    batches = training_batches(
-        run.splits["train"],
-        run.recipe,
-        image_size=run.model.image_size,
-        augmentation=run.plan.augmentation,
-        task=run.task,
-        num_classes=len(names),
-        fill=run.classifier.preprocessing.mean_colour,
-        further=further,
-        listener=listener,
-    )
+    batches = run.batches(further)
     _write_down(whole, further)
     if torchrun.is_main():
         write_training_images(run.folder, run.data, batches, keep=run.request.resume)

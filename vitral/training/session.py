@@ -7,6 +7,7 @@ from typing import Any
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.metadata import RANDOM, Provenance
+from vitral.data.loader import TrainingBatches
 from vitral.data.source import DataSet, Routine, Source
 from vitral.events import Listener
 from vitral.models.families import count_parameters, describe
@@ -15,7 +16,9 @@ from vitral.tasks.task import Figure, Task
 from vitral.training.choose.draft import Draft, why_no_first
 from vitral.training.clock import Clock, Schedule
 from vitral.training.facts import Facts
-from vitral.training.plan import Attempt, Cost, Plan, attempt_folder
+from vitral.training.methods.method import training_batches
+from vitral.training.plan import Cost, Plan
+from vitral.training.records.data_record import Further
 from vitral.training.request import Request
 from vitral.training.settings.durations import roughly, rounded
 from vitral.training.settings.recipe import Recipe
@@ -79,9 +82,19 @@ class Session:
         return self.task.headline
 
     @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return len(self.data.class_names)
+
+    @property
     def splits(self) -> Mapping[str, Source]:
         """The images by split."""
         return self.data.splits
+
+    @property
+    def scored_images(self) -> Source:
+        """The images that are scored at the end."""
+        return self.splits[self.data.scored_split()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +150,20 @@ class Run(Session):
         """Why the run has no first classifier before it trains; empty if it has one."""
         return why_no_first(self.request, self.plan, self.task)
 
-    def attempt_folder(self, attempt: Attempt) -> Path:
-        """Return where an attempt keeps what it makes."""
-        return attempt_folder(self.folder, self.plan, attempt)
+    def batches(self, further: Further | None = None) -> TrainingBatches:
+        """Return the training images by step, as the network sees them; `further` is what `open_further` gave, if it did."""
+        preprocessing = self.classifier.preprocessing
+        return training_batches(
+            self.splits["train"],
+            self.recipe,
+            image_size=self.model.image_size,
+            augmentation=self.recipe.augmentation or self.plan.augmentation,
+            task=self.task,
+            num_classes=self.num_classes,
+            fill=preprocessing.mean_colour,
+            further=further,
+            listener=self.listener,
+        )
 
     def with_recipe(self, recipe: Recipe) -> "Run":
         """Return the run with the recipe of what it trained."""

@@ -1,14 +1,11 @@
-"""What an attempt has of its own where several are tried: its recipe, and a network from scratch with its batches.
+"""A network from scratch beside a start: given up while it trains once it is expected to end behind the best so far.
 
-Such a network is given up while it trains, once it is expected to end behind the best so far, and has the rest of the time once
-it is ahead.
+It has the rest of the time once it is ahead.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from vitral import distributed
-from vitral.data.loader import TrainingBatches
 from vitral.errors import VitralError
 from vitral.events import Listener, Message
 from vitral.models.model import Model
@@ -17,47 +14,10 @@ from vitral.training.candidates.result import Choice
 from vitral.training.choose.attempts import is_ahead, is_behind
 from vitral.training.clock import Pacer
 from vitral.training.loop import Validate
-from vitral.training.methods.method import augmentations, training_batches
-from vitral.training.plan import Attempt
-from vitral.training.session import Run
-from vitral.training.starting.prepare import begin_network
 
 
 class AttemptBehind(VitralError):
     """One of several attempts is given up, because another is expected to end better."""
-
-
-def run_of(run: Run, attempt: Attempt) -> Run:
-    """Return a run as one of its attempts has it: with the attempt's recipe, and its network in the starting state."""
-    if not attempt.network:
-        return run.with_recipe(attempt.recipe)
-    plan = run.plan.of_network(attempt)
-    return replace(run, plan=plan, classifier=begin_network(run, plan, None))
-
-
-def batches_of(run: Run, attempt: Attempt, batches: TrainingBatches, image_size: tuple[int, int]) -> TrainingBatches:
-    """Return the training images by step as an attempt sees them.
-
-    Args:
-        run: The run as the attempt has it.
-        attempt: The attempt.
-        batches: The training images by step as the attempts with the run's own network share them.
-        image_size: The height and width, pixels.
-    """
-    recipe, preprocessing = attempt.recipe, run.classifier.preprocessing
-    augmentation = recipe.augmentation or run.plan.augmentation
-    if not attempt.network:
-        return batches.at(image_size, augmentations(recipe, augmentation))
-    return training_batches(
-        run.splits["train"],
-        recipe,
-        image_size=image_size,
-        augmentation=augmentation,
-        task=run.task,
-        num_classes=len(run.data.class_names),
-        fill=preprocessing.mean_colour,
-        listener=run.listener,
-    )
 
 
 def compared(

@@ -17,13 +17,13 @@ from vitral.events import Message, ignore
 from vitral.files import write_file
 from vitral.models.model import Model
 from vitral.paths import CLASSIFIER, METRICS_FILE, RECIPE_FILE
-from vitral.training.candidates.beside import AttemptBehind, batches_of, compared, run_of
+from vitral.training.candidates.beside import AttemptBehind, compared
 from vitral.training.candidates.deliver import Outcome, first_outcome
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.candidates.result import Candidate, Choice, choose, provenance, remarks_on
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
 from vitral.training.loop import TrainingResult, advice_to_resume, stopped, train
-from vitral.training.methods.method import method_of
+from vitral.training.methods.method import augmentations, method_of
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Attempt
 from vitral.training.records.attempts import (
@@ -42,7 +42,7 @@ from vitral.training.records.logs import read_metrics
 from vitral.training.scoring.validation import Scoring, is_too_short, run_validation
 from vitral.training.session import Run
 from vitral.training.settings.recipe import load_recipe, may_change
-from vitral.training.starting.prepare import set_rates
+from vitral.training.starting.prepare import begin_network, set_rates
 
 # Settings that the recipe of a classifier that is there does not follow any more.
 LENGTH = frozenset(("steps", "epochs", "schedule.bends"))
@@ -82,7 +82,7 @@ class _Attempts:
         self.plan, self.data, self.task, self.listener = run.plan, run.data, run.data.task, run.listener
         self.attempts, self.several, self.more_time = run.plan.attempts, run.plan.several, run.more_time
         self.compares = self.several or (first is not None and scoring.validating is not None)
-        self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in self.attempts}
+        self.folders = run.plan.folders(run.folder)
         read = {name: read_record(folder) for name, folder in self.folders.items()}
         self.records = distributed.broadcast({name: record for name, record in read.items() if record is not None})
         self.networks: dict[str, Model] = {}  # that this command trained, and that are as good as their records say
@@ -131,7 +131,8 @@ class _Attempts:
             write_file(run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
         distributed.barrier()
         free = may_change() - LENGTH
-        changes = [f"{key}={value}" for key, value in run.request.overridden.items() if key in free]
+        request = run.request
+        changes = [f"{key}={value}" for key, value in request.overridden.items() if key in free]
         run = run.with_recipe(load_recipe(run.folder / RECIPE_FILE, changes))
         choice, is_saved, fitted_on = self._choice(), False, None
         if first is not None and choice is not None and not choice.trained:
@@ -286,26 +287,31 @@ class _Attempts:
         return ModelError(TOO_LARGE)
 
     def _trained(self, attempt: Attempt, pacer: Pacer) -> TrainingResult:
-        recipe, run = attempt.recipe, self._run_of(attempt)
+        recipe, shared, run = attempt.recipe, self.plan.recipe, self._run_of(attempt)
         model, preprocessing = run.classifier.model, run.classifier.preprocessing
         if self.several:
             model = copy.deepcopy(model)
             self.listener(Message(f"Training {attempt.name}: {attempt.reason}."))
-        if recipe != self.plan.recipe and not attempt.network:
+        if recipe != shared and not attempt.network:
             if recipe.image_size is not None and model.image_size != (recipe.image_size, recipe.image_size):
                 model.resize(recipe.image_size)
             set_rates(model, recipe)
         remarks: tuple[str, ...] = ()
         if self.first is not None and attempt.from_probe:
-            smaller = (recipe.image_size or 0) < (self.plan.recipe.image_size or 0)
+            smaller = (recipe.image_size or 0) < (shared.image_size or 0)
             remarks = self.first.give_head(model, run, smaller=smaller)
+        if attempt.network:
+            batches = run.batches()
+        else:
+            views = augmentations(recipe, recipe.augmentation or self.plan.augmentation)
+            batches = self.batches.at(model.image_size, views)
         validate = run_validation(run, self.scoring)
         if attempt.network and self.first is not None and validate is not None:
             validate = compared(validate, self.task.headline, pacer, self.scoring.pacer, self._choice)
         try:
             training = train(
                 model,
-                batches_of(run, attempt, self.batches, model.image_size),
+                batches,
                 recipe=recipe,
                 normalize=preprocessing.normalize,
                 class_names=self.data.class_names,
@@ -325,9 +331,13 @@ class _Attempts:
         return training
 
     def _run_of(self, attempt: Attempt) -> Run:
-        """Return the run as an attempt has it."""
+        """Return the run as an attempt has it: with the attempt's recipe, and its network in the starting state."""
         if attempt.name not in self.runs:
-            self.runs[attempt.name] = run_of(self.run, attempt)
+            run = self.run.with_recipe(attempt.recipe)
+            if attempt.network:
+                plan = self.plan.of_network(attempt)
+                run = replace(self.run, plan=plan, classifier=begin_network(self.run, plan, None))
+            self.runs[attempt.name] = run
         return self.runs[attempt.name]
 
     def _finished(self, attempt: Attempt, training: TrainingResult, *, last: bool) -> None:

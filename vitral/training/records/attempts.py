@@ -11,7 +11,7 @@ from vitral.classifier.folder import is_classifier
 from vitral.described import read_kept, read_object
 from vitral.files import write_file
 from vitral.paths import ATTEMPT_FILE, CHECKPOINTS, CLASSIFIER, OUTCOME_FILE, RECIPE_FILE
-from vitral.training.plan import Plan, attempt_folder
+from vitral.training.plan import Plan
 from vitral.training.records.checkpoints import State, checkpoints, newest_state
 from vitral.training.settings.recipe import load_recipe
 
@@ -74,8 +74,8 @@ def note_outcome(folder: Path, outcome: str) -> None:
 
 def forget_outcomes(folder: Path, plan: Plan) -> None:
     """Let all attempts of a run be tried again, because it gets more time, or another length."""
-    for attempt in plan.attempts:
-        (attempt_folder(folder, plan, attempt) / OUTCOME_FILE).unlink(missing_ok=True)
+    for place in plan.folders(folder).values():
+        (place / OUTCOME_FILE).unlink(missing_ok=True)
 
 
 def is_over(folder: Path) -> bool:
@@ -120,8 +120,7 @@ def states(folder: Path, plan: Plan | None) -> list[State]:
     """Return where each attempt of the run in a folder stands that saved itself."""
     if plan is None:
         return []
-    found = (_state(attempt_folder(folder, plan, attempt)) for attempt in plan.attempts)
-    return [state for state in found if state is not None]
+    return [state for place in plan.folders(folder).values() if (state := _state(place)) is not None]
 
 
 def _state(folder: Path) -> State | None:

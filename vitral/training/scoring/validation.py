@@ -95,7 +95,7 @@ def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
     has_head = method_of(run.recipe).trains_head(run.recipe)
     there = Allowance(
         0 if validation is None else len(validation),
-        len(run.splits[run.data.scored_split()]),
+        len(run.scored_images),
         NEIGHBOURS_AMONG,
         completing=0 if has_head or not run.task.scored else fitted_images(train),
         image_seconds=run.plan.image_seconds or 0.0,
@@ -126,8 +126,9 @@ def _timed(run: Run) -> Run:
     if run.plan.image_seconds is not None:
         return run
     assert run.clock.seconds is not None, "only a budget needs it"
-    source = run.splits[run.data.scored_split()]
-    seconds = distributed.broadcast(time_images(run.classifier, source, TIMED_IMAGES_SHARE * run.clock.seconds))
+    seconds = distributed.broadcast(
+        time_images(run.classifier, run.scored_images, TIMED_IMAGES_SHARE * run.clock.seconds)
+    )
     return replace(run, plan=replace(run.plan, image_seconds=seconds))
 
 

@@ -145,8 +145,7 @@ def complete(run: Run, *, first: float | None = None, head: float | None = None)
         return run
     facts = replace(facts, views=_views(run, draft, facts), head=head)
     plan = decide(draft, facts)
-    scored = run.splits[run.data.scored_split()]
-    measured = measure(run.classifier, plan.recipe, budget_seconds=run.clock.seconds, scored=scored)
+    measured = measure(run.classifier, plan.recipe, budget_seconds=run.clock.seconds, scored=run.scored_images)
     plan = decide(draft, replace(facts, measured=measured, fresh=_fresh(run, draft, facts, plan)))
     run = replace(run, plan=replace(plan, learned=learned))
     return replace(run, schedule=_schedule(run, first)) if run.plan.attempts else run
@@ -180,8 +179,8 @@ def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:
 
 
 def _schedule(run: Run, first: float | None) -> Schedule:
-    scored, spent = len(run.splits[run.data.scored_split()]), run.clock.spent()
-    allowed = Allowance(0, scored, image_seconds=run.plan.image_seconds or 0.0).within(run.clock.left())
+    spent = run.clock.spent()
+    allowed = Allowance(0, len(run.scored_images), image_seconds=run.plan.image_seconds or 0.0).within(run.clock.left())
     fitting = 0.0 if run.why_no_first else first
     return schedule(run.clock.seconds, allowed, spent=spent, training=run.cost.seconds, first=fitting)
 
