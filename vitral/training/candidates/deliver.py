@@ -1,4 +1,4 @@
-"""What a run delivers: saved, scored, diagnosed."""
+"""What a run delivers: saved, scored, diagnosed, and with the images that it remembers."""
 
 import dataclasses
 import json
@@ -13,12 +13,17 @@ from vitral import distributed, torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance, write_known_images
 from vitral.classifier.metadata import LOGIT_ADJUSTMENT, RARE_CLASSES, Calibration
-from vitral.errors import StorageError
-from vitral.evaluation.baselines import Baselines, Labels
+from vitral.classifier.novelty import KnownImages, Novelty
+from vitral.data.source import Source
+from vitral.data.subset import Subset
+from vitral.errors import ModelError, StorageError
+from vitral.evaluation.baselines import Baselines, Labels, extract_features
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.opening import TEST, note_look
+from vitral.evaluation.probes import check_features
 from vitral.evaluation.region_baselines import score_region_baselines
 from vitral.evaluation.region_scores import fitted_task
+from vitral.evaluation.unknown_classes import BYTES, LEAST_AREA, MOST_BYTES, chosen, remembered, set_limit
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.models.model import Features
@@ -28,7 +33,6 @@ from vitral.tasks.dense_result import DenseResult
 from vitral.tasks.task import Result
 from vitral.training.candidates.adjusted import LogitAdjustment, adjust
 from vitral.training.candidates.first import FirstClassifier
-from vitral.training.candidates.remember import remembered_images
 from vitral.training.candidates.result import Choice, RunResult, choice_entry, choose, named_scores, provenance
 from vitral.training.clock import BASELINES_SECONDS, BASELINES_SHARE
 from vitral.training.loop import TrainingResult
@@ -39,6 +43,7 @@ from vitral.training.scoring.validation import VALIDATION_IMAGES, Scoring, scori
 from vitral.training.session import Run
 
 SHOWN_FROM = f"validation/{FITTED}"
+JUDGED_SHARE = 1 / 3  # of the images there is time for, that the limit for images of none of the classes is set on
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +130,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
     evaluation = _evaluated(run, outcome.classifier, split)
     beside = baselines if outcome.trained else None  # a simple classifier would be compared with itself
     diagnosis = diagnose_run(run, outcome.training, beside, evaluation)
-    known = remembered_images(run, outcome.classifier, outcome.fitted_on, scoring.remembered)
+    known = _remembered(run, outcome.classifier, outcome.fitted_on, scoring.remembered)
     outcome.classifier.cpu()
     classifier = outcome.scored(named_scores(evaluation, beside, split), evaluation.rare_sentence(split))
     classifier.remember(*known)
@@ -187,3 +192,53 @@ def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:
         seconds = BASELINES_SECONDS if run.clock.seconds is None else BASELINES_SHARE * run.clock.seconds
         return scores.beside(score_region_baselines(task, data, pixels=not task.counted, seconds=seconds))
     return scores.trained_on(data.class_images())
+
+
+def _remembered(
+    run: Run, classifier: Classifier, fitted_on: tuple[Features, Labels] | None, images: int | None
+) -> tuple[KnownImages | None, Novelty | None]:
+    """Return the images that a run's classifier is to remember, and its limit for images of none of its classes, which is said.
+
+    Args:
+        run: The run.
+        classifier: What it delivers.
+        fitted_on: What its head was fitted on, and the labels, if it learned nothing but that; else None.
+        images: How many there is time to look at otherwise; None for as many as are kept.
+    """
+    unfit = not (run.task.exclusive and run.task.scored) or run.splits["train"].endless
+    if unfit or (fitted_on is None and images == 0):
+        return None, None
+    try:
+        known = _known(run, classifier, fitted_on, images)
+    except ModelError:  # the network gives no finite numbers, of which the diagnosis speaks
+        return None, None
+    limit = set_limit(known, classifier.class_names, learned=fitted_on is None)
+    if limit is None:
+        line = "Photos of none of the classes will not be recognised: too few photos, or features that do not tell them"
+        run.listener(Message(f"{line} (AUROC below {LEAST_AREA:g}).", detail=True))
+    else:
+        run.listener(Message(limit.sentence(), detail=True))
+    return known, limit
+
+
+def _known(
+    run: Run, classifier: Classifier, fitted_on: tuple[Features, Labels] | None, images: int | None
+) -> KnownImages:
+    seed = run.recipe.seed
+    if fitted_on is not None:
+        return remembered(*fitted_on, seed=seed)
+    most = MOST_BYTES // (BYTES * classifier.model.num_features)
+    most = most if images is None else min(most, images)
+    validation = run.splits.get("validation")
+    judged = 0 if validation is None else min(len(validation), round(JUDGED_SHARE * most))
+    parts = [_seen(run, classifier, run.splits["train"], most - judged)]
+    if validation is not None:
+        parts.append(_seen(run, classifier, validation, judged))
+    features, labels = (torch.cat([part[column] for part in parts]) for column in (0, 1))
+    check_features(features)
+    return KnownImages(features, labels, torch.arange(len(labels)) >= len(parts[0][1]))
+
+
+def _seen(run: Run, classifier: Classifier, source: Source, most: int) -> tuple[Features, Labels]:
+    few = chosen(torch.from_numpy(source.labels()), most, seed=run.recipe.seed).tolist()
+    return extract_features(classifier, Subset(source, few), listener=run.listener)
