@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,7 @@ from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
 from vitral.paths import CLASSIFIER, FIRST, FIRST_FILE
 from vitral.tasks.class_sizes import ClassSizes
-from vitral.training.candidates.first_regions import best_of_regions
+from vitral.training.candidates.first_regions import RegionModel, best_of_regions
 from vitral.training.candidates.linear_model import LinearModel, poor_start
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate, asked
 from vitral.training.clock import FIRST_SHARE, MORE_TIME
@@ -88,8 +89,8 @@ class FirstClassifier:
 
     def sentence(self, run: Run) -> str:
         """Return what it is, how good, and where it can be used, in one sentence."""
-        candidate, task = self.candidate, run.data.task
-        reached = candidate.reached(task.headline)
+        candidate = self.candidate
+        reached = candidate.reached(run.headline)
         return f"First classifier: {candidate.title}, {reached}; saved in '{run.folder / CLASSIFIER}'."
 
     @property
@@ -139,10 +140,10 @@ class FirstClassifier:
             model.head.begin_as(in_closed_form)
             return (HEAD,)
         if smaller:
-            most = max(HEAD_IMAGES, HEAD_A_CLASS * len(run.data.class_names))
+            most = max(HEAD_IMAGES, HEAD_A_CLASS * run.num_classes)
             train = sample(run.splits["train"], most, seed=run.recipe.seed, purpose="images of a smaller head")
             seen = Describer.of(run.classifier_of(model), context=_context(run)).describe(train, listener=run.listener)
-            fitted = Fitted.of(seen, len(run.data.class_names), run.objective.class_weights)
+            fitted = Fitted.of(seen, run.num_classes, run.objective.class_weights)
             assert fitted.probe is not None, "the features were computed"
             set_head(model, fitted.probe)
             return (HEAD,)
@@ -178,7 +179,7 @@ def affordable(run: Run, train: Source, seconds: float, *, others: int) -> Affor
 
 def least(run: Run, train: Source) -> Affordable:
     """Return the least that a classifier is fitted on: the pixels of so few images that they hardly take any time."""
-    return spread_over(train, fewest(len(train), len(run.data.class_names))), _describer(run, network=False)
+    return spread_over(train, fewest(len(train), run.num_classes)), _describer(run, network=False)
 
 
 def _describer(run: Run, *, network: bool) -> Describer:
@@ -190,7 +191,7 @@ def _count(run: Run, train: Source, describer: Describer, stopwatch: Stopwatch, 
     """Return how many images there is time to fit on; None where they would be too few."""
     if distributed.broadcast(stopwatch.left() <= 0):  # the processes share the images out
         return None
-    classes = len(run.data.class_names)
+    classes = run.num_classes
     an_image, described = describer.image_seconds(train)
     scoring = an_image if run.plan.image_seconds is None or not describer.network else run.plan.image_seconds
     weighed = run.objective.class_weights != "none" and ClassSizes(run.data.class_images()).unequal
@@ -203,11 +204,6 @@ def _count(run: Run, train: Source, describer: Describer, stopwatch: Stopwatch, 
         if count * an_image + others * scoring + fitting <= stopwatch.left():
             return count
     return None
-
-
-def _judge(run: Run, describer: Describer) -> Describer:
-    """Return what describes images as the classifier will predict them, in float32, which may take longer."""
-    return Describer.of(run.classifier, network=describer.network)
 
 
 def first_classifier(
@@ -232,22 +228,20 @@ def first_classifier(
         former: one made in less time, which is not to be made anew on less: the machine may have become busy since.
     """
     began = run.clock.spent()
+    train = sample(run.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier")
     if before is not None:
         first = _in_folder(run, before)
+    elif run.task.dense:
+        fitted = best_of_regions(run, train, seconds=seconds, after=after, late=late)
+        if not fitted:
+            return None
+        first = _of_regions(run, fitted, seconds)
     else:
-        images, seed = run.data.splits["train"], run.recipe.seed
-        train = sample(images, MOST_IMAGES, seed=seed, purpose="images of the first classifier")
-        if run.task.dense:
-            return _of_regions(run, train, seconds=seconds, after=after, late=late)
         judging = 0 if validating is None else len(validating)
-        may = affordable(run, train, seconds, others=judging + after)
-        if may is None and late:
-            may = least(run, train)
-        if may is None:
+        may = affordable(run, train, seconds, others=judging + after) or (least(run, train) if late else None)
+        if may is None or (former is not None and not former.gives_way(len(may[0]), network=may[1].network)):
             return None
         some, describer = may
-        if former is not None and not former.gives_way(len(some), network=describer.network):
-            return None
         whole = len(some) == len(train) and describer.network == (run.plan.origin == "weights")
         first = replace(_made(run, some, describer, validating, seconds=seconds), whole=whole)
     if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, before):
@@ -256,25 +250,14 @@ def first_classifier(
     return replace(first, seconds=run.clock.spent() - began)
 
 
-def _of_regions(run: Run, train: Source, *, seconds: float, after: int, late: bool) -> FirstClassifier | None:
-    """Return the first classifier of regions; None where there is no time for one."""
-    began = run.clock.spent()
-    fitted = best_of_regions(run, train, seconds=seconds, after=after, late=late)
-    if not fitted:
-        return None
+def _of_regions(run: Run, fitted: Sequence[RegionModel], seconds: float) -> FirstClassifier:
+    """Write what is fitted on regions, the best first, into the run's folder: the best, and what is on filters alone."""
     best = fitted[0].candidate
     for made in fitted:
         if made.candidate is best or made.candidate.name == PIXELS:
             folder = run.folder / (FIRST if made.candidate is best else PROBED)
             _save(run, made.candidate, made.model, folder, made.photos, seconds, calibration=made.calibration)
-    if torchrun.is_main():
-        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best)))
-    distributed.barrier()
-    first = _in_folder(run, best)
-    if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, None):
-        save(first.load(), run.folder / CLASSIFIER)
-    distributed.barrier()
-    return replace(first, seconds=run.clock.spent() - began)
+    return _noted(run, best)
 
 
 def _stays(folder: Path, before: Candidate | None) -> bool:
@@ -295,20 +278,21 @@ def _made(
     The training images go through the network by what is fastest, rounded where training itself rounds; the images that judge
     it in float32, as it will predict, so that the figure is that of the very classifier.
     """
-    task, listener = run.data.task, run.listener
+    listener = run.listener
     described = describer.describe(train, listener=listener)
-    fitted = Fitted.of(described, len(run.data.class_names), run.objective.class_weights)
+    fitted = Fitted.of(described, run.num_classes, run.objective.class_weights)
     judged = None
     if validating is not None:
         limit = VALIDATION_IMAGES if validating.endless else None
-        judged = _judge(run, describer).describe(validating, limit=limit, listener=listener)
+        judge = Describer.of(run.classifier, network=describer.network)
+        judged = judge.describe(validating, limit=limit, listener=listener)
     best = pixels = _of_pixels(run, fitted, judged)
     if fitted.probe is not None:
         probe = _of_features(run, fitted.probe, described, judged)
-        line = poor_start(pixels, probe, task.headline)
+        line = poor_start(pixels, probe, run.headline)
         if line and run.plan.chosen is None:  # beside a start that was chosen a network from scratch is tried anyway
             listener(Message(line, warning=True))
-        if probe.better_than(pixels, task.headline):
+        if probe.better_than(pixels, run.headline):
             best = probe
         else:
             _save(run, probe.candidate, probe.model, run.folder / PROBED, len(described.labels), seconds)
@@ -317,10 +301,15 @@ def _made(
         listener(Message(f"{best.weighed(best.rebalanced)} {without} leaves that out.", detail=True))
     weighed = None if best.rebalanced is None else (best.rebalanced, best.weighed(best.rebalanced))
     _save(run, best.candidate, best.model, run.folder / FIRST, len(described.labels), seconds, weighed)
+    return _noted(run, best.candidate, fitted)
+
+
+def _noted(run: Run, best: Candidate, fitted: Fitted | None = None) -> FirstClassifier:
+    """Write down which of the classifiers that were saved is the first one, and return it."""
     if torchrun.is_main():
-        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
+        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best)))
     distributed.barrier()
-    return _in_folder(run, best.candidate, fitted)
+    return _in_folder(run, best, fitted)
 
 
 def _context(run: Run) -> Context:
@@ -335,7 +324,7 @@ def _in_folder(run: Run, candidate: Candidate, fitted: Fitted | None = None) -> 
 
 
 def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearModel:
-    preprocessing, classes = run.classifier.preprocessing, len(run.data.class_names)
+    preprocessing, classes = run.classifier.preprocessing, run.num_classes
     model = build(PixelsConfig(image_size=preprocessing.image_size, num_classes=classes, side=SHRUNK))
     probe, labels = fitted.pixel_probe, fitted.described.labels
     set_head(model, probe, scale=sharpness(probe.left_out, labels))
@@ -365,7 +354,7 @@ def _judged(
     if values is None or judged is None:
         figure = float(left_out.double().mean())
         return LinearModel(Candidate(name, figure, len(left_out), split="training"), model, left_out, left_out[:0])
-    task, logits = run.data.task, _logits(model, values)
+    task, logits = run.task, _logits(model, values)
     figures = task.validate(task.probabilities(logits), judged.labels)
     candidate = Candidate(name, next(iter(figures.values())), len(values))
     return LinearModel(candidate, model, logits.argmax(dim=1) == judged.labels, left_out)
@@ -392,7 +381,7 @@ def _save(
     `weighed` is what the same weight for every class changed, and a sentence on it; `calibration` says from where on a
     classifier of regions is sure.
     """
-    began, task = run.classifier.provenance, run.data.task
+    began = run.classifier.provenance
     if torchrun.is_main():
         provenance = Provenance(
             source=began.source if candidate.name == PROBE else f"nothing: a {PIXELS}",
@@ -402,7 +391,7 @@ def _save(
                 ALLOWED: None if math.isinf(seconds) else seconds,
                 **({} if weighed is None else {CLASS_WEIGHTS: {**weighed[0].to_json(), "sentence": weighed[1]}}),
             },
-            scores={f"{candidate.split}/{task.headline.name}": candidate.figure},
+            scores={f"{candidate.split}/{run.headline.name}": candidate.figure},
         )
         classifier = run.classifier_of(model, provenance)
         classifier.calibration = calibration

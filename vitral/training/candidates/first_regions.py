@@ -112,7 +112,7 @@ def _shared_out(run: Run, train: Source, most: int) -> tuple[Source, Source]:
 
 def _networks(run: Run) -> Iterator[tuple[str, DenseModel]]:
     """Give the networks whose heads can be fitted, by the candidate's name."""
-    objects, size, classes = run.task.name != "semantic", run.model.image_size, len(run.data.class_names)
+    objects, size, classes = run.task.name != "semantic", run.model.image_size, run.num_classes
     alone = RidgeHeadConfig(objects=objects)
     pixels = PixelsConfig(image_size=size)
     made = build(DenseConfig(backbone=pixels, head=alone, num_classes=classes, image_size=size))
