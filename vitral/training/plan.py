@@ -150,7 +150,7 @@ class Plan:
         return replace(self, reasons=(*self.reasons, *lines))
 
     def only(self, attempt: Attempt) -> "Plan":
-        """Return the plan with one of its attempts alone."""
+        """Return the plan with a single attempt, which has all of the time."""
         return replace(self, attempts=(replace(attempt, name=TRAINED, share=1.0),))
 
     def of_network(self, attempt: Attempt) -> "Plan":

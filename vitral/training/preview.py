@@ -78,4 +78,4 @@ def plan_request(request: Request, *, started: float | None = None, listener: Li
         run = prepare(looked_at(request, started=started, listener=listener))
     if not request.sweep:
         return run
-    return replace(run, plan=replace(run.plan, reasons=(*run.plan.reasons, SWEPT)))
+    return replace(run, plan=run.plan.with_reasons(SWEPT))

@@ -44,14 +44,12 @@ def decide(draft: Draft, facts: Facts) -> Plan:
         return plan
     plan, cost = _laid_out(replace(plan, image_seconds=facts.measured.image_seconds), facts)
     if not facts.data.judged and facts.task.dense:
-        plan = replace(plan, reasons=(*plan.reasons, UNCOMPARED))
+        plan = plan.with_reasons(UNCOMPARED)
     elif not facts.data.judged and not why_no_first(draft.request, plan, facts.task):
-        return replace(plan, why_none=UNJUDGED, reasons=(*plan.reasons, UNJUDGED))
+        return replace(plan.with_reasons(UNJUDGED), why_none=UNJUDGED)
     if _may_try_several(draft, facts):
-        plan = _with_attempts(plan, draft, facts, cost)
-    else:
-        plan = replace(plan, attempts=(Attempt(TRAINED, plan.recipe, from_probe=draft.automatic or facts.task.dense),))
-    return plan
+        return _with_attempts(plan, draft, facts, cost)
+    return plan.only(Attempt(TRAINED, plan.recipe, from_probe=draft.automatic or facts.task.dense))
 
 
 def _before_measured(draft: Draft, facts: Facts, option: Mapping[str, object] | None = None) -> Plan:
@@ -76,7 +74,7 @@ def _before_measured(draft: Draft, facts: Facts, option: Mapping[str, object] | 
 
 def _laid_out(plan: Plan, facts: Facts) -> tuple[Plan, Cost]:
     recipe, cost, why = fit_machine(plan.recipe, facts)
-    return replace(plan, recipe=recipe, cost=cost, reasons=(*plan.reasons, *why)), cost
+    return replace(plan.with_reasons(*why), recipe=recipe, cost=cost), cost
 
 
 def _may_try_several(draft: Draft, facts: Facts) -> bool:
@@ -94,7 +92,7 @@ def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
     are no good yet, and is given up as soon as it is behind.
     """
     budget, share = facts.budget_seconds, SHORT_FRESH_SHARE if _has_good_head(facts) else FRESH_SHARE
-    if draft.chosen is None or budget is None or not draft.automatic or not _may_try_several(draft, facts):
+    if draft.chosen is None or budget is None or not _may_try_several(draft, facts):
         return None
     if _has_good_head(facts, BEST_HEAD):
         return None
@@ -136,11 +134,11 @@ def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
     if fresh is not None:
         attempts, whole = _beside(fresh, attempts, whole, facts)
     if len(attempts) == 1:
-        alone = replace(attempts[0], name=TRAINED, share=1.0)
-        why = f"There is time for one training: {attempts[0].name} ({alone.reason})."
-        return replace(plan, attempts=(alone,), cost=whole, reasons=(*plan.reasons, why))
-    lines = (attempt.line() for attempt in attempts)
-    return replace(plan, attempts=tuple(attempts), cost=whole, reasons=(*plan.reasons, SEVERAL_TRIED, *lines))
+        (alone,) = attempts
+        plan = plan.with_reasons(f"There is time for one training: {alone.name} ({alone.reason}).")
+        return replace(plan.only(alone), cost=whole)
+    plan = plan.with_reasons(SEVERAL_TRIED, *(attempt.line() for attempt in attempts))
+    return replace(plan, attempts=tuple(attempts), cost=whole)
 
 
 def _beside(fresh: Attempt, attempts: Sequence[Attempt], cost: Cost, facts: Facts) -> tuple[list[Attempt], Cost]:
@@ -178,7 +176,7 @@ def _without_training(plan: Plan, draft: Draft, cost: Cost) -> Plan:
         if budget is None
         else f"{rounded(budget)} is too short to train these weights further."
     )
-    return replace(plan, why_none=why, reasons=(*plan.reasons, why))
+    return replace(plan.with_reasons(why), why_none=why)
 
 
 def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts) -> Plan:
@@ -195,13 +193,11 @@ def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts) -> Plan:
     changes = {key: value for key, value in option.changes.items() if key != "image_size"}
     single, cost = _laid_out(_before_measured(draft, facts, changes), facts)
     own = {key: value for key, value in option.changes.items() if key not in changes}
-    attempt = replace(option, changes=own, share=1.0).attempt(single.recipe)
+    single = single.with_reasons(f"{why}: {option.name} ({option.reason}).")
     return replace(
-        single,
-        attempts=(replace(attempt, name=TRAINED),),
+        single.only(replace(option, changes=own).attempt(single.recipe)),
         image_seconds=plan.image_seconds,
         cost=replace(cost, seconds=COST[option.name] * cost.seconds),
-        reasons=(*single.reasons, f"{why}: {option.name} ({option.reason})."),
     )
 
 

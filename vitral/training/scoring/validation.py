@@ -106,7 +106,7 @@ def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
         allowed = replace(allowed, validation=judging)
     if allowed.validation < there.validation or allowed.scored < there.scored:
         line = _cut(run, allowed, there)
-        run = replace(run, plan=replace(run.plan, reasons=(*run.plan.reasons, line)))
+        run = replace(run, plan=run.plan.with_reasons(line))
         run.listener(Message(line, detail=True))
     scoring = _scoring(run, allowed, has_head=has_head, completes=there.completing > 0)
     return (run if run.data.scored_split() == "train" else to_score(run, scoring)), scoring
