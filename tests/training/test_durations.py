@@ -4,7 +4,7 @@ import pytest
 
 from tests.cases import every_case
 from vitral.errors import RecipeError
-from vitral.training.settings.durations import budget_of, seconds
+from vitral.training.settings.durations import seconds
 
 
 @every_case(
@@ -27,10 +27,3 @@ def test_what_is_no_duration(text: str | float) -> None:
     with pytest.raises(RecipeError, match="no duration") as refused:
         seconds(text)
     assert len(str(refused.value)) < 150
-
-
-def test_a_budget_has_one_name_and_an_older_one() -> None:
-    assert budget_of("10m", None) == budget_of(600, None) == budget_of(None, 600.0) == 600
-    assert budget_of(None, None) is None
-    with pytest.raises(RecipeError, match="give time alone"):
-        budget_of("10m", 600.0)

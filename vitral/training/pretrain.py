@@ -57,23 +57,5 @@ def pretrain(
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
     """
-    request = request_of(
-        "pre-train",
-        data=data,
-        model=model,
-        recipe=recipe,
-        overrides=overrides,
-        image_size=image_size,
-        time=time,
-        budget_seconds=budget_seconds,
-        seed=seed,
-        classes=classes,
-        group=group,
-        skip_bad_images=skip_bad_images,
-        baselines=False,
-        out=out,
-        resume=resume,
-        overwrite=overwrite,
-        data_changed=data_changed,
-    )
-    return run_request(request, started=started, listener=listener)
+    given = {name: value for name, value in locals().items() if name not in ("started", "listener")}
+    return run_request(request_of("pre-train", baselines=False, **given), started=started, listener=listener)

@@ -50,26 +50,8 @@ def plan(
     Raises:
         VitralError: Bad input, by kind; one line that names the thing.
     """
-    request = request_of(
-        kind,
-        data=data,
-        source=source,
-        model=model,
-        recipe=recipe,
-        overrides=overrides,
-        image_size=image_size,
-        time=time,
-        seed=seed,
-        classes=classes,
-        skip_bad_images=skip_bad_images,
-        sweep=sweep,
-        baselines=baselines,
-        quick=quick,
-        out=out,
-        resume=resume,
-        offline=offline,
-    )
-    return plan_request(request, started=started, listener=listener)
+    given = {name: value for name, value in locals().items() if name not in ("started", "listener")}
+    return plan_request(request_of(**given), started=started, listener=listener)
 
 
 def plan_request(request: Request, *, started: float | None = None, listener: Listener = show) -> Run:

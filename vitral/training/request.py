@@ -12,7 +12,7 @@ from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
 from vitral.described import spelled
 from vitral.errors import RecipeError, UsageError
-from vitral.training.settings.durations import budget_of, seconds, written
+from vitral.training.settings.durations import seconds, written
 
 Kind = Literal["fine-tune", "pre-train"]
 FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
@@ -162,7 +162,10 @@ def request_of(
     Raises:
         RecipeError: The time is no duration, or was given twice.
     """
-    return Request(kind, time=budget_of(time, budget_seconds), **given)
+    if time is not None and budget_seconds is not None:
+        raise RecipeError("time and budget_seconds say the same thing; give time alone.")
+    budget = budget_seconds if time is None else time
+    return Request(kind, time=None if budget is None else seconds(budget), **given)
 
 
 def settings_of(changes: Iterable[str]) -> dict[str, str]:

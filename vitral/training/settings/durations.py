@@ -37,18 +37,6 @@ def seconds(duration: str | float) -> float:
     return total
 
 
-def budget_of(time: str | float | None, budget_seconds: float | None) -> float | None:
-    """Return the budget under either of its names, in seconds; None for none.
-
-    Raises:
-        RecipeError: It is no duration, or was given twice.
-    """
-    if time is not None and budget_seconds is not None:
-        raise RecipeError("time and budget_seconds say the same thing; give time alone.")
-    given = time if time is not None else budget_seconds
-    return None if given is None else seconds(given)
-
-
 def rounded(seconds: float) -> str:
     """Return a number of seconds, for people, in the unit that fits it, from seconds to years."""
     units = ((100, 1, "s"), (100 * MINUTE, MINUTE, "min"), (2 * DAY, HOUR, "h"), (2 * YEAR, DAY, "days"))
