@@ -116,9 +116,11 @@ def _begin_with_first(begun: Run, further: Further) -> tuple[FirstClassifier | N
     listener = begun.listener
     soon = not (begun.request.quick or begun.request.resume or begun.why_no_first)
     whole = begun if soon else complete(begun)
-    _announce(whole)
-    first = _first_soon(begun, further) if soon else None
+    for line in (*whole.summary(), f"Folder  {whole.folder}", *whole.notes()):
+        listener(Message(line))
+    first = None
     if soon:
+        first = _first_soon(begun, further)
         seconds, head = (None, None) if first is None else (first.seconds, first.head)
         whole = complete(begun, first=seconds, head=head)
         if begun.clock.seconds is None:
@@ -251,8 +253,3 @@ def _check_possible(run: Run, scoring: Scoring, *, continues: bool) -> None:
             raise TrainingError(f"The run in '{run.folder}' is past its first classifier; continue it without {quick}.")
     if why and is_too_short(run, scoring):
         refuse(run, scoring)
-
-
-def _announce(run: Run) -> None:
-    for line in (*run.summary(), f"Folder  {run.folder}", *run.notes()):
-        run.listener(Message(line))
