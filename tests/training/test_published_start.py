@@ -28,8 +28,8 @@ from vitral.training.settings.recipe import load_recipe
 from vitral.training.starting import opening, published_start
 from vitral.weights import download
 from vitral.weights.named import table as find
-from vitral.weights.named.here import kept
 from vitral.weights.named.table import PublishedWeights as Row
+from vitral.weights.named.table import kept
 
 SIZE = 32  # pixels
 PLAIN = ("workers=0", "precision=fp32")

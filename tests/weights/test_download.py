@@ -21,8 +21,7 @@ from vitral.errors import StorageError, VitralError, WeightsError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.weights import download
 from vitral.weights.named.fetch import fetch
-from vitral.weights.named.here import kept
-from vitral.weights.named.table import PublishedWeights
+from vitral.weights.named.table import PublishedWeights, kept
 
 PLAIN = PublishedWeights("vit-mu16@plain", "x", "Apache-2.0", "original", "ViT.npz", 1, "x", address="https://later/")
 ON_HUB = PublishedWeights("vit-mu16@hub", "x", "Apache-2.0", "timm", "model.safetensors", 1, "x", repository="lab/vit")

@@ -34,13 +34,13 @@ from vitral.models.families import build, configure, parameters_of
 from vitral.models.vit_config import ViTConfig
 from vitral.tasks.panoptic import Panoptic
 from vitral.weights.named.fetch import fetch, origin
-from vitral.weights.named.here import kept
 from vitral.weights.named.table import (
     LICENCES,
     MEGABYTE,
     TABLES,
     PublishedWeights,
     find,
+    kept,
     offer,
     read_table,
     rows,

@@ -7,8 +7,7 @@ from vitral import plugins
 from vitral.cli.console import print_json, print_lines, print_table
 from vitral.errors import ModelError, WeightsError, did_you_mean
 from vitral.models.costs import COSTS, ModelCost
-from vitral.weights.named.here import kept
-from vitral.weights.named.table import LICENCES, PublishedWeights
+from vitral.weights.named.table import LICENCES, PublishedWeights, kept
 from vitral.weights.named.table import rows as all_weights
 from vitral.weights.published import published_formats
 

@@ -44,12 +44,12 @@ from vitral.training.settings.durations import rounded
 from vitral.training.starting.published_start import is_free
 from vitral.weights.hub import download
 from vitral.weights.named.fetch import fetch
-from vitral.weights.named.here import kept
 from vitral.weights.named.table import (
     MEGABYTE,
     PublishedWeights,
     answering,
     host,
+    kept,
     may_fetch,
     row_of,
     rows,

@@ -26,9 +26,8 @@ from vitral.training.clock import DOWNLOAD_SHARE, PACE_SECONDS, Clock
 from vitral.training.facts import Facts
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.plan import ChosenStart
-from vitral.weights.named.here import kept
 from vitral.weights.named.table import PublishedWeights as Row
-from vitral.weights.named.table import answering, find, host, may_fetch, rows, without_network
+from vitral.weights.named.table import answering, find, host, kept, may_fetch, rows, without_network
 
 BETTER = "Expect much better results online."
 MORE = "Expect much better results with more time."

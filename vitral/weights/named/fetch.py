@@ -31,8 +31,17 @@ from vitral.events import Listener, Message
 from vitral.files import sha256
 from vitral.transfers import NO_ANSWER, bound_requests
 from vitral.weights.download import Order, Refused, download
-from vitral.weights.named.here import SHA256_DIGITS, distribution_of, kept, packaged, target_of
-from vitral.weights.named.table import PublishedWeights, host, may_fetch, switched_off
+from vitral.weights.named.table import (
+    SHA256_DIGITS,
+    PublishedWeights,
+    distribution_of,
+    host,
+    kept,
+    may_fetch,
+    packaged,
+    switched_off,
+    target_of,
+)
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
 
 COMMIT = re.compile(r"[0-9a-f]{40}")

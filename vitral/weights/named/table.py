@@ -1,26 +1,31 @@
 """The table of published weights: one row a file, read from the TOML files next to this module; found by name.
 
 A file is a list of `[[weights]]`, each a group of `rows` that share what the group says; a row's own value goes before its
-group's, and both's `unverified` count. A name is MODEL@TRAINING: width and patch, and what it was trained on or by. Whether a
-row can be fetched now depends on the network being there, and on being allowed to use it.
+group's, and both's `unverified` count. A name is MODEL@TRAINING: width and patch, and what it was trained on or by. Which rows'
+files are on this machine is told here, too; whether others can be fetched now depends on the network being there, and on being
+allowed to use it.
 """
 
 import difflib
+import hashlib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.resources import files
+from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from huggingface_hub import constants
+from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
+from vitral import paths
 from vitral.advice import argument, function
 from vitral.errors import WeightsError
 from vitral.transfers import bound_requests
@@ -29,6 +34,7 @@ TABLES = ("google.toml", "facebook.toml", "towers.toml", "others.toml", "regions
 SEPARATOR = "@"  # between model and training
 NAME = re.compile(r"[a-z0-9][\w.-]*@[a-z0-9][\w.-]*", re.ASCII)
 MEGABYTE = 10**6  # bytes
+SHA256_DIGITS = 64
 
 Products = Literal["yes", "name the source", "with terms", "unclear", "no"]
 # What a score measures on ImageNet's 50,000 validation images, in percent; scores of two kinds cannot be compared.
@@ -271,6 +277,46 @@ def _advice(name: str) -> str:
     if near:
         return f" Did you mean {' or '.join(map(repr, near))}?"
     return f" {function('list_models')} lists the models, with the names of their weights."
+
+
+def kept(row: PublishedWeights) -> Path | None:
+    """Return a row's file if it is on this machine; the network is not asked.
+
+    A file of the Hub that the client keeps under another hash than the table's is another one. That of a package is
+    compared where it is fetched.
+    """
+    if (file := packaged(row)) is not None:
+        return file
+    if row.address:
+        target = target_of(row)
+        return target if target.is_file() else None
+    path = try_to_load_from_cache(row.repository, row.file, revision=row.revision)
+    if not isinstance(path, str):
+        return None
+    blob = Path(path).readlink().name if Path(path).is_symlink() else ""
+    return Path(path) if len(blob) != SHA256_DIGITS or blob.lower().startswith(row.sha256.lower()) else None
+
+
+def packaged(row: PublishedWeights) -> Path | None:
+    """Return the file in a row's package, if that is installed; none of its code is run."""
+    installed = distribution_of(row)
+    if row.package is None or installed is None:
+        return None
+    path = Path(str(installed.locate_file(row.package.file)))
+    return path if path.is_file() else None
+
+
+def distribution_of(row: PublishedWeights) -> Distribution | None:
+    """Return a row's package, if that is installed."""
+    with suppress(PackageNotFoundError):
+        return distribution(row.package.name) if row.package else None
+    return None
+
+
+def target_of(row: PublishedWeights) -> Path:
+    """Return where a file from an address is kept: under its own name, which tells some readers what it is."""
+    folder = hashlib.sha256(row.link.encode()).hexdigest()[:16]
+    return paths.cache("weights") / folder / unquote(row.file).rpartition("/")[2]
 
 
 def switched_off() -> str:
