@@ -287,6 +287,8 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     refuse_unnamed(folder, (file.path for file in walked.files))
     if (annotated := list_annotated(FileTree.of_folder(folder, walked), how)) is not None:
         return annotated
+    if all(file.path.lower().endswith(EXTENSIONS) for file in walked.files):
+        return list_folder(folder, walked, how=how)  # nothing beside them lists or describes them
     if (joined := list_joined(folder, walked)) is not None:
         return joined
     # Tables and shards describe what is next to them, which may well be folders of images.

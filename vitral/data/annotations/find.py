@@ -42,6 +42,7 @@ READERS: tuple[Reader, ...] = (
     *(read_coco, read_panoptic, read_voc, read_cvat, read_label_studio),
     *(read_cityscapes, read_scene_parsing, read_ade20k, read_yolo),
 )
+PHOTOS = (".jpg", ".jpeg")  # endings of files in which no annotations are written
 WHOLE = "classes"  # the prefix that leaves annotations unread
 FORCED = ("boxes", "semantic", "instances", "panoptic")  # the prefixes that choose a task
 
@@ -73,6 +74,8 @@ def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
     if how.marked == SEMANTIC.name and (pairs := pair_masks(tree, by_name=_described(tree))) is not None:
         return read_masks(tree, pairs)
     readers = (read_panoptic, *READERS) if how.marked == PANOPTIC.name else READERS
+    if all(file.path.lower().endswith(PHOTOS) for file in tree.files):
+        readers = ()  # each would go over all of the paths
     found = next((marked for read in readers if (marked := read(tree)) is not None and _of_photos(tree, marked)), None)
     if found is None:
         return _read_masks(tree, how)
