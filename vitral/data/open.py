@@ -25,17 +25,17 @@ from vitral.data.hub import list_parquet_tree, list_saved
 from vitral.data.joined_lists import joined_in, list_joined
 from vitral.data.labels import UNKNOWN, settle
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, find, is_address, is_saved, some, split_of_file
+from vitral.data.names import ALL, find, is_address, is_saved, natural_key, some, split_of_file
 from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_matlab, refuse_unnamed
-from vitral.data.shards import is_shard, list_shards, shard_files
+from vitral.data.shards import is_shard, list_shards
 from vitral.data.source import DataSet
 from vitral.data.tables import JSON_LINES, SUFFIXES, list_tables
 from vitral.data.text_table import LIST_SUFFIX
 from vitral.errors import DataError, PluginError
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import is_folder, look_at, nearest_path, refuse_endless, walk
+from vitral.paths import is_folder, is_regular, look_at, nearest_path, refuse_endless, walk
 
 BUILT_IN: dict[str, Callable[[], DataSet]] = {
     "digits": open_digits,
@@ -295,7 +295,8 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     if files := tables_alone(folder, walked):
         listing = list_tables(str(folder), folder.resolve().name, files, labelled=how.labelled)
         return replace(listing, notes=(*listing.notes, *not_named(folder, walked, files, listing)))
-    shards = shard_files(folder, walked)
+    tars = [str(folder / file.path) for file in walked.files if file.path.endswith(".tar")]
+    shards = sorted(filter(is_regular, tars), key=natural_key)
     if shards and (is_shard(shards[0]) or not how.labelled):
         return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
     refuse_matlab(folder, (file.path for file in walked.files))

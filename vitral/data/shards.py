@@ -36,7 +36,6 @@ from vitral.data.names import (
     is_address,
     listed_names,
     names_in,
-    natural_key,
     open_address,
     open_anywhere,
     split_of_file,
@@ -46,7 +45,7 @@ from vitral.errors import DataError, StorageError, one_line
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import Walk, cache, is_hidden, is_regular
+from vitral.paths import cache, is_hidden
 from vitral.tasks.registry import task_of
 
 LABEL_LIMIT = 1 << 20  # bytes of a label file
@@ -110,12 +109,6 @@ def is_shard(path: str) -> bool:
     except DataError:
         return False
     return True
-
-
-def shard_files(folder: Path, walked: Walk) -> list[str]:
-    """Return the tar files of a folder, in order."""
-    paths = [str(folder / file.path) for file in walked.files if file.path.endswith(".tar")]
-    return sorted(filter(is_regular, paths), key=natural_key)
 
 
 def _index(shard: str) -> list[Example]:
