@@ -14,7 +14,7 @@ from vitral import distributed
 from vitral.advice import argument, function
 from vitral.data.bad_images import check_few, left_out
 from vitral.data.batch import evenly
-from vitral.data.groups import Kin, shared_groups
+from vitral.data.groups import Kin, series_note, shared_groups
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, doubtful_names, natural_key, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name
@@ -33,7 +33,6 @@ from vitral.data.source import (
     whole,
     with_annotations,
 )
-from vitral.data.split_notes import equal_note, series_note, unequal_note
 from vitral.data.stored import Entry, Store, StoredImages
 from vitral.data.subset import make_splits
 from vitral.described import is_text
@@ -43,6 +42,7 @@ from vitral.images.augment import Augmentation
 from vitral.images.depth import FULL
 from vitral.images.look_alikes import Look, look_alikes, look_at_image, small
 from vitral.machine import in_threads
+from vitral.tasks.class_sizes import unequal_note
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.task import Task
 
@@ -88,16 +88,16 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     order = _own_order(listing, entries, names)
     splits = make_splits(entries, order, notes, contents, whole=others, held_out=held_out, kin=kin)
     made = _made(entries, splits)
-    if kin is not None:
-        notes += shared_groups(kin, splits)
+    notes += [] if kin is None else shared_groups(kin, splits)
     if listing.task.scored and (kin is None or kin.column is None):
         notes += series_note(splits, made)
     own = f"{prints[0]}{kin.marks(_every(entries)) if kin is not None and made else ''}"
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     if how.class_names is None:
-        notes += [*doubtful_names(names), *equal_note(_every(entries), contents)]
-        notes += unequal_note(splits.get("train", [])) if listing.task.exclusive else []
+        notes += [*doubtful_names(names), *_equal_note(_every(entries), contents)]
+        if listing.task.exclusive:
+            notes += unequal_note(name for entry in splits.get("train", []) for name in entry.classes)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name if how.part is None else part_name(listing.name, how.part),
@@ -433,3 +433,14 @@ def _wanted_names(title: str, names: set[str], wanted: Sequence[str], notes: lis
 
 def _more(unknown: Sequence[str], names: Collection[str]) -> str:
     return "" if len(unknown) == 1 else f" (and {len(unknown) - 1} more of the {len(names)})"
+
+
+def _equal_note(images: Sequence[Entry], contents: Mapping[int, str]) -> list[str]:
+    """Return a note where all images of several classes are of equal bytes, by hashes of those; none where they are not."""
+    classes = {name for entry in images for name in entry.classes}
+    if len(classes) < 2 or len({contents.get(entry.store_index, entry.name) for entry in images}) > 1:
+        return []
+    return [
+        f"All {len(images):,} images are one and the same, byte for byte: nothing tells their {len(classes):,} classes apart. "
+        "Look at how they were saved."
+    ]

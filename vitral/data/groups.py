@@ -1,20 +1,22 @@
 """Images that belong together, of which none is scored if another is trained on: those that look alike, and a user's groups."""
 
 import hashlib
+import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.advice import counted
-from vitral.data.names import some
+from vitral.advice import argument, counted
+from vitral.data.names import series_in, some
 from vitral.data.source import Routine, Splits, mark
 from vitral.data.stored import Entry
 from vitral.images.look_alikes import Links
 from vitral.seeds import generator
 
+SERIAL_SHARE = 0.2  # of the images that are numbered like series, from which it is said
 ENOUGH = 10  # images of a class that must be scored even if they all look alike
 Indices = Int64[np.ndarray, " examples"]
 
@@ -221,4 +223,18 @@ def shared_groups(kin: Kin, splits: Splits) -> list[str]:
     return [
         f"{len(shared):,} of {len(where):,} groups by {kin.column} are in several splits ({found}): {some(shared)}. "
         "Scores would be too good."
+    ]
+
+
+def series_note(splits: Mapping[str, list[Entry]], made: Collection[str]) -> list[str]:
+    """Return a note on images whose numbering looks like series that the splits made may part; none where few do."""
+    images = [(entry.name, entry.classes) for split in made for entry in splits[split]]
+    series = series_in(images)
+    count = sum(map(len, series.values()))
+    if not series or count < SERIAL_SHARE * len(images):
+        return []
+    example = ", ".join(map(os.path.basename, next(iter(series.values()))[:2]))
+    return [
+        f"{count:,} images are numbered like {len(series):,} series, such as {example}: if those of one series show the same "
+        f"thing, keep each in one split, by {argument('group', 'series')} or another."
     ]

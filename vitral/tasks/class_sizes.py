@@ -1,6 +1,7 @@
 """How unequal classes are in number of images, and which of them are rare."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 UNEQUAL = 3  # times the images of the smallest class in the largest, from which on accuracy alone hides the small ones
@@ -38,3 +39,18 @@ class ClassSizes:
         rare = self.rare
         named = [f"{names[index]} ({self.images[index]:,})" for index in rare[:NAMED]]
         return ", ".join([*named, *(["…"] if len(rare) > NAMED else [])])
+
+
+def unequal_note(classes: Iterable[str]) -> list[str]:
+    """Return a note on very unequal numbers of training images, by the class of each; none where they are not."""
+    counts = Counter(classes).most_common()
+    sizes = ClassSizes(tuple(count for _, count in counts))
+    if not sizes.unequal:
+        return []
+    (most, largest), (least, fewest) = counts[0], counts[-1]
+    rare = sizes.listed([name for name, _ in counts])
+    return [
+        f"The classes are unequal, 1 : {sizes.ratio:.3g}: {largest:,} training images of {most}, {fewest:,} of {least}; "
+        + (f"rare: {rare}. " if rare else "")
+        + "Accuracy says little of the small ones; balanced accuracy and the scores of each class do."
+    ]
