@@ -21,7 +21,6 @@ from vitral.data.unlabelled import PREFIX
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.heads import set_head
 from vitral.evaluation.probes import check_features, fit_probe, sharpness
 from vitral.evaluation.unknown_classes import HELD_OUT, bounded, needed, ranks, set_limit
 from vitral.events import Listener, Message, show
@@ -217,7 +216,7 @@ def _grown(old: Classifier, names: Sequence[str], known: KnownImages) -> Classif
     probe = fit_probe(learned.features, learned.labels, classes=len(names))
     model = copy.deepcopy(old.model)
     model.replace_head(len(names))
-    set_head(model, probe, scale=sharpness(probe.left_out, learned.labels))
+    probe.become_head(model, scale=sharpness(probe.left_out, learned.labels))
     grown = Classifier(model, old.preprocessing, names, task=old.task)
     grown.remember(bounded(known))
     return grown

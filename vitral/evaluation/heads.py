@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitral.evaluation.probes import ALIKE, BIAS, PENALTIES, Features, LinearProbe, Ridge, check_features, weight_roots
-from vitral.models.model import Model
 
 SWEPT = PENALTIES[::2]  # finer steps take as much longer, and found nothing better
 QUARTERS = range(-8, 41)  # quarters of a power of two by which scores of about -1 and +1 are multiplied: 1/4 to 1024
@@ -44,18 +43,6 @@ def fit_head(
     penalty, factor = _likeliest(fit, labels)
     weight, bias = fit.layer(penalty)
     return LinearProbe(factor * weight, factor * bias, factor * fit.left_out(penalty))
-
-
-@torch.no_grad()
-def set_head(model: Model, probe: LinearProbe, *, scale: float = 1.0) -> None:
-    """Give a network a probe as its head, its outputs times `scale`."""
-    head, second = model.head, getattr(model, "distillation_head", None)
-    if second is not None:  # the network gives the mean of both heads
-        second.weight.zero_()
-        second.bias.zero_()
-        scale *= 2.0
-    head.weight.copy_(scale * probe.weight)
-    head.bias.copy_(scale * probe.bias)
 
 
 def _likeliest(fit: "_Directions", labels: Int64[Tensor, " train"]) -> tuple[float, float]:

@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.rebalanced import Rebalanced, rebalanced
+from vitral.models.model import Model
 from vitral.objectives.unequal import ClassWeights, balanced_weights
 from vitral.tasks.class_sizes import ClassSizes
 
@@ -140,6 +141,17 @@ class LinearProbe:
     def predict(self, features: Features) -> Int64[Tensor, " examples"]:
         """Return the most probable class of each image."""
         return (features.double() @ self.weight.T + self.bias).argmax(dim=1)
+
+    @torch.no_grad()
+    def become_head(self, model: Model, *, scale: float = 1.0) -> None:
+        """Give a network this layer as its head, its outputs times `scale`."""
+        head, second = model.head, getattr(model, "distillation_head", None)
+        if second is not None:  # the network gives the mean of both heads
+            second.weight.zero_()
+            second.bias.zero_()
+            scale *= 2.0
+        head.weight.copy_(scale * self.weight)
+        head.bias.copy_(scale * self.bias)
 
 
 def fit_probe(

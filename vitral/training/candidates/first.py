@@ -35,7 +35,6 @@ from vitral.evaluation.baselines import (
     unit_seconds,
 )
 from vitral.evaluation.feature_engine import Context
-from vitral.evaluation.heads import set_head
 from vitral.evaluation.probes import Features, LinearProbe, sharpness
 from vitral.evaluation.rebalanced import Rebalanced
 from vitral.events import Message
@@ -145,7 +144,7 @@ class FirstClassifier:
             seen = Describer.of(run.classifier_of(model), context=_context(run)).describe(train, listener=run.listener)
             fitted = Fitted.of(seen, run.num_classes, run.objective.class_weights)
             assert fitted.probe is not None, "the features were computed"
-            set_head(model, fitted.probe)
+            fitted.probe.become_head(model)
             return (HEAD,)
         probe = read(self.probe).model.state_dict()
         model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
@@ -327,14 +326,14 @@ def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearMode
     preprocessing, classes = run.classifier.preprocessing, run.num_classes
     model = build(PixelsConfig(image_size=preprocessing.image_size, num_classes=classes, side=SHRUNK))
     probe, labels = fitted.pixel_probe, fitted.described.labels
-    set_head(model, probe, scale=sharpness(probe.left_out, labels))
+    probe.become_head(model, scale=sharpness(probe.left_out, labels))
     linear = _judged(run, PIXELS, model, probe.right(labels), None if judged is None else judged.pixels, judged)
     return replace(linear, rebalanced=probe.rebalanced)
 
 
 def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Described | None) -> LinearModel:
     model = copy.deepcopy(run.classifier.model).cpu().eval()
-    set_head(model, probe)
+    probe.become_head(model)
     left_out = probe.right(described.labels)
     if run.plan.learned and judged is not None:
         left_out = left_out[:0]
