@@ -47,8 +47,6 @@ def chosen_marked(source: Source, indices: Sequence[int]) -> Subset:
 
 def scorable(data: DataSet) -> DataSet:
     """Return photos of regions without the splits to validate or score on in which nothing is marked; a note names them."""
-    if not data.task.dense:
-        return data
     looked_at = {name: source for name, source in data.splits.items() if name in BARE and not source.endless}
     bare = {name: len(each) for name, each in looked_at.items() if first_marked(each, range(len(each))) is None}
     notes = [f"Nothing is marked in the {photos_of(name, count)}: {BARE[name]}." for name, count in bare.items()]

@@ -93,7 +93,8 @@ class _Checked:
                 f"The images of {data.name} {data.task.labelled}, which '{recipe.method.name}' needs; name data with "
                 "labels, or a method that does without, such as lejepa."
             )
-        return scorable(data if recipe.task is None else data.for_task(task_named(recipe.task)))
+        data = data if recipe.task is None else data.for_task(task_named(recipe.task))
+        return scorable(data) if data.task.dense else data
 
     def _drawn_as(self) -> tuple[str, ...]:
         """Return the fingerprints by which the data are split as before: for this run, others of its study, and its start."""
