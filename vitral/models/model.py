@@ -125,6 +125,11 @@ class ModelConfig:
         return ()
 
     @property
+    def region_head(self) -> Any:  # noqa: ANN401  # a HeadConfig, which stands above
+        """The config of the head whose answer is about regions of the image; None where images are classified."""
+        return None
+
+    @property
     def known_macs(self) -> int | None:
         """Multiply-accumulates of one image, by a formula; None where the network must be built to be counted."""
         return None
@@ -236,6 +241,16 @@ class Model(nn.Module, ABC):
         """Draw the head as the family's source does: weights of 0 and a bias of `head_bias`, unless a family says otherwise."""
         nn.init.zeros_(self.head.weight)
         nn.init.constant_(self.head.bias, self.config.head_bias)
+
+    def take_head(self, fitted: "Model") -> bool:
+        """Begin with the head that was fitted in closed form on another network's features; return whether it fits."""
+        weights = {name: tensor for name, tensor in fitted.state_dict().items() if name.startswith(HEADS)}
+        self.load_state_dict(weights, strict=False)
+        return True
+
+    def without_region_head(self) -> "Model":
+        """Return the network itself, or the backbone that its head of regions stands on."""
+        return self
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Make the network take images of another size, an int or (height, width), in pixels.

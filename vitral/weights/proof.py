@@ -10,7 +10,6 @@ from typing import Any
 
 from vitral.advice import function
 from vitral.errors import VitralError, WeightsError
-from vitral.models.dense.dense_model import DenseConfig
 from vitral.models.families import FAMILIES, family
 from vitral.models.model import HEADS, ModelConfig
 from vitral.weights.dialect import BROKEN, Dialect, NotHeld, Reading, Stored, cannot_hold, meta_state, our_names
@@ -142,7 +141,10 @@ def _proof(dialect: Dialect, config: ModelConfig) -> Proof | Refusal:
 
 
 def _read_back(
-    dialect: Dialect, config: ModelConfig, rules: Sequence[Rule], described: dict[str, Any]
+    dialect: Dialect,
+    config: Any,  # noqa: ANN401  # the family's own ModelConfig
+    rules: Sequence[Rule],
+    described: dict[str, Any],
 ) -> Reading | None:
     """Return what is read from the names and shapes that would be written; None where they are no whole model's."""
     ours = meta_state(config)
@@ -151,7 +153,7 @@ def _read_back(
         shapes = {name: tuple(tensor.shape) for name, tensor in written(present, ours).items()}
         # What our own description says.
         given = {} if dialect.describe else {name: getattr(config, name, None) for name in SAID}
-        backbone = config.backbone if dialect.on_backbone and isinstance(config, DenseConfig) else None
+        backbone = config.backbone if dialect.on_backbone else None
         stored = Stored("", "", shapes, described, wrapper=dialect.wrapper, given=given, backbone=backbone)
         read = next(reader for reader in DIALECTS if reader.matches(stored)).read(stored)
     except (*BROKEN, RuntimeError, StopIteration):
@@ -199,8 +201,8 @@ def _sentence(config: ModelConfig, lost: Sequence[str]) -> str:
 
 def _unreadable(dialect: Dialect, config: ModelConfig) -> str:
     """Return which field makes files of a config unreadable: the first without which they are read."""
-    if isinstance(config, DenseConfig):
-        return f"{config.head.title} on this backbone"
+    if config.region_head is not None:
+        return f"{config.region_head.title} on this backbone"
     default = type(config)()
     names = [field.name for field in dataclasses.fields(config)]
     changed = [name for name in names if getattr(config, name) != getattr(default, name) and name not in TRAINING]

@@ -17,7 +17,6 @@ from typing import Any
 from vitral.advice import function
 from vitral.errors import WeightsError
 from vitral.files import sha256, text_of, write_file
-from vitral.models.dense.dense_model import DenseConfig
 from vitral.models.model import ModelConfig
 from vitral.weights.containers import (
     ARCHITECTURE,
@@ -236,7 +235,7 @@ def _content(
         config = stored.config if dialect.describe else {}
         stored = replace(stored, config=config, given={**description[ARCHITECTURE], **stored.given})
     content = dialect.read(stored)
-    if isinstance(content.config, DenseConfig):
+    if content.config.region_head is not None:
         content = content if text is None else described(content, text)
         return replace(content, notes=(*content.notes, note)) if note else content, stored.shapes
     content = replace(content, task=transformers.task_of_problem(stored.config))

@@ -64,6 +64,11 @@ class DenseConfig(ModelConfig):
         """Return the head, with undefined weights, on maps of so many channels."""
         return HEADS[self.head.kind][1](self.head, self.backbone, channels, self.num_classes)
 
+    @property
+    def region_head(self) -> HeadConfig:
+        """The config of the head."""
+        return self.head
+
     def obstacle_to(self, use: Use) -> str:
         """Return what keeps the network from a use of networks that classify; export alone is the same."""
         return "" if use == "export" else NO_CLASS_OF_AN_IMAGE
@@ -123,6 +128,14 @@ class DenseModel(Model):
         ]
         self.head.load_state_dict({name: trained[name] for name in kept}, strict=False)
 
+    def take_head(self, fitted: Model) -> bool:
+        """Begin with a head that was fitted in closed form, where this one has a place for it; return whether it has."""
+        return self.head.take(fitted.head)
+
+    def without_region_head(self) -> Model:
+        """Return the backbone."""
+        return self.backbone
+
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Make the network take images of another size; see `Model.resize`."""
         self.backbone.resize(image_size)
@@ -168,7 +181,7 @@ def with_region_head(model: Model, head: HeadConfig, num_classes: int, *, seed: 
     if isinstance(model, DenseModel) and model.config.head.kind == head.kind:
         model.replace_head(num_classes, seed=seed)
         return model
-    backbone = model.backbone if isinstance(model, DenseModel) else model
+    backbone = model.without_region_head()
     own = backbone.config
     config = DenseConfig(
         backbone=own,

@@ -69,10 +69,6 @@ class DetailHead(DenseHead):
         self.finer = tuple(finer)
         self.classifier = nn.Conv2d(channels, num_classes, 1)
 
-    def begin_as(self, fitted: RidgeHead) -> None:
-        """Take over what a run has fitted in closed form, on which training improves."""
-        self.first.load_state_dict(fitted.state_dict())
-
     def answer(
         self, backbone: Model, images: Images, part: BatchPart | None = None
     ) -> Float[Tensor, "batch classes rows columns"]:
@@ -101,6 +97,12 @@ class DetailHead(DenseHead):
             first, *others = beside[stride]
             maps = join(torch.cat([_enlarged(each, first) for each in (maps, first, *others)], dim=1))
         return maps
+
+    def take(self, fitted: nn.Module) -> bool:
+        """Add to the answer of a fitted `RidgeHead` from now on."""
+        if isinstance(fitted, RidgeHead):
+            self.first.load_state_dict(fitted.state_dict())
+        return isinstance(fitted, RidgeHead)
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:

@@ -43,6 +43,10 @@ class DenseHead(nn.Module, ABC):
         """Take the grid of a backbone that takes images of another size; most heads take any."""
         return
 
+    def take(self, fitted: nn.Module) -> bool:
+        """Begin with a head that was fitted in closed form; return whether there is a place for it, which most have not."""
+        return False
+
     @abstractmethod
     def init_weights(self, generator: torch.Generator) -> None:
         """Draw every parameter of the head."""

@@ -40,11 +40,8 @@ from vitral.evaluation.rebalanced import Rebalanced
 from vitral.events import Message
 from vitral.files import write_file
 from vitral.models.catalog import SHRUNK
-from vitral.models.dense.dense_model import DenseModel
-from vitral.models.dense.detail import DetailHead
-from vitral.models.dense.ridge import RidgeHead
 from vitral.models.families import build
-from vitral.models.model import HEADS, Model
+from vitral.models.model import Model
 from vitral.models.pixels import PixelsConfig
 from vitral.paths import CLASSIFIER, FIRST, FIRST_FILE
 from vitral.tasks.class_sizes import ClassSizes
@@ -132,13 +129,7 @@ class FirstClassifier:
         """
         if self.probe is None:
             return ()
-        if isinstance(model, DenseModel):
-            in_closed_form = read(self.probe).model.head
-            if not isinstance(model.head, DetailHead) or not isinstance(in_closed_form, RidgeHead):
-                return ()
-            model.head.begin_as(in_closed_form)
-            return (HEAD,)
-        if smaller:
+        if smaller and not run.task.dense:
             most = max(HEAD_IMAGES, HEAD_A_CLASS * run.num_classes)
             train = sample(run.splits["train"], most, seed=run.recipe.seed, purpose="images of a smaller head")
             seen = Describer.of(run.classifier_of(model), context=_context(run)).describe(train, listener=run.listener)
@@ -146,9 +137,7 @@ class FirstClassifier:
             assert fitted.probe is not None, "the features were computed"
             fitted.probe.become_head(model)
             return (HEAD,)
-        probe = read(self.probe).model.state_dict()
-        model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
-        return (HEAD,)
+        return (HEAD,) if model.take_head(read(self.probe).model) else ()
 
 
 # The images to fit on, and what describes them: by the network's features, or by the pixels only.

@@ -18,7 +18,7 @@ from vitral.evaluation.baselines import Stopwatch
 from vitral.evaluation.region_probe import fit_regions
 from vitral.evaluation.region_scores import tally_source
 from vitral.images.photo import Photo
-from vitral.models.dense.dense_model import DenseConfig, DenseModel
+from vitral.models.dense.dense_model import DenseConfig, DenseModel, with_region_head
 from vitral.models.dense.ridge import RidgeHeadConfig
 from vitral.models.families import build
 from vitral.models.pixels import PixelsConfig
@@ -115,12 +115,10 @@ def _networks(run: Run) -> Iterator[tuple[str, DenseModel]]:
     objects, size, classes = run.task.name != "semantic", run.model.image_size, run.num_classes
     alone = RidgeHeadConfig(objects=objects)
     pixels = PixelsConfig(image_size=size)
-    made = build(DenseConfig(backbone=pixels, head=alone, num_classes=classes, image_size=size))
-    assert isinstance(made, DenseModel), "it was described as one"
-    yield PIXELS, made
-    if run.plan.origin == "weights" and isinstance(run.model, DenseModel):
+    yield PIXELS, with_region_head(build(pixels), alone, classes, seed=0)
+    if run.plan.origin == "weights":
         joined = RidgeHeadConfig(directions=DIRECTIONS, objects=objects)
-        backbone = copy.deepcopy(run.model.backbone).cpu()
+        backbone = copy.deepcopy(run.model.without_region_head()).cpu()
         config = DenseConfig(backbone=backbone.config, head=joined, num_classes=classes, image_size=size)
         yield PROBE, DenseModel(config, backbone).eval()
 

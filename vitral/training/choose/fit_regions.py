@@ -10,7 +10,7 @@ from dataclasses import replace
 from vitral.errors import RecipeError
 from vitral.models.catalog import VARIANTS
 from vitral.models.costs import COSTS
-from vitral.models.dense.dense_model import HEADS, DenseConfig
+from vitral.models.dense.dense_model import HEADS
 from vitral.models.dense.detail import DetailHead
 from vitral.models.dense.head import HeadConfig
 from vitral.models.dense.mask_decoder import MaskDecoderConfig
@@ -128,7 +128,7 @@ def fit_regions(
         overridden: The keys that the request sets, which stay.
     """
     size, why = _size(facts, model)
-    trained = _trained_head(facts) if model is None else None
+    trained: HeadConfig | None = facts.known_weights.config.region_head if model is None else None
     goes_on = trained is not None and _goes_on(trained.kind, recipe, task, overridden)
     kind = trained.kind if trained is not None and goes_on else head_kind(recipe, task)
     if "image_size" in overridden and recipe.image_size is not None:
@@ -192,12 +192,6 @@ def _stays(facts: Facts, model: str | None, size: int, kind: str, overridden: Co
         return "its decoder was made for that"
     slow = issubclass(HEADS[kind][1], DetailHead) and not facts.known_weights.convolutional
     return "there is time for few passes over the photos" if slow and _passes(facts, model, size) < ADAPTING else ""
-
-
-def _trained_head(facts: Facts) -> HeadConfig | None:
-    """Return the config of a start's head of regions; None where it has none."""
-    config = facts.known_weights.config
-    return config.head if isinstance(config, DenseConfig) else None
 
 
 def _goes_on(kind: str, recipe: Recipe, task: DenseTask, overridden: Collection[str]) -> bool:

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from vitral import distributed
 from vitral.errors import ModelError
 from vitral.models.dense.answers import QueryAnswers
-from vitral.models.dense.dense_model import DenseModel
 from vitral.models.dense.mask_decoder import MaskDecoderConfig
 from vitral.models.dense.queries import MaskHead
 from vitral.models.model import Model, Outputs
@@ -97,10 +97,11 @@ class MaskQueries(Method):
 
     def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
         super().__init__(network, recipe, task, context)
-        if not isinstance(network, DenseModel) or not isinstance(network.head, MaskHead):
+        head: Module = network.head
+        if not isinstance(head, MaskHead):
             raise ModelError("The method 'mask-queries' needs a network with a head of queries.")
         self.settings = cast(MaskQueriesSettings, recipe.method)
-        self.head = network.head
+        self.head = head
         self.phases = self.settings.phases(len(self.head.masking))
         self.module = TrainingOutputs(network)
         costs = MaskCosts(self.settings.class_weight, self.settings.mask_weight, self.settings.dice_weight)

@@ -14,7 +14,7 @@ from vitral.errors import ModelError
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models
-from vitral.models.dense.dense_model import HEADS, DenseModel, with_region_head
+from vitral.models.dense.dense_model import HEADS, with_region_head
 from vitral.models.dense.head import HeadConfig
 from vitral.models.dense.queries import OBJECT_QUERIES, MaskHeadConfig
 from vitral.models.experts import change_experts
@@ -272,7 +272,7 @@ def _region_head(recipe: Recipe, task: DenseTask, start: Model) -> HeadConfig:
     """
     kind = HEADS[head_kind(recipe, task)][0]
     said = {name: value for name, value in method_of(recipe).region_head(recipe).items() if value is not None}
-    own = start.config.head if isinstance(start, DenseModel) else None
+    own = start.config.region_head
     if own is None or own.kind != kind.kind:
         usual = {"queries": OBJECT_QUERIES} if task.counted and issubclass(kind, MaskHeadConfig) else {}
         return kind(**(usual | said))

@@ -5,12 +5,12 @@ None of the published files was at hand: names and shapes follow from the code t
 
 import dataclasses
 import re
+from typing import Any
 
 from vitral.errors import WeightsError
 from vitral.models.dense.dense_model import DenseConfig
 from vitral.models.dense.queries import QueryHeadConfig
 from vitral.models.dense.upscale import doublings
-from vitral.models.vit_config import ViTConfig
 from vitral.tasks.semantic import SEMANTIC
 from vitral.weights.dialect import Dialect, NotComputed, Reading, Stored, cannot_hold, having, keyless, our_names
 from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, regrouped, renamed
@@ -60,11 +60,12 @@ def _read(stored: Stored) -> Reading:
     """Read what is added to a DINOv3 network's weights (tue-mps/eomt, training/lightning_module.py, `_add_state_dicts`)."""
     if CLASS_DIFFERENCE not in stored.shapes:
         raise NotComputed(f"it is in the form of EoMT's own code; {THEIRS}")
-    if (given := stored.backbone) is None:
+    given: Any = stored.backbone
+    if given is None:
         raise NotComputed(ALONE)
     dim, depth = stored.shapes[f"{BACKBONE}norm.weight"][0], stored.count(rf"{re.escape(BACKBONE)}blocks\.(\d+)\.")
-    own = (given.dim, given.depth) if isinstance(given, ViTConfig) and given.rotary == "dinov3" else None
-    if not isinstance(given, ViTConfig) or own != (dim, depth):
+    own = (given.dim, given.depth) if getattr(given, "rotary", "none") == "dinov3" else None
+    if own != (dim, depth):
         raise NotComputed(
             f"it holds differences to a DINOv3 of {depth} blocks of {dim} channels, and the backbone that is given is none"
         )
