@@ -46,7 +46,12 @@ CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD, TUNING, FEATURES)
 # In a folder of what is found in photos.
 PREDICTIONS = "predictions.json"
 COUNTS = "counts.csv"
-MAPS = ("labels", "instances", "overlays")  # folders, of which there is one at least wherever there are outlines
+# Folders of what is found in photos: of each pixel the number of its class, and of its object from 1 on in the order of the
+# JSON, 0 for none; and the photos.
+CLASS_MAPS = "labels"
+OBJECT_MAPS = "instances"
+OVERLAYS = "overlays"
+MAPS = (CLASS_MAPS, OBJECT_MAPS, OVERLAYS)  # one at least wherever there are outlines
 MARK_LIMIT = 1 << 24  # bytes of a file that are searched for our marks
 # The marks of our own files, by name.
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}

@@ -24,12 +24,10 @@ from vitral.errors import ImageError, ModelError
 from vitral.files import new_folder, sync_file, write_through
 from vitral.images.drawing import encode
 from vitral.outputs import check_folder, refuse_inputs
-from vitral.paths import COUNTS, MAPS, PREDICTIONS
+from vitral.paths import CLASS_MAPS, COUNTS, MAPS, OBJECT_MAPS, OVERLAYS, PREDICTIONS
 from vitral.tasks.drawn_regions import class_colours, is_ground, region_numbers
 from vitral.tasks.regions import VOID
 
-# Of each pixel the number of its class, and of its object from 1 on in the order of the JSON, 0 for none; and the photos.
-CLASS_MAPS, OBJECT_MAPS, OVERLAYS = MAPS
 OWN = (PREDICTIONS, COUNTS, *MAPS)
 # How a path begins that is in no folder by its name alone, and an address.
 ABSOLUTE = re.compile(r"/|[A-Za-z]:/|\w+://")
