@@ -200,7 +200,7 @@ def test_of_two_starts_the_one_with_the_better_features_is_taken_whatever_is_pub
 def test_without_time_to_compare_the_published_score_decides(
     mirror: HubServer, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "PROBING_SHARE", 0.0)
+    monkeypatch.setattr(start, "MOST_PROBED", 0)
     told = Told()
     assert tune(photos, tmp_path / "run", told).run.plan.start == WORSE
     assert "90 k-NN" in told.starting("Weights:")[0]
@@ -242,7 +242,7 @@ def test_a_damaged_start_in_the_cache_does_not_hide_a_whole_one(
     mirror: HubServer, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tune(photos, tmp_path / "first")
-    monkeypatch.setattr(start, "PROBING_SHARE", 0.0)
+    monkeypatch.setattr(start, "MOST_PROBED", 0)
     damaged = kept(TABLE[WORSE])
     assert damaged is not None
     damaged.write_bytes(damaged.read_bytes()[:1000])

@@ -14,76 +14,73 @@ from dataclasses import dataclass, field
 from vitral import distributed
 from vitral.training.settings.durations import rounded
 
-# The table. A share is of the command's time unless its comment says otherwise; seconds are of an idle core like ours.
-# Before anything is decided:
-CHECKING_SHARE = 0.15  # for decoding images beforehand
-READING_SECONDS = 10.0  # that reading takes in what was measured of whole commands; only more is taken off the budget
-VIEWS_SHARE = 0.1  # for trying how images may vary, from random weights
-MEASURING_SHARE = 0.02  # for the timed steps of a copy of the network
-TIMED_IMAGES_SHARE = 0.01  # for timing more than two images that are scored
-# A published start:
-FEATURES_SHARE = 1 / 3  # that the features of all training images may take
-FORWARD_SPEED = 2.5  # times the speed of training: DINOv2's S at 224 pixels beside `training_speed`, on two cores, once
-LINE_SPEED = 5.0  # megabytes a second, of a plain connection; a download that turns out slower is given up
-PACE_SECONDS = 5.0  # of a download, before its pace is judged
-DOWNLOAD_SHARE = 0.1
-PROBING_SHARE = 0.1  # for the features by which two starts are compared: below the first classifier's share
-# The first classifier, and simple ones beside it:
-FIRST_SHARE = 0.3  # of the time left, where training is to follow
-MORE_TIME = 1.2  # times the time that it had, for which it is fitted again where nothing has been trained
-LATE_SECONDS = 5.0  # for a small one where the time is over before there is anything
-BASELINES_SHARE = 0.05  # or of the time that training is expected to take, where there is no budget
-BASELINES_SECONDS = 5.0  # that they may take in any case without a budget
-# Training:
-TRAINING_SHARE = 0.6  # from trained weights; the rest is for reading, the probe, scores and report
-PATIENCE_SECONDS = 3600.0  # without a budget, from trained weights: no longer on a CPU, nor for several attempts
-# Beside a start that was chosen a network from scratch has so much of the training's time, after the start's first attempt,
-FIRST_ATTEMPT_SHARE = 0.3
-FRESH_SHARE = 0.55
-SHORT_FRESH_SHARE = 0.3  # or less, where the start's features are good already;
-FRESH_CHECKED = 0.25  # where others follow, after this share of its time it is given up if it is behind
-CPU_SPEED = 2.5e11  # multiply-accumulates a second in training: a guess, which the estimate before the run replaces
-CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights
-LEAST_PASSES = 3  # over the images, for which each of several attempts needs time; over many images one
-LEAST_UPDATES = 8  # for which even a single attempt needs time, by a measurement of few images, which is slow
-SCRATCH_SHARE = 0.8  # from random weights, less
-SCRATCH_COMMAND_SECONDS = 8.0  # that the command takes before and after
-SCRATCH_PATIENCE_SECONDS = 1200.0  # without a budget, from random weights, where that decides the size of the images
-# Times the steps that a budget seems to have room for: a run is cut to its time, but not made longer, and a machine that had
-# something else to do while it was measured is up to twice as fast afterwards.
-SCRATCH_ROOM = 2.5
-STEP_DOUBT = 0.5  # of the expected time of a step: a whole batch goes faster than the few images that were timed
-SAVING_SECONDS = 1.0  # for the classifier of one of several attempts
-# Validation and scores, of the time left when training begins:
+# The table of shares, each beside what it is for. Of the command's time:
+CHECKING_SHARE = 0.15  # decoding images beforehand
+TRIAL_SHARE = 0.1  # a trial before training: how images may vary, downloads of starts, features that compare them
+MEASURING_SHARE = 0.02  # the timed steps of a copy of the network
+TIMED_IMAGES_SHARE = 0.01  # timing more than two images that are scored
+FEATURES_SHARE = 1 / 3  # the features of all training images, of a published start
+TRAINING_SHARE = 0.6  # training from trained weights; the rest is for reading, the probe, scores and report
+SCRATCH_SHARE = 0.8  # training from random weights, less what the command takes before and after
+BASELINES_SHARE = 0.05  # simple classifiers to compare with; of training's expected time where there is no budget
+TOLERANCE_SHARE = 0.05  # by which it may be missed and still have been kept
+# Of the time that is left at that moment:
+FIRST_SHARE = 0.3  # the first classifier, where training is to follow
 VALIDATION_SHARE = 0.01  # one validation, and again what follows the features
 SCORING_SHARE = 0.1  # the final scoring, and again a head for features that were learned without one
 REMEMBERED_SHARE = 0.05  # the features that a classifier keeps, where they are not known already
-LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
-VALIDATIONS = 10  # in a run, at most
-VALIDATIONS_SHARE = 0.03  # of the training's time, at most
-FIRST_VALIDATION_BY = 3  # the first validation comes after a third of the training at the latest
-# where there is time for it, for the last, and for one of them taking twice as long as expected.
-EARLY_ROOM = 3
-# After the last update:
+SLOW_SHARE = 0.1  # the first updates, before they are planned by although they are few
+# Of training's time:
+FIRST_ATTEMPT_SHARE = 0.3  # a chosen start's first attempt, or the network from scratch beside a good start
+FRESH_SHARE = 0.55  # that network beside another start
+VALIDATIONS_SHARE = 0.03  # all validations
+# Of a part's own time:
+DECODING_SHARE = 0.3  # decoding, of the trial of how images may vary
+FITTING_SHARE = 0.5  # fitting a first classifier of regions; the photos that judge it take the rest
+FRESH_CHECKED = 0.25  # the network from scratch, before it is given up if it is behind where other attempts follow
+STEP_DOUBT = 0.5  # a step, as it is expected: a whole batch goes faster than the few images that were timed
+LIMIT_SHARE = 1 / 3  # images that set the limit of what is none of the classes, of those whose features are kept
+STARTING_SHARE = 0.5  # the start of the process that reads images, of a validation, at most
+
+# Seconds, on an idle core like ours:
+READING_SECONDS = 10.0  # reading, in what was measured of whole commands; only more is taken off the budget
+PACE_SECONDS = 5.0  # of a download, before its pace is judged
+SIMPLE_SECONDS = 5.0  # simple classifiers without a budget, and a first one where the time is over before there is any
+PATIENCE_SECONDS = 3600.0  # training without a budget: no longer on a CPU, nor for several attempts
+SCRATCH_PATIENCE_SECONDS = PATIENCE_SECONDS / 3  # from random weights, where that decides the size of the images
+SCRATCH_COMMAND_SECONDS = 8.0  # the command before and after a training from random weights
+SAVING_SECONDS = 1.0  # saving the classifier of one of several attempts
 ENDING_SECONDS = 4.5  # log, classifier and scores on the disk, the report drawn, the process's own end
-REPORTED_IMAGES = 60  # images as the report explains them, each of which takes as long as several that are only scored
-TOLERANCE_SHARE = 0.05  # by which a command may miss its budget and still have kept it
-TOLERANCE_SECONDS = 3.0  # or by these
-# The pace of a training:
+TOLERANCE_SECONDS = 3.0  # by which the budget may be missed in any case
 SHOWN_SECONDS = 1.0  # between fetches of the figures beside the progress bar
+STARTING_SECONDS = 0.3  # the start of the process that reads a validation's images, whatever these are
+WORK_SECONDS = 0.044  # `WORK` rounds of a loop
+
+# Speeds and times over:
+FORWARD_SPEED = 2.5  # times the speed of training: DINOv2's S at 224 pixels beside `training_speed`, on two cores, once
+LINE_SPEED = 5.0  # megabytes a second, of a plain connection; a download that turns out slower is given up
+CPU_SPEED = 2.5e11  # multiply-accumulates a second in training: a guess, which the estimate before the run replaces
+MORE_TIME = 1.2  # times the first classifier's time, for which it is fitted again where nothing has been trained
+CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights
+# Times the steps that a budget seems to have room for: a run is cut to its time, but not made longer, and a machine that had
+# something else to do while it was measured is up to twice as fast afterwards.
+SCRATCH_ROOM = 2.5
+EARLY_ROOM = 3  # validations' time that an early one needs: it, the last, and one that takes twice as long
+MARGIN = 1.2  # times what the command is expected to take, in a budget that is proposed
+
+# Counts:
+LEAST_PASSES = 3  # over the images, for which each of several attempts needs time; over many images one
+LEAST_UPDATES = 8  # for which even a single attempt needs time, by a measurement of few images, which is slow
+WORTHWHILE_STEPS = 50  # for which a budget that is proposed has room
+LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
+REPORTED_IMAGES = 60  # images as the report explains them, each of which takes as long as several that are only scored
+VALIDATIONS = 10  # in a run, at most
+FIRST_VALIDATION_BY = 3  # the first validation comes after a third of the training at the latest
 WINDOW = 200  # updates whose mean time predicts the next
 WARM_STEPS = 3  # updates before the first plan: they allocate and compile, and say little of the pace
-SLOW_SHARE = 0.1  # of the time left, that the first updates may take before they are planned by in spite of that
 SLOWNESS_PROBES = 3  # measurements of the machine's slowness, whose mean counts
 UNCHANGED = 20  # a plan may be off by the 20th part of the updates left without being changed
-WORK = 1_000_000  # rounds of a loop, and
-WORK_SECONDS = 0.044  # what they take on a core of ours that has nothing else to do
-# Of a validation, whatever its images: the start of the process that reads them.
-STARTING_SECONDS = 0.3
-STARTING_SHARE = 0.5  # of a validation, at most
-# A budget that is proposed:
-WORTHWHILE_STEPS = 50  # for which it has room
-MARGIN = 1.2  # times what the command is expected to take
+WORK = 1_000_000  # rounds of a loop that measures how slow the machine is
 
 Seconds = Callable[[], float]
 

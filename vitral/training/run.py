@@ -34,7 +34,7 @@ from vitral.training.candidates.result import Candidate, RunResult, write_descri
 from vitral.training.candidates.trained import try_attempts
 from vitral.training.choose.attempts import first_to_pay
 from vitral.training.choose.draft import ADAPTED, SCRATCH
-from vitral.training.clock import ENDING_SECONDS, FIRST_SHARE, LATE_SECONDS, REPORTED_IMAGES, machine_slowness
+from vitral.training.clock import ENDING_SECONDS, FIRST_SHARE, REPORTED_IMAGES, SIMPLE_SECONDS, machine_slowness
 from vitral.training.methods.method import open_further
 from vitral.training.plan import write_plan
 from vitral.training.records.attempts import states
@@ -191,7 +191,7 @@ def _try_first(
         given = argument("time", written(run.clock.seconds or 0.0))
         late = "a linear model is fitted all the same, on what a few seconds allow"
         listener(Message(f"{given} leaves no time for anything; {late}.", warning=True))
-        made = first_classifier(run, validating, before, seconds=LATE_SECONDS, after=0, late=True)
+        made = first_classifier(run, validating, before, seconds=SIMPLE_SECONDS, after=0, late=True)
     if made is None and first is None:
         listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s.", detail=True))
         return None, ""

@@ -34,7 +34,7 @@ from vitral.tasks.task import Result
 from vitral.training.candidates.adjusted import LogitAdjustment, adjust
 from vitral.training.candidates.first import FirstClassifier
 from vitral.training.candidates.result import Choice, RunResult, choice_entry, choose, named_scores, provenance
-from vitral.training.clock import BASELINES_SECONDS, BASELINES_SHARE
+from vitral.training.clock import BASELINES_SHARE, LIMIT_SHARE, SIMPLE_SECONDS
 from vitral.training.loop import TrainingResult
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.records.run_folder import update_run
@@ -43,7 +43,6 @@ from vitral.training.scoring.validation import VALIDATION_IMAGES, Scoring, scori
 from vitral.training.session import Run
 
 SHOWN_FROM = f"validation/{FITTED}"
-JUDGED_SHARE = 1 / 3  # of the images there is time for, that the limit for images of none of the classes is set on
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +188,7 @@ def _evaluated(run: Run, classifier: Classifier, split: str) -> Result:
         classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=run.listener
     )
     if isinstance(scores, DenseResult) and isinstance(task, DenseTask) and run.request.baselines:
-        seconds = BASELINES_SECONDS if run.clock.seconds is None else BASELINES_SHARE * run.clock.seconds
+        seconds = SIMPLE_SECONDS if run.clock.seconds is None else BASELINES_SHARE * run.clock.seconds
         return scores.beside(score_region_baselines(task, data, pixels=not task.counted, seconds=seconds))
     return scores.trained_on(data.class_images())
 
@@ -230,7 +229,7 @@ def _known(
     most = MOST_BYTES // (BYTES * classifier.model.num_features)
     most = most if images is None else min(most, images)
     validation = run.splits.get("validation")
-    judged = 0 if validation is None else min(len(validation), round(JUDGED_SHARE * most))
+    judged = 0 if validation is None else min(len(validation), round(LIMIT_SHARE * most))
     parts = [_seen(run, classifier, run.splits["train"], most - judged)]
     if validation is not None:
         parts.append(_seen(run, classifier, validation, judged))

@@ -24,12 +24,12 @@ from vitral.models.families import build
 from vitral.models.pixels import PixelsConfig
 from vitral.tasks.dense import FITTED
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate
+from vitral.training.clock import FITTING_SHARE
 from vitral.training.scoring.validation import VALIDATION_IMAGES, limited
 from vitral.training.session import Run
 
 DIRECTIONS = 16  # of a start's maps
 HELD_OUT = 4  # without validation photos every fourth training photo judges a fit on the others
-FIT_SHARE = 0.5  # of a candidate's seconds; the photos that judge it take the rest
 LATE_PHOTOS = 8  # to fit on and to judge by, where the time is over before there is anything
 TIMED = 2  # photos that say how long one takes
 
@@ -73,7 +73,7 @@ def best_of_regions(run: Run, train: Source, *, seconds: float, after: int, late
     if networks:
         fitting, judges = _shared_out(run, train, min(most for _, _, most in networks))
     for number, (name, model, _) in enumerate(networks):
-        made = _made(run, name, model, fitting, judges, FIT_SHARE * stopwatch.left() / (len(networks) - number))
+        made = _made(run, name, model, fitting, judges, FITTING_SHARE * stopwatch.left() / (len(networks) - number))
         if made is None:
             break
         better = not fitted or run.headline.improves(made.candidate.figure, fitted[0].candidate.figure)
@@ -92,7 +92,7 @@ def _affordable(run: Run, train: Source, seconds: float, after: int) -> list[tup
     found = []
     for name, model in networks:
         a_photo = distributed.broadcast(_photo_seconds(run, model, train))
-        most = (1 - FIT_SHARE) * seconds / len(networks) / a_photo - after
+        most = (1 - FITTING_SHARE) * seconds / len(networks) / a_photo - after
         if most >= 1:
             found.append((name, model, int(min(most, VALIDATION_IMAGES))))
     return found

@@ -13,7 +13,7 @@ from vitral.training.choose.fit_regions import check_regions, fit_regions
 from vitral.training.choose.layout import fit_length, fit_machine
 from vitral.training.choose.network import ChosenNetwork
 from vitral.training.choose.recipe import choose_recipe, only_method
-from vitral.training.clock import FIRST_ATTEMPT_SHARE, FRESH_SHARE, PATIENCE_SECONDS, SHORT_FRESH_SHARE
+from vitral.training.clock import FIRST_ATTEMPT_SHARE, FRESH_SHARE, PATIENCE_SECONDS
 from vitral.training.facts import Facts
 from vitral.training.plan import FRESH, TRAINED, Attempt, Cost, Origin, Plan
 from vitral.training.settings.durations import rounded
@@ -91,7 +91,7 @@ def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
     How good a start is for these very images is known once both were tried. It has most of the time where the start's features
     are no good yet, and is given up as soon as it is behind.
     """
-    budget, share = facts.budget_seconds, SHORT_FRESH_SHARE if _has_good_head(facts) else FRESH_SHARE
+    budget, share = facts.budget_seconds, FIRST_ATTEMPT_SHARE if _has_good_head(facts) else FRESH_SHARE
     if draft.chosen is None or budget is None or not _may_try_several(draft, facts):
         return None
     if _has_good_head(facts, BEST_HEAD):

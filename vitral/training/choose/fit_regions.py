@@ -43,7 +43,7 @@ SCALES = (0.75, 1.5)  # of a photo in its view, which is filled up where the pho
 PIXELS_SCALES = (1.0, 1.5)  # and where filters of the whole view count, which the filling would spoil
 RATE = 1e-3  # of the head, and of all weights from scratch,
 PIXELS_RATE = 2e-3  # of a head of which every pixel teaches,
-BACKBONE_SHARE = 0.1  # and its share for a start, which half of it spoils (benchmarks/region_rates.py)
+BACKBONE_LR = 0.1  # times that of the head, for a start, which half of it spoils (benchmarks/region_rates.py)
 # Passes, as they are estimated, from which a transformer is adapted, too: at 2 of them a frozen ViT-S/14 saw the photos half as
 # often again, and was better (docs/how-to/regions.md).
 ADAPTING = 5.0
@@ -51,7 +51,7 @@ START_DECAY = 0.75  # of the learning rate of a start from block to block
 QUERIES = "mask-queries"  # the method of queries,
 QUERY_RATE = 2e-4  # their learning rate, EoMT's on DINOv3,
 QUERY_DECAY = 0.8  # and its decay from block to block
-WARMUP_SHARE = 0.1
+WARMUP = 0.1  # of the updates
 OF_QUERIES = (QueryHeadConfig.kind, MaskDecoderConfig.kind)  # the heads that this method teaches
 SMOOTHING = "regularization.label_smoothing"  # which only the classes of pixels may have
 # Settings about images of a class as a whole.
@@ -154,7 +154,7 @@ def fit_regions(
         "optimizer.clip_norm": 1.0,
         "optimizer.layer_decay": START_DECAY if model is None else 1.0,
         "schedule.decay": "cosine",
-        "schedule.warmup_steps": round(WARMUP_SHARE * steps),
+        "schedule.warmup_steps": round(WARMUP * steps),
         "regularization.label_smoothing": 0.0,
         "objective.name": "task",
         "objective.class_weights": "none",
@@ -166,7 +166,7 @@ def fit_regions(
         "preprocessing.crop_fraction": 1.0,
     }
     if by_pixels:
-        share = BACKBONE_SHARE if model is None else RATE / PIXELS_RATE
+        share = BACKBONE_LR if model is None else RATE / PIXELS_RATE
         changes |= {"optimizer.lr": PIXELS_RATE, "optimizer.backbone_lr": share}
         if model is None and facts.known_weights.convolutional:
             changes["optimizer.layer_decay"] = 1.0

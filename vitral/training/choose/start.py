@@ -12,13 +12,12 @@ from vitral.advice import counted
 from vitral.training.choose.network import FINE_BELOW, LARGE_SET, LEAST
 from vitral.training.choose.recipe import length
 from vitral.training.clock import (
-    DOWNLOAD_SHARE,
     FEATURES_SHARE,
     FORWARD_SPEED,
     LINE_SPEED,
     PATIENCE_SECONDS,
-    PROBING_SHARE,
     TRAINING_SHARE,
+    TRIAL_SHARE,
 )
 from vitral.training.facts import STATE_BYTES, Facts
 from vitral.training.plan import ChosenStart
@@ -100,7 +99,7 @@ def why_none_pays(images: int, side: float) -> str:
 
 def most_megabytes(seconds: float) -> float:
     """Return what a command may fetch unasked in the time that it may take."""
-    return min(MOST_MEGABYTES, LINE_SPEED * DOWNLOAD_SHARE * seconds)
+    return min(MOST_MEGABYTES, LINE_SPEED * TRIAL_SHARE * seconds)
 
 
 def choose_start(starts: Sequence[Start], facts: Facts) -> tuple[Start | None, str]:
@@ -137,7 +136,7 @@ def rival(chosen: Start, starts: Sequence[Start], facts: Facts) -> Start | None:
 def images_to_probe(starts: Sequence[Start], facts: Facts) -> int:
     """Return by how many images several starts are compared; 0 where there is no time for enough of them."""
     an_image = sum(feature_seconds(facts, start, 1) for start in starts)
-    count = min(MOST_PROBED, facts.data.images, int(PROBING_SHARE * seconds_of(facts) / max(an_image, 1e-12)))
+    count = min(MOST_PROBED, facts.data.images, int(TRIAL_SHARE * seconds_of(facts) / max(an_image, 1e-12)))
     data = facts.data
     probed = facts.task.closed_form and not facts.task.dense
     can_be_probed = probed and data.classes > 0 and count >= max(FEWEST_PROBED, A_CLASS * data.classes)

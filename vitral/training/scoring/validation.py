@@ -32,10 +32,10 @@ from vitral.tasks.class_sizes import ClassSizes
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.shown import images_of
 from vitral.training.clock import (
-    BASELINES_SECONDS,
     BASELINES_SHARE,
     ENDING_SECONDS,
     MARGIN,
+    SIMPLE_SECONDS,
     STEP_DOUBT,
     TIMED_IMAGES_SHARE,
     WORTHWHILE_STEPS,
@@ -304,7 +304,7 @@ def run_baselines(run: Run, fitted: Fitted | None) -> Baselines | None:
     if run.request.resume and (stored := distributed.broadcast(read_kept(Baselines, path))) is not None:
         return stored
     budget = run.clock.seconds
-    seconds = max(BASELINES_SHARE * run.cost.seconds, BASELINES_SECONDS) if budget is None else BASELINES_SHARE * budget
+    seconds = max(BASELINES_SHARE * run.cost.seconds, SIMPLE_SECONDS) if budget is None else BASELINES_SHARE * budget
     baselines = score_baselines(
         run.classifier,
         run.data,

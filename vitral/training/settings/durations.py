@@ -4,11 +4,11 @@ import re
 
 from vitral.errors import RecipeError
 
-MINUTE = 60  # seconds
-HOUR = 3600
+HOUR = 3600  # seconds
 DAY = 86_400
 YEAR = 365 * DAY
-UNITS = (float(HOUR), float(MINUTE), 1.0)
+UNITS = {"s": 1, "min": 60, "h": HOUR, "days": DAY, "years": YEAR}
+MOST = {"s": 100, "min": 100, "h": 48, "days": 2 * 365}  # of a unit, from which on the next one is easier to read
 NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 WORDS = re.compile(
     rf"(?:{NUMBER}(?:h|hrs?|hours?))?(?:{NUMBER}(?:m|mins?|minutes?))?(?:{NUMBER}(?:s|secs?|seconds?))?", re.ASCII
@@ -29,7 +29,8 @@ def seconds(duration: str | float) -> float:
     if len(plain) <= MOST_LETTERS and ALONE.fullmatch(plain):
         total = float(plain)
     elif len(plain) <= MOST_LETTERS and (match := WORDS.fullmatch(plain)):
-        total = sum(float(part) * unit for part, unit in zip(match.groups(), UNITS, strict=True) if part)
+        parts = zip(match.groups(), ("h", "min", "s"), strict=True)
+        total = sum(float(part) * UNITS[unit] for part, unit in parts if part)
     if not 0 < total <= LONGEST:
         raise RecipeError(
             f"'{str(duration):.40}' is no duration; write it like 90s, 10m or 1h30m; a number alone is seconds."
@@ -39,26 +40,25 @@ def seconds(duration: str | float) -> float:
 
 def rounded(seconds: float) -> str:
     """Return a number of seconds, for people, in the unit that fits it, from seconds to years."""
-    units = ((100, 1, "s"), (100 * MINUTE, MINUTE, "min"), (2 * DAY, HOUR, "h"), (2 * YEAR, DAY, "days"))
-    size, unit = next(((size, unit) for limit, size, unit in units if seconds < limit), (YEAR, "years"))
-    return f"{seconds / size:,.0f} {unit}"
+    unit = next((unit for unit, most in MOST.items() if seconds < most * UNITS[unit]), "years")
+    return f"{seconds / UNITS[unit]:,.0f} {unit}"
 
 
 def roughly(seconds: float) -> str:
     """Return a number of seconds that is known from a short measurement alone: to ten seconds, a minute, five or an hour."""
-    unit = next(
-        (unit for limit, unit in ((100, 10), (10 * MINUTE, MINUTE), (100 * MINUTE, 5 * MINUTE)) if seconds < limit),
-        HOUR,
-    )
+    minute = UNITS["min"]
+    steps = ((100, 10), (10 * minute, minute), (100 * minute, 5 * minute))
+    unit = next((step for limit, step in steps if seconds < limit), HOUR)
     return rounded(max(unit * round(seconds / unit), 5))
 
 
 def written(seconds: float) -> str:
     """Return a number of seconds as one would ask for it: whole minutes as minutes, all else as seconds, exactly."""
-    minutes, rest = divmod(seconds, MINUTE)
+    minutes, rest = divmod(seconds, UNITS["min"])
     return f"{minutes:.0f}m" if minutes and not rest else f"{seconds:.12g}s"
 
 
 def proposed(seconds: float) -> float:
     """Return a number of seconds as a round budget to propose: from two minutes on in whole minutes."""
-    return float(MINUTE * round(seconds / MINUTE)) if seconds >= 2 * MINUTE else float(round(seconds))
+    minute = UNITS["min"]
+    return float(minute * round(seconds / minute)) if seconds >= 2 * minute else float(round(seconds))

@@ -28,7 +28,7 @@ from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft
 from vitral.training.choose.fit_regions import head_kind
 from vitral.training.choose.network import COARSE, FINE, detail, doubts, suited, views
-from vitral.training.clock import SCRATCH_PATIENCE_SECONDS, VIEWS_SHARE, Allowance, Schedule, schedule
+from vitral.training.clock import SCRATCH_PATIENCE_SECONDS, TRIAL_SHARE, Allowance, Schedule, schedule
 from vitral.training.facts import Compared, Facts, Measured, look, look_at_weights
 from vitral.training.measuring import measure
 from vitral.training.methods.method import method_of
@@ -169,7 +169,7 @@ def _views(session: Session, draft: Draft, facts: Facts) -> dict[str, Compared]:
     usual = views(facts.data.augmentation, suited(detail(facts)))
     seconds = SCRATCH_PATIENCE_SECONDS if session.clock.seconds is None else session.clock.seconds
     doubted = doubts(usual, request.overridden)
-    return try_views(session.data, usual, doubted, VIEWS_SHARE * seconds, seed=recipe.seed)
+    return try_views(session.data, usual, doubted, TRIAL_SHARE * seconds, seed=recipe.seed)
 
 
 def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:

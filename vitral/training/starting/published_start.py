@@ -22,7 +22,7 @@ from vitral.training.choose.draft import Draft
 from vitral.training.choose.network import macs
 from vitral.training.choose.recipe import fitting_size, image_size
 from vitral.training.choose.start import Start
-from vitral.training.clock import DOWNLOAD_SHARE, PACE_SECONDS, Clock
+from vitral.training.clock import PACE_SECONDS, TRIAL_SHARE, Clock
 from vitral.training.facts import Facts
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.plan import ChosenStart
@@ -178,7 +178,7 @@ def _had(search: _Search, chosen: Start, why: str, offered: Sequence[Start]) -> 
     if not search.fetching and not chosen.cached:
         lines = (why, starts.where_from(chosen, fetching=False, other=other))
         return ChosenStart(chosen.name, lines, chosen.size), _stand_in(chosen.name)
-    ends = monotonic() + DOWNLOAD_SHARE * starts.seconds_of(facts)  # of both downloads
+    ends = monotonic() + TRIAL_SHARE * starts.seconds_of(facts)  # of both downloads
     try:
         loaded = {chosen.name: _loaded(chosen, listener, ends)}
     except (VitralError, OSError) as error:

@@ -33,6 +33,7 @@ from vitral.machine import keep_freed_memory
 from vitral.models.families import create_model
 from vitral.seeds import generator
 from vitral.tasks.task import Label
+from vitral.training.clock import DECODING_SHARE
 from vitral.training.facts import Compared, faster
 from vitral.training.measuring import step_speeds
 from vitral.training.methods.method import build_method
@@ -49,7 +50,6 @@ HELD_OUT = 0.4  # of them, by which is judged
 PASSES = 8  # over the others, at most
 LEAST_STEPS = 24  # fewer teach nothing
 WARMUP = 0.2  # of the updates
-READING_SHARE = 0.3  # of the time, for decoding
 ROOM = 0.8  # of the time that is left, for which steps are planned
 TIMED_STEPS = 4  # that say how long one takes
 
@@ -167,7 +167,7 @@ def try_views(
     keep_freed_memory()
     stopwatch, device = Stopwatch(seconds), training_device()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        images = _Shrunk(train, augmentation, READING_SHARE * seconds, seed)
+        images = _Shrunk(train, augmentation, DECODING_SHARE * seconds, seed)
         if len(images) < FEWEST_IMAGES:
             return {}
         trials = _ViewTrials(data, images, augmentation, seed)
