@@ -66,6 +66,11 @@ class Provenance:
         return self.source.startswith(RANDOM) and not self.training
 
     @property
+    def data_fingerprint(self) -> str:
+        """The fingerprint of the data that it learned from; empty where none is known."""
+        return str(self.training.get("data_fingerprint") or "")
+
+    @property
     def class_images(self) -> tuple[int, ...]:
         """The number of training images of each class, in order; empty where it is not known."""
         listed = self.training.get(CLASS_IMAGES, ())

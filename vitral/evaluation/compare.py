@@ -27,7 +27,7 @@ from vitral.evaluation.comparison import (
     outcome,
 )
 from vitral.evaluation.evaluate import BATCH_SIZE, predict_probabilities
-from vitral.evaluation.opening import check_one_class_each, matched, open_split, open_test, trained_on
+from vitral.evaluation.opening import check_one_class_each, matched, open_split, open_test
 from vitral.events import Listener, Message, show
 from vitral.tasks.metrics import Evaluation
 
@@ -265,11 +265,11 @@ def _unshared(first: Classifier, second: Classifier) -> tuple[tuple[str, str], .
 
 def _remarks(data: DataSet, split: str, names: tuple[str, str], pair: tuple[Classifier, Classifier]) -> tuple[str, ...]:
     """Return what is unfair: images that one of the two may have been trained on."""
-    ours = [same_data(trained_on(classifier), data.fingerprint) for classifier in pair]
+    ours = [same_data(classifier.provenance.data_fingerprint, data.fingerprint) for classifier in pair]
     if split == "train" and any(ours):
         which = " and ".join(name for name, mine in zip(names, ours, strict=True) if mine)
         return (f"{which} was trained on these photos, so its score says little of new ones.",)
-    if any(ours) and not all(ours) and trained_on(pair[ours.index(False)]):
+    if any(ours) and not all(ours) and pair[ours.index(False)].provenance.data_fingerprint:
         return (
             f"{names[ours.index(True)]} was trained without these photos; {names[ours.index(False)]} was trained on other "
             "data, and whether these photos are among them is not known.",

@@ -208,7 +208,7 @@ def open_split(
             class_names=tuple(dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)),
             classes=classes,
             skip_bad_images=skip_bad_images,
-            trained_on=[trained_on(classifier) for classifier in classifiers],
+            trained_on=[classifier.provenance.data_fingerprint for classifier in classifiers],
             listener=listener,
         )
         used = validation or (split or data.scored_split()) == "validation"
@@ -243,12 +243,6 @@ def _learned(classifier: Classifier, data: DataSet, split: str) -> str:
         f"{seen:,} of {counted(len(images), 'photo')} scored here {were} in the training of '{folder}': the score says little "
         "of new photos."
     )
-
-
-def trained_on(classifier: Classifier) -> str:
-    """Return the fingerprint of the data that a classifier was trained on; empty if it is not known."""
-    training = classifier.provenance.training
-    return str(training.get("data_fingerprint", ""))
 
 
 def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:

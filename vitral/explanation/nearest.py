@@ -17,7 +17,6 @@ from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
 from vitral.errors import DataError
 from vitral.evaluation.baselines import extract_features
-from vitral.evaluation.opening import trained_on
 from vitral.events import Listener, Message, show
 from vitral.images.decode import Pixels
 from vitral.images.drawing import thumbnail
@@ -73,13 +72,15 @@ class TrainingImages:
         if isinstance(data, DataSet):
             opened = data
         else:
-            opened = open_data(data, drawn_as=(trained_on(classifier),), skip_bad_images=True, listener=listener)
+            opened = open_data(
+                data, drawn_as=(classifier.provenance.data_fingerprint,), skip_bad_images=True, listener=listener
+            )
             for note in left_out(opened.bad_images):
                 listener(Message(note, warning=True))
         source = opened.splits["train"]
         if source.endless:
             raise DataError(f"'{opened.name}' is endless, so that none of its images is the nearest; name a folder.")
-        learned = bool(opened.fingerprint) and trained_on(classifier) == opened.fingerprint
+        learned = bool(opened.fingerprint) and classifier.provenance.data_fingerprint == opened.fingerprint
         described = "training photos" if learned else f"photos of {opened.name}"
         if len(source) > MOST:
             described = f"{MOST:,} of the {len(source):,} {described}"

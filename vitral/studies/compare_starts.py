@@ -355,7 +355,7 @@ class _Comparison:
             return figures
         random = provenance.is_random
         remarks = ["random weights, for comparison."] if random else []
-        if same_data(str(provenance.training.get("data_fingerprint", "")), self.data.fingerprint):
+        if same_data(provenance.data_fingerprint, self.data.fingerprint):
             self.seen.add(name)
             remarks.append("it was trained on these data before.")
         published = row_of(provenance.source)

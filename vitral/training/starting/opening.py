@@ -28,7 +28,7 @@ from vitral.training.request import Request
 from vitral.training.resume import Continued, continued, stored_plan
 from vitral.training.session import Session
 from vitral.training.settings.recipe import Recipe
-from vitral.training.starting.prepare import learned_data, load_start, random_start
+from vitral.training.starting.prepare import load_start, random_start
 from vitral.training.starting.published_start import find_start
 
 
@@ -101,7 +101,7 @@ class _Checked:
         run, start = self.request.out, self.loaded
         before = [] if run is None or not self.request.resume else [drawn_before(run)]
         beside = [] if run is None else drawn_beside(run)
-        return tuple(filter(None, (*before, *beside, "" if start is None else learned_data(start))))
+        return tuple(filter(None, (*before, *beside, "" if start is None else start.provenance.data_fingerprint)))
 
     def session(self, folder: Path, data: DataSet, *, fetching: bool) -> Session:
         """Return the session, with a start where the request leaves that open."""

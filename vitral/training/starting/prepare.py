@@ -127,7 +127,7 @@ def begin(session: Session) -> Run:
     facts = facts.at(distributed.broadcast(session.clock.spent()), session.clock.seconds)
     if loaded is not None and draft.automatic:
         facts = replace(facts, weights=look_at_weights(loaded))
-    learned = loaded is not None and same_data(learned_data(loaded), session.data.fingerprint)
+    learned = loaded is not None and same_data(loaded.provenance.data_fingerprint, session.data.fingerprint)
     plan = replace(decide(draft, facts), learned=learned)
     return _run(replace(session, facts=facts), plan, begin_network(session, plan, loaded))
 
@@ -185,12 +185,6 @@ def _schedule(run: Run, first: float | None) -> Schedule:
     return schedule(run.clock.seconds, allowed, spent=spent, training=run.cost.seconds, first=fitting)
 
 
-def learned_data(start: Classifier) -> str:
-    """Return the fingerprint of the data that a start learned from; empty where none is known."""
-    training = start.provenance.training
-    return str(training.get("data_fingerprint") or "")
-
-
 def may_have_learned(data: DataSet, start: Classifier | None) -> str:
     """Return a line where a start was trained on data of the same classes, so that images it learned may now be scored.
 
@@ -199,7 +193,7 @@ def may_have_learned(data: DataSet, start: Classifier | None) -> str:
     made = [split for split in data.shared_out if split != "train"]
     if start is None or not made or not data.class_names:
         return ""
-    before = learned_data(start)
+    before = start.provenance.data_fingerprint
     shared = set(start.class_names) & set(data.class_names)
     if (
         not before
