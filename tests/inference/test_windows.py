@@ -67,7 +67,7 @@ def test_classes_are_averaged_as_published(shape: tuple[int, int]) -> None:
         return [FoundRegions(Regions.of_masks(shape, [], []), np.zeros(0))]
 
     windows = spread_windows(shape, SIZE)
-    find_classes_by_windows(photo, windows, HOW, pooled, find, batch_size=3)
+    find_classes_by_windows(photo, windows, HOW, pooled, find)
     canvas = HOW.with_size(windows.canvas)(photo)
     torch.testing.assert_close(given[0], published(canvas, shape), atol=1e-5, rtol=1e-5)
     assert windows.canvas == tuple(round(side * max(SIZE[0] / shape[0], SIZE[1] / shape[1])) for side in shape)

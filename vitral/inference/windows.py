@@ -30,6 +30,7 @@ Find = Callable[[Any, Sequence[Geometry]], Sequence[FoundRegions]]
 Cut = Bool[np.ndarray, " regions"]
 Key = tuple[int, int]  # a window, and one of the regions that were found in it
 
+AT_ONCE = 4  # windows that are computed together
 FINE = 1 << 26  # scores up to which they are averaged at each pixel of a canvas: 256 MiB
 COARSE = 4  # pixels between the scores of a larger one
 AGREE = 0.5  # the overlap from which on what two windows show is one region
@@ -95,8 +96,6 @@ def find_classes_by_windows(
     preprocessing: Preprocessing,
     score: Callable[[Images], Scores],
     find: Find,
-    *,
-    batch_size: int = 4,
 ) -> FoundRegions:
     """Return the class of each pixel of a photo from scores that are averaged over the windows.
 
@@ -106,13 +105,12 @@ def find_classes_by_windows(
         preprocessing: The network's; the photo is resized and normalised by it, and not cropped.
         score: What computes the scores of classes of prepared images.
         find: What tells the classes from scores of a view of the whole photo; see `DenseTask.find`.
-        batch_size: Windows that are computed at once.
     """
     rows, columns = (side // windows.step for side in windows.canvas)
     cells = windows.size[0] // windows.step, windows.size[1] // windows.step
     sums, counts = torch.zeros(0, rows, columns), torch.zeros(rows, columns)
     corners = iter(windows.corners())
-    for images, _ in _seen(photo, windows, preprocessing, batch_size):
+    for images, _ in _seen(photo, windows, preprocessing):
         for scores in score(images).float().cpu():
             sums = sums if len(sums) else sums.new_zeros(len(scores), rows, columns)
             top, left = (start // windows.step for start in next(corners))
@@ -128,8 +126,6 @@ def find_regions_by_windows(
     preprocessing: Preprocessing,
     compute: Callable[[Images], Any],
     find: Find,
-    *,
-    batch_size: int = 4,
 ) -> FoundRegions:
     """Return the objects of a photo, the likeliest first, each once however many windows show it.
 
@@ -137,20 +133,18 @@ def find_regions_by_windows(
     which regions are found as by `DenseTask.find`.
     """
     found: list[FoundRegions] = []
-    for images, views in _seen(photo, windows, preprocessing, batch_size):
+    for images, views in _seen(photo, windows, preprocessing):
         found += find(compute(images), views)
     return merge_regions(found, windows)
 
 
-def _seen(
-    photo: Pixels, windows: Windows, preprocessing: Preprocessing, batch_size: int
-) -> Iterator[tuple[Images, list[Geometry]]]:
+def _seen(photo: Pixels, windows: Windows, preprocessing: Preprocessing) -> Iterator[tuple[Images, list[Geometry]]]:
     """Give the windows, prepared, in batches, and the steps to each."""
     canvas = preprocessing.whole().with_size(windows.canvas).fit(photo)
     corners, views = windows.corners(), windows.views()
     height, width = windows.size
-    for first in range(0, len(corners), batch_size):
-        part = slice(first, first + batch_size)
+    for first in range(0, len(corners), AT_ONCE):
+        part = slice(first, first + AT_ONCE)
         images = [canvas[:, top : top + height, left : left + width] for top, left in corners[part]]
         yield preprocessing.normalize(torch.stack(images)), views[part]
 

@@ -44,6 +44,8 @@ LARGEST_SHEET = 1000
 LARGEST_IMAGE = 260
 LARGEST_EXAMPLE = 96
 LARGEST_MARKED = 480
+FILTER_SIDE = 64  # pixels, to which a filter is enlarged
+FILTER_COLUMNS = 7
 CONFUSION = (
     "Confusion matrix: rows are the true classes, columns the predictions. Blue is right, red is wrong; the stronger "
     "the colour, the larger the fraction of the row."
@@ -94,13 +96,13 @@ def _encoded(image: Image.Image, kind: str) -> bytes:
 
 
 def filter_sheet(
-    filters: Float32[np.ndarray, "filters patch_height patch_width 3"], *, columns: int = 7, side: int = 64
+    filters: Float32[np.ndarray, "filters patch_height patch_width 3"],
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """Lay images of values 0 to 1 out in rows on mid-grey, each enlarged to about `side` pixels (figure 7, left)."""
-    factor = max(1, side // max(filters.shape[1:3]))
+    """Lay images of values 0 to 1 out in rows on mid-grey, each enlarged to about 64 pixels (figure 7, left)."""
+    factor = max(1, FILTER_SIDE // max(filters.shape[1:3]))
     cells = np.rint(filters * 255).astype(np.uint8).repeat(factor, axis=1).repeat(factor, axis=2)
-    height, width, gap = cells.shape[1], cells.shape[2], max(2, side // 8)
-    columns = min(columns, len(cells))
+    height, width, gap = cells.shape[1], cells.shape[2], FILTER_SIDE // 8
+    columns = min(FILTER_COLUMNS, len(cells))
     rows = -(-len(cells) // columns)
     cells = np.pad(cells, ((0, rows * columns - len(cells)), (gap, 0), (gap, 0), (0, 0)), constant_values=128)
     laid = cells.reshape(rows, columns, height + gap, width + gap, 3).swapaxes(1, 2)
