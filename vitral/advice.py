@@ -73,6 +73,11 @@ def counted(number: int, noun: str, several: str = "") -> str:
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
+def capital(text: str) -> str:
+    """Return text with a capital letter at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def printable(text: str, *, lines: bool = False) -> str:
     r"""Return text with everything unsafe written as an escape, such as \x1b.
 

@@ -13,7 +13,17 @@ from typing import Literal
 from vitral.advice import counted
 from vitral.notebook import table
 from vitral.tasks.chance import Z_95
-from vitral.tasks.shown import MOST_ROWS, NO_VALUE, Presentable, Table, how_many, photos_of, range_text, right_of
+from vitral.tasks.shown import (
+    MOST_ROWS,
+    NO_VALUE,
+    Presentable,
+    Table,
+    how_many,
+    number_text,
+    photos_of,
+    range_text,
+    right_of,
+)
 
 LEVEL = 0.05  # how seldom chance alone may tell two classifiers apart
 Z_POWER = 0.8416212335729143  # the normal distribution's 80 % point
@@ -242,7 +252,7 @@ class Comparison(Presentable):
                 ("Only one right", f"{first.alone:,}", f"{second.alone:,}", f"{first.alone - second.alone:+,}"),
                 ("Calibration error", f"{first.ece:.4f}", f"{second.ece:.4f}", f"{first.ece - second.ece:+.4f}"),
                 ("Negative log-likelihood", f"{first.nll:.4f}", f"{second.nll:.4f}", f"{first.nll - second.nll:+.4f}"),
-                ("Parameters", _count(first.parameters), _count(second.parameters), ""),
+                ("Parameters", number_text(first.parameters), number_text(second.parameters), ""),
             ),
         )
 
@@ -281,7 +291,3 @@ def _examples(right: str, wrong: str, images: Sequence[OneRight]) -> list[str]:
         f"{image.description}: {image.truth}, as {right} says; {wrong} says {image.answer} {image.probability:.1%}"
         for image in images
     ]
-
-
-def _count(parameters: int | None) -> str:
-    return NO_VALUE if parameters is None else f"{parameters:,}"

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from vitral.advice import capital
 from vitral.explanation.network import AttentionDistance
 from vitral.report.results import Curve
 from vitral.report.study import Study
@@ -122,7 +123,7 @@ def comparison_plot(study: Study) -> Markup | None:
         _percent_axis(axes.xaxis)
     axes.set_xlabel(plain(headline.title))
     means = "; ".join(f"{arm.name}: {headline.text(arm.mean(headline.name))}" for arm in arms)
-    return to_svg(figure, f"{headline.title[:1].upper()}{headline.title[1:]} of {means}")
+    return to_svg(figure, f"{capital(headline.title)} of {means}")
 
 
 def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup | None:

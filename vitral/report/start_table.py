@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.report.written import markdown_lines
-from vitral.tasks.shown import NO_VALUE, Presentable, photos_of
+from vitral.tasks.shown import NO_VALUE, Presentable, number_text, photos_of
 
 JSON_FILE = "starts.json"
 TABLE_FILE = "starts.md"
@@ -60,12 +60,12 @@ class StartRow:
         milliseconds = None if self.image_seconds is None else 1000 * self.image_seconds
         return [
             self.name,
-            _text(self.accuracy, ".1%"),
+            number_text(self.accuracy, ".1%"),
             interval,
-            _text(milliseconds, ",.1f"),
-            _text(self.seconds, ",.1f"),
-            _text(self.parameters, ","),
-            _text(self.megabytes, ",.0f" if (self.megabytes or 0) >= 10 else ",.2f"),
+            number_text(milliseconds, ",.1f"),
+            number_text(self.seconds, ",.1f"),
+            number_text(self.parameters),
+            number_text(self.megabytes, ",.0f" if (self.megabytes or 0) >= 10 else ",.2f"),
             self.licence or NO_VALUE,
         ]
 
@@ -73,10 +73,6 @@ class StartRow:
         """Return why there is no accuracy, with the name."""
         known = self.name in self.problem
         return f"Not compared: {self.problem}" if known else f"{self.name} is not compared: {self.problem}"
-
-
-def _text(value: float | None, form: str) -> str:
-    return NO_VALUE if value is None else format(value, form)
 
 
 @dataclass(frozen=True, repr=False)

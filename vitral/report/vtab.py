@@ -9,7 +9,7 @@ from typing import Any
 from vitral.advice import counted
 from vitral.data.vtab.tasks import GROUPS, TASKS
 from vitral.report.written import markdown_lines
-from vitral.tasks.shown import NO_VALUE, Presentable
+from vitral.tasks.shown import NO_VALUE, Presentable, number_text
 
 JSON_FILE = "vtab.json"
 TABLE_FILE = "vtab.md"
@@ -130,7 +130,7 @@ class VtabTable(Presentable):
             mine = [task for task in TASKS if task.group == group]
             for task in mine:
                 score = scored.get(task.name)
-                ours = [NO_VALUE, NO_VALUE] if score is None else [score.text(), _count(score.images)]
+                ours = [NO_VALUE, NO_VALUE] if score is None else [score.text(), number_text(score.images)]
                 rows.append([task.title, *ours, *(f"{row[task.name]:.1f}" for row in published)])
             means = (statistics.fmean(row[task.name] for task in mine) for row in published)
             rows.append([f"mean of {group}", self._mean(group), "", *(f"{mean:.1f}" for mean in means)])
@@ -183,10 +183,6 @@ class VtabTable(Presentable):
         rows = markdown_lines(COLUMNS, self.cells())
         remarks = [f"- {line}" for line in self.remarks()]
         return "\n".join([f"# {self.classifier}: {self.title()}", "", self.how(), "", *rows, "", *remarks, ""])
-
-
-def _count(images: int | None) -> str:
-    return NO_VALUE if images is None else f"{images:,}"
 
 
 def unscored(names: Sequence[str]) -> list[TaskScore]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from jaxtyping import Float64
 
-from vitral.advice import counted
+from vitral.advice import capital, counted
 from vitral.errors import DataError
 from vitral.tasks.regions import FoundRegions
 from vitral.tasks.resampling import RESAMPLES, PhotoTally, intervals
@@ -85,7 +85,7 @@ class DenseResult(Result):
             return ""
         name, value = max(better, key=lambda pair: pair[1])
         reached = f"{self.figure.title} {percent(value)} against {percent(self.headline())}"
-        return f"{_capital(name)} is better than the network: {reached}."
+        return f"{capital(name)} is better than the network: {reached}."
 
     @abstractmethod
     def counts(self, split: str) -> str:
@@ -93,7 +93,7 @@ class DenseResult(Result):
 
     def sentence(self, split: str) -> str:
         """Return the result: first a simple rule that is better, then what was found, then the headline figure."""
-        return " ".join(filter(None, (self.warning(), self.counts(split), f"{_capital(self.reached())}.")))
+        return " ".join(filter(None, (self.warning(), self.counts(split), f"{capital(self.reached())}.")))
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
@@ -136,12 +136,12 @@ class DenseResult(Result):
         return range_text(ends, 1) if ends else NO_VALUE
 
     def _baseline_table(self) -> Table:
-        title = _capital(self.figure.title)
+        title = capital(self.figure.title)
         rows = sorted([("this network", self.headline()), *self.baselines], key=lambda pair: -pair[1])
         return Table("Beside simple rules", ("", title), tuple((name, percent(value)) for name, value in rows))
 
     def _photo_tables(self) -> tuple[Table, ...]:
-        title = _capital(self.figure.title)
+        title = capital(self.figure.title)
         listed = (
             ("The worst photos", self.worst, title),
             ("The most doubtful photos", self.doubtful, "How sure"),
@@ -205,7 +205,3 @@ def check_scored(photos: int, classes: int) -> None:
         raise DataError(
             f"Nothing is marked in {counted(photos, 'photo')} to score by; name a split whose annotations have some class."
         )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

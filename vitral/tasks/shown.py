@@ -136,6 +136,11 @@ def percent(share: float | None, digits: int = 1) -> str:
     return f"{share:.{digits}%}"
 
 
+def number_text(value: float | None, form: str = ",") -> str:
+    """Return a number in a format for people; a dash for what is not known."""
+    return NO_VALUE if value is None else format(value, form)
+
+
 def fitting_digits(images: int) -> int:
     """Return how many decimals of a percentage so many images can tell."""
     return 2 if images >= SURE_OF_HUNDREDTHS else 1

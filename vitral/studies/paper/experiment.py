@@ -217,11 +217,6 @@ def ranked(results: Results) -> str:
     return f"{sentence} The seeds do not tell it from {equal}{beats}."
 
 
-def capital(sentence: str) -> str:
-    """Return a sentence with a capital letter at its beginning, which the names of arms lack."""
-    return sentence[:1].upper() + sentence[1:]
-
-
 def at_edge(result: TrialResult, results: Results) -> str:
     """Return in words that the best of several rates is the smallest or largest of them; empty if it is not."""
     rates = [each.trial.at for each in results if isinstance(each.trial.at, float)]

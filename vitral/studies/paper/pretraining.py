@@ -10,8 +10,9 @@ the same fine-tuning by some of the labels. Starts that need no labels see all t
 from collections.abc import Sequence
 from dataclasses import replace
 
+from vitral.advice import capital
 from vitral.report.chart import Axis
-from vitral.studies.paper.experiment import Experiment, Results, Trial, against, capital, ranked
+from vitral.studies.paper.experiment import Experiment, Results, Trial, against, ranked
 from vitral.studies.paper.scale import Scale
 
 SCRATCH = "scratch"

@@ -8,9 +8,10 @@ no regularization is added.
 import itertools
 from collections.abc import Sequence
 
+from vitral.advice import capital
 from vitral.errors import StudyError
 from vitral.report.chart import Axis, Point, Series, plain_number
-from vitral.studies.paper.experiment import Experiment, Results, Trial, against, best, by_series, capital, differs
+from vitral.studies.paper.experiment import Experiment, Results, Trial, against, best, by_series, differs
 from vitral.studies.paper.scale import Scale
 from vitral.studies.paper.scaling_law import ScalingLaw, fit_scaling_law
 
