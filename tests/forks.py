@@ -23,9 +23,25 @@ from vitral.cli.main import main
 from vitral.cli.process import end_at_once
 
 CONTEXT = multiprocessing.get_context("forkserver")
+# What libraries import as they first compute, which most commands come to: else every process takes seconds for it anew.
+AS_IT_RUNS = (
+    "torch._dynamo",  # to make an optimizer, and to count
+    "torch.distributed.fsdp",
+    "torch.fx.experimental.symbolic_shapes",  # to build a network
+    "torch.utils.flop_counter",
+    "torch.utils.tensorboard",
+    "torchvision.transforms.v2",
+    "scipy.ndimage",
+    "scipy.optimize",
+    "scipy.special",
+    "scipy.stats",
+    "sklearn.datasets",
+    "sklearn.metrics",
+)
 CONTEXT.set_forkserver_preload(
     [
         "tests.unflushed",
+        *AS_IT_RUNS,
         *(f"vitral.cli.{command}" for command in COMMANDS),
         # What they import as they run.
         *(

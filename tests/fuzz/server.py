@@ -18,6 +18,7 @@ from typing import Any
 
 from huggingface_hub import constants
 
+from tests.forks import AS_IT_RUNS
 from vitral import transfers
 from vitral.cli import process
 from vitral.cli.commands import COMMANDS
@@ -119,6 +120,8 @@ def serve() -> None:
     """Answer line after line until there are no more."""
     for command in (*COMMANDS, "schemas", "training"):  # and with the last two what they import as they run
         importlib.import_module(f"vitral.cli.{command}")
+    for library in AS_IT_RUNS:
+        importlib.import_module(library)
     answers = os.fdopen(os.dup(1), "w")
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
