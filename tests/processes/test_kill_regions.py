@@ -17,7 +17,7 @@ from tests.forks import Fork
 from tests.processes import region_run
 from vitral.checks.check_resume import _compare
 
-KILLS = 20  # in all,
+FEW, KILLS = 4, 20  # in all,
 CHAIN = 2  # and one after another before a run may end
 PHOTOS = 20
 SEED = 20201022
@@ -53,12 +53,10 @@ def killed(folder: Path, photos: str, after: float) -> float | None:
     return took
 
 
-@pytest.mark.requirement(id="R1")
-@pytest.mark.long
-def test_twenty_kills_of_a_run_that_learns_objects(tmp_path: Path, photos: str, record_counts: Record) -> None:
+def check_kills(tmp_path: Path, photos: str, count: int) -> dict[str, int]:
     whole, rng, kills, runs = tmp_path / "whole", np.random.default_rng(SEED), 0, 0
     seconds = finish(whole, photos)
-    while kills < KILLS:
+    while kills < count:
         folder, runs = tmp_path / f"killed-{runs}", runs + 1
         for link in range(CHAIN):
             took = killed(folder, photos, rng.uniform(0, seconds))
@@ -68,4 +66,16 @@ def test_twenty_kills_of_a_run_that_learns_objects(tmp_path: Path, photos: str, 
         finish(folder, photos)
         assert set(_compare(whole, folder).values()) == {True}
         assert list(folder.rglob(".vitral-partial-*")) == []
-    record_counts("R1-objects", {"kills": kills, "runs": runs, "equal": runs, "seed": SEED})
+    return {"kills": kills, "runs": runs, "equal": runs, "seed": SEED}
+
+
+@pytest.mark.requirement(id="R1")
+@pytest.mark.long
+def test_kills_of_a_run_that_learns_objects(tmp_path: Path, photos: str) -> None:
+    check_kills(tmp_path, photos, FEW)
+
+
+@pytest.mark.requirement(id="R1")
+@pytest.mark.slow
+def test_twenty_kills_of_a_run_that_learns_objects(tmp_path: Path, photos: str, record_counts: Record) -> None:
+    record_counts("R1-objects", check_kills(tmp_path, photos, KILLS))
