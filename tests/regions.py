@@ -22,6 +22,7 @@ DRAWN: dict[str, tuple[int, float, float, float | None]] = {
     "digit-scenes-boxes": (0, 0.5, 0.0, 0.6),
     "digit-scenes-panoptic": (9, 5.0, 130.0, None),
 }
+FEW = {"train": 40, "validation": 12, "test": 12}  # scenes, as of the fixture `few_scenes`
 
 
 def scene(index: int = 0, height: int = 96, width: int = 96) -> Pixels:
