@@ -10,6 +10,9 @@ VTAB := packages/vitral-vtab
 demo: $(VENV)/.installed $(VENV)/start
 	PYTHONPATH=$(VENV)/start $(BIN)/vitral demo
 
+# Where an environment forbids to keep what is compiled, every process of the tests would compile all that it imports anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 
 # MARKS selects others.
