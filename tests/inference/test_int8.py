@@ -29,10 +29,11 @@ from vitral.inference.ranges import WIDTHS, find_ranges
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_int8
 from vitral.models.blocks import Block, LayerScale
+from vitral.models.families import build
 from vitral.models.model import Images, Model
 
 needs_vnni = pytest.mark.skipif(not has_int8(), reason="needs a CPU that multiplies 8-bit integers")
-LAYERED = [name for name in CONFIGS if linear_layers(make(name))]
+LAYERED = [name for name, config in CONFIGS.items() if linear_layers(build(config, seed=None))]
 
 
 def drawn(*shape: int, seed: int = 0, std: float = 1.0) -> torch.Tensor:

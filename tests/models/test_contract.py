@@ -1,6 +1,8 @@
 """The calls that every network answers, over a small network of every family and kind."""
 
+import copy
 import dataclasses
+import functools
 import math
 from typing import Any, get_args
 
@@ -115,6 +117,12 @@ CONFIGS: dict[str, ModelConfig] = {
 
 
 def make(name: str) -> Model:
+    """Return a network of one's own, a copy of one that is drawn once: to draw takes a hundred times as long."""
+    return copy.deepcopy(_made(name))
+
+
+@functools.cache
+def _made(name: str) -> Model:
     model = build(CONFIGS[name], seed=3)
     with torch.no_grad():  # zeros at the end of branches and in heads would hide every difference
         for tensor in model.parameters():
