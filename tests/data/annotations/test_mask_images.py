@@ -21,6 +21,7 @@ from vitral.tasks.regions import VOID, Regions
 
 Map = np.ndarray
 COLOURS = np.array([[0, 0, 0], [200, 30, 30], [30, 200, 30]], dtype=np.uint8)
+BLUE = np.array([[0, 0, 0], [0, 0, 255], [255, 0, 0]], dtype=np.uint8)  # as a number as small as grey
 
 
 def palette(labels: Map) -> Image.Image:
@@ -44,6 +45,7 @@ WRITTEN: dict[str, tuple[Callable[[Map], Image.Image], tuple[str, ...]]] = {
     "16 bits": (deep, ("0", "1000", "2000")),
     "equal channels and alpha": (with_alpha, ("0", "1", "2")),
     "colours": (lambda labels: Image.fromarray(COLOURS[labels]), ("#000000", "#1ec81e", "#c81e1e")),
+    "blue": (lambda labels: Image.fromarray(BLUE[labels]), ("#000000", "#0000ff", "#ff0000")),
     "0 and 255": (lambda labels: Image.fromarray((labels > 0).astype(np.uint8) * 255), ("background", "object")),
     "1 bit": (lambda labels: Image.fromarray(labels > 0), ("background", "object")),
 }
@@ -98,6 +100,39 @@ def test_a_palette_beside_colours_stands_for_its_colours(tmp_path: Path) -> None
     assert mixed_up.class_names == plain.class_names
     expected = maps(plain)
     assert all(np.array_equal(found, expected[name]) for name, found in maps(mixed_up).items())
+
+
+def test_a_mask_of_another_kind_than_the_others_is_said(tmp_path: Path) -> None:
+    kinds = {"colours": lambda labels: Image.fromarray(COLOURS[labels]), "grey": WRITTEN["grey"][0]}
+    for most, few in (("colours", "grey"), ("grey", "colours")):
+        write(tmp_path / most, kinds[most])
+        kinds[few](drawn.class_map(drawn.SCENES["photo_3"])).save(tmp_path / most / "masks" / "photo_3.png")
+        black = np.zeros((drawn.HEIGHT, drawn.WIDTH), dtype=np.uint8)
+        Image.fromarray(black).save(tmp_path / most / "masks" / "photo_5.png")
+        data = open_data(tmp_path / most)
+        (note,) = [note for note in data.notes if "of another kind" in note]
+        assert "1 in 1 file" in note
+        assert "masks/photo_3.png" in note
+
+
+@every_case(
+    ("image", "words"),
+    [
+        (lambda labels: Image.new("L", labels.shape[::-1]), "one value alone (0)"),
+        (
+            lambda labels: Image.fromarray(np.dstack([labels * 0 + 255] * 3 + [(labels > 0) * 255]).astype(np.uint8)),
+            "transparency is not looked at",
+        ),
+    ],
+)
+def test_masks_that_tell_nothing_apart_are_one_line(
+    tmp_path: Path, image: Callable[[Map], Image.Image], words: str
+) -> None:
+    write(tmp_path, image)
+    with pytest.raises(VitralError) as raised:
+        open_data(tmp_path)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_255_beside_other_values_is_ignored_and_stray_values_are_no_classes(tmp_path: Path) -> None:

@@ -153,6 +153,21 @@ def test_what_cannot_be_meant_is_one_line(tmp_path: Path, odd: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@every_case("share", [0.05, 0.4, 0.9])
+def test_a_file_that_is_cut_off_is_one_line(tmp_path: Path, share: float) -> None:
+    for split in ("train", "valid"):
+        drawn.photos(tmp_path / split, SCENES)
+        (tmp_path / split / "_annotations.coco.json").write_text(json.dumps(drawn.coco(SCENES)))
+    path = tmp_path / "valid" / "_annotations.coco.json"
+    text = path.read_text()
+    path.write_text(text[: int(share * len(text))].rstrip("}"))
+    with pytest.raises(VitralError, match="valid/_annotations.coco.json") as raised:
+        open_data(tmp_path)
+    assert "\n" not in str(raised.value)
+    (tmp_path / "valid" / "_annotations.coco.json").write_text('{"images": 1}\n{"images": 2}\n')  # of another form
+    assert regions(open_data(tmp_path)) == REGIONS
+
+
 def test_two_files_of_a_split_do_not_count_twice(tmp_path: Path) -> None:
     data = opened(tmp_path, lambda folder, values: (folder / "b.json").write_text(json.dumps(values)))
     assert regions(data) == REGIONS

@@ -102,7 +102,20 @@ class CodedMap:
         )
 
 
+class MaskValues(NamedTuple):
+    """The values of a mask's pixels, whether these are colours, and the mode in which Pillow reads the image: "RGB"."""
+
+    values: Values
+    colours: bool
+    mode: str
+
+
 def read_values(file: StoredFile, colours: bool) -> Values:
+    """Return the value of each pixel of a mask; see `read_mask`."""
+    return read_mask(file, colours).values
+
+
+def read_mask(file: StoredFile, colours: bool) -> MaskValues:
     """Return the value of each pixel of a mask: a colour as red, green and blue in one number, grey as one of 0 to 65,535.
 
     Args:
@@ -123,13 +136,14 @@ def read_values(file: StoredFile, colours: bool) -> Values:
                 red, green, blue = np.moveaxis(np.asarray(image.convert("RGB")), 2, 0).astype(np.int64)
                 grey = not colours and np.array_equal(red, green) and np.array_equal(green, blue)
                 coded: Values = red if grey else (red << 16) | (green << 8) | blue
-                return coded
+                return MaskValues(coded, not grey, image.mode)
             values: Values = np.asarray(image.getchannel(0) if image.mode == "LA" else image).astype(np.int64)
+            mode = image.mode
     except DataError:
         raise
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise DataError(f"'{file.name}' cannot be read as a mask ({one_line(error)[:120]}).") from error
-    return values * GREY if colours else values
+    return MaskValues(values * GREY if colours else values, colours, mode)
 
 
 def read_maps(

@@ -10,7 +10,6 @@
 Values of a few pixels that hardly any mask has are no classes: they are ignored.
 """
 
-import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,9 @@ from pathlib import PurePosixPath
 import cv2
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image
 
 from vitral.data.annotations.annotation import Mark, Size
-from vitral.data.annotations.coded_map import COLOURED, GREY, CodedMap, Meaning, read_values
+from vitral.data.annotations.coded_map import COLOURED, GREY, CodedMap, Meaning, read_mask, read_values
 from vitral.data.annotations.kept_outlines import KeptOutlines, Outline
 from vitral.data.annotations.marked import Collected, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.mask_names import OBJECT, ValueNames, names_of_values
@@ -37,20 +35,24 @@ from vitral.tasks.semantic import SEMANTIC
 
 FORM = "mask images"
 OBJECT_FORM = "a mask image an object"
+TRANSPARENT = ("RGBA", "LA")  # modes of images that have transparency
 MOST_VALUES = 4096  # of an image that is a mask
 EMPTY = "masks without a pixel of an object, left out"
 OF_NONE = "masks of photos that are not there, left out"
+MIXED = (
+    "masks of another kind than the others, grey among colours or colours among grey; their values are other classes"
+)
 STRAY = "masks with values of a few pixels that are no classes, ignored"
 
 
 @dataclass(frozen=True)
 class _SeenValues:
-    """What is in a mask: its size, the pixels of each value, whether these are colours, and whether it has a palette."""
+    """What is in a mask: its size, the pixels of each value, whether these are colours, and the image's mode."""
 
     size: Size
     counts: Counter[int]
     colours: bool
-    palette: bool
+    mode: str
 
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -190,11 +192,21 @@ def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
         raise DataError(f"{bad[0].reason}.")
     colours = any(found.colours for found in seen.values())
     if colours:  # a palette stands for its colours then
-        seen |= {photo: _look(tree.file(pairs[photo]), colours=True) for photo, found in seen.items() if found.palette}
+        seen |= {
+            photo: _look(tree.file(pairs[photo]), colours=True) for photo, found in seen.items() if found.mode == "P"
+        }
     counts = {photo: _in_colours(found, colours) for photo, found in seen.items()}
     names = names_of_values(tree, list(counts.values()), colours=colours)
+    if len(names.classes) < 2:
+        alpha = any(found.mode in TRANSPARENT for found in seen.values())
+        raise DataError(
+            f"The masks in '{tree.title}' have one value alone ({', '.join(names.classes.values()) or 'none'}), which tells "
+            f"nothing apart{'; their transparency is not looked at' if alpha else ''}; save them with a value for each class."
+        )
     traps = [Trap(STRAY, pairs[photo]) for photo, values in counts.items() if values.keys() & names.stray]
     traps += [Trap(OF_NONE, path) for path in _of_none(tree, pairs)]
+    if colours:
+        traps += [Trap(MIXED, pairs[photo]) for photo in _of_another_kind(seen)]
     return MarkedPhotos(
         form=FORM,
         task=SEMANTIC,
@@ -210,6 +222,15 @@ def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
     )
 
 
+def _of_another_kind(seen: Mapping[str, _SeenValues]) -> list[str]:
+    """Return the photos of the rarer kind of masks, of colours or of grey; black ones are of both."""
+    grey = [
+        photo for photo, found in seen.items() if not found.colours and found.mode not in COLOURED and any(found.counts)
+    ]
+    coloured = [photo for photo, found in seen.items() if found.mode in COLOURED and any(found.counts)]
+    return min(grey, coloured, key=len)
+
+
 def _of_none(tree: FileTree, pairs: Mapping[str, str]) -> list[str]:
     """Return the images in the folders of masks alone that are no photo's mask."""
     used = {*pairs, *pairs.values()}
@@ -222,16 +243,13 @@ def _meanings(counts: Counter[int], names: ValueNames) -> tuple[tuple[int, Meani
 
 
 def _look(file: StoredFile, *, colours: bool = False) -> _SeenValues:
-    values = read_values(file, colours)
+    values, colours, mode = read_mask(file, colours)
     found, pixels = np.unique(values, return_counts=True)
     if len(found) > MOST_VALUES:
         raise DataError(f"'{file.name}' has {len(found):,} values, too many for a mask.")
-    with Image.open(io.BytesIO(file.content())) as image:
-        colours |= image.mode in COLOURED and int(found[-1]) > 255
-        palette = image.mode == "P"
     height, width = values.shape
     counts = Counter(dict(zip(found.tolist(), pixels.tolist(), strict=True)))
-    return _SeenValues((height, width), counts, colours, palette)
+    return _SeenValues((height, width), counts, colours, mode)
 
 
 def _in_colours(seen: _SeenValues, colours: bool) -> Counter[int]:

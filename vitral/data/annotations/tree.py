@@ -183,7 +183,7 @@ class FileTree:
         """Return what a reader makes of the values of a JSON file that has all the keys; None of any other file.
 
         Raises:
-            DataError: it cannot be read, or the reader finds it to be of another form.
+            DataError: it cannot be read, is cut off after some of the keys, or the reader finds it to be of another form.
         """
         file = self.file(path)
         content = file.content()
@@ -191,7 +191,10 @@ class FileTree:
             text = content.decode(json.detect_encoding(content))
         except UnicodeDecodeError:  # ADE20K's are in it, and what Windows wrote is much like it
             text = content.decode("latin-1")
-        if not all(f'"{key}"' in text for key in keys):
+        known = [f'"{key}"' in text for key in keys]
+        if not all(known):
+            if any(known) and _is_cut_off(text):
+                raise DataError(f"'{file.name}' is cut off: it begins as JSON and does not end so; copy it again.")
             return None
         try:
             return read(json.loads(text))
@@ -221,6 +224,13 @@ class FileTree:
 def speaks_of_masks(folder: str) -> bool:
     """Tell whether a folder is called like one that holds masks."""
     return FOLDER.fullmatch(folder) is not None
+
+
+def _is_cut_off(text: str) -> bool:
+    """Tell whether a text begins as JSON of an object or a list, and does not end as it."""
+    ends = {"{": "}", "[": "]"}
+    first, last = text[:64].lstrip()[:1], text[-64:].rstrip()[-1:]
+    return first in ends and last != ends[first]
 
 
 def _key(name: str) -> str:
