@@ -236,6 +236,7 @@ def test_a_run_outlives_its_terminal_to_save_itself(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under nohup ignore it, and what they start would
         os.execvpe(sys.executable, [sys.executable, "-m", "vitral", *LEARNING, "--set", "steps=100000"], OURS)
     deadline = time.monotonic() + 200
     while time.monotonic() < deadline and not (tmp_path / "run" / "metrics.jsonl").exists():
