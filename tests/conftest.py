@@ -67,6 +67,16 @@ def among_starts(starts_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the built-in scenes of digits be few: where as many as there are would only take longer."""
+    from tests.regions import FEW
+    from vitral.data.digit_scenes import COUNTS
+
+    for split, count in FEW.items():
+        monkeypatch.setitem(COUNTS, split, count)
+
+
+@pytest.fixture
 def record_counts() -> Record:
     """Write a test's counts and seed as JSON into the folder named by VITRAL_RELIABILITY_OUT, if it is set."""
 

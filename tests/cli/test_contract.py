@@ -81,6 +81,7 @@ def test_what_is_printed_is_of_its_schema(
     check_printed(words, tmp_path, capsys)
 
 
+@pytest.mark.usefixtures("few_scenes")
 @every_case("data", list(DRAWN))
 def test_what_is_printed_of_regions_is_of_its_schema(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -100,6 +101,7 @@ def test_the_demo_s_is_of_its_schema(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("few_scenes")
 @every_case("words", SLOW, ids=" ".join)
 def test_what_takes_longer_is_of_its_schema_too(
     words: list[str], there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.regions import FEW
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.console import ConsoleListener
 from vitral.cli.main import main
+from vitral.data.digit_scenes import COUNTS
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS
@@ -121,7 +123,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stand_ins() -> Any:  # noqa: ANN401  # a fixture that yields
-    """Put a narrow network in every variant's place."""
+    """Put a narrow network in every variant's place, and few scenes in that of many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "PROBE_IMAGES", 2)
         patch.setattr(measuring, "TIMED_STEPS", 1)
@@ -130,6 +132,8 @@ def stand_ins() -> Any:  # noqa: ANN401  # a fixture that yields
         patch.setattr(
             "vitral.training.choose.layout.YEAR", 1000 * YEAR
         )  # how fast a stand-in is says nothing of the recipe
+        for split, count in FEW.items():
+            patch.setitem(COUNTS, split, count)
         variants: dict[str, Any] = dict(VARIANTS)
         for name, config in variants.items():
             if type(config).__name__ != "CoAtNetConfig" or len(config.dims) == 4:

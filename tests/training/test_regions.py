@@ -10,6 +10,7 @@ from PIL import Image
 
 import vitral
 from tests.cases import every_case
+from tests.regions import FEW
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
@@ -38,6 +39,7 @@ def trained(data: str, run: Path, steps: int, *more: str) -> int:
     return main(["finetune", "--data", data, "--out", str(run), *TINY, "--set", f"steps={steps}", *more])
 
 
+@pytest.mark.usefixtures("few_scenes")
 def test_from_a_name_to_what_is_in_a_photo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert trained("digit-scenes-semantic", run, 60) == 0
@@ -65,13 +67,14 @@ def test_from_a_name_to_what_is_in_a_photo(tmp_path: Path, capsys: pytest.Captur
     assert f"mean IoU {scores.headline():.1%}" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("few_scenes")
 def test_what_the_last_validation_tells_decides_from_where_on_things_are_shown(tmp_path: Path) -> None:
     assert trained("digit-scenes-boxes", tmp_path / "run", 2) == 0
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     told = [row["validation/threshold"] for row in rows if "validation/threshold" in row]
     calibration = load(tmp_path / "run").calibration
     assert calibration is not None
-    assert (calibration.threshold, calibration.images) == (told[-1], 60)
+    assert (calibration.threshold, calibration.images) == (told[-1], FEW["validation"])
 
 
 @pytest.mark.long
