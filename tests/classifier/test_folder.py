@@ -4,20 +4,24 @@ import dataclasses
 import importlib
 import json
 import pkgutil
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 import vitral
 from tests.cases import every_case
+from tests.regions import finding, scene
 from vitral import tasks
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save, update_provenance
 from vitral.classifier.metadata import Provenance
 from vitral.errors import StorageError, WeightsError
+from vitral.events import ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.families import build
@@ -68,6 +72,23 @@ def test_a_classifier_of_every_task_is_read_back(tiny_config: ViTConfig, tmp_pat
         folder = save(Classifier(model, ODD.with_size(16), NAMES, task=task), tmp_path / task.name)
         back[task] = vitral.load(folder).task
     assert back == {task: task for task in known}
+
+
+@every_case(
+    ("data", "task"), [("digit-scenes-boxes", "object-detection"), ("digit-scenes-semantic", "image-segmentation")]
+)
+def test_the_card_of_regions_says_the_hub_s_task_and_a_program_that_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: str, task: str
+) -> None:
+    folder = save(finding(data), tmp_path / data)
+    card = (folder / "README.md").read_text()
+    assert f"\npipeline_tag: {task}\n" in card
+    Image.fromarray(scene()).save(tmp_path / "photo.png")
+    (program,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    exec(program.replace("path/to/this/folder", str(folder)).replace("photo.jpg", str(tmp_path / "photo.png")))
+    [found] = finding(data).find_regions(scene(), listener=ignore)
+    assert found.labels
+    assert capsys.readouterr().out.strip() == str(found.labels)
 
 
 def test_what_norms_have_counted_comes_back_too(tmp_path: Path) -> None:

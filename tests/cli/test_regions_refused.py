@@ -1,5 +1,6 @@
 """Every function that takes a classifier, given one of regions: it works, or says in one line why not, before it starts."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +12,18 @@ import vitral
 from tests.cases import every_case
 from tests.exporting.test_regions import classifier
 from vitral.classifier.bulk.sort_into import sort_into
+from vitral.classifier.exported import described
 from vitral.classifier.folder import save
+from vitral.cli.info import GIVES
+from vitral.cli.main import main
+from vitral.deployment.bench import bench
 from vitral.errors import VitralError
 from vitral.evaluation.slices import slices
 from vitral.events import ignore
 from vitral.explanation.network import analyze
+from vitral.exporting.export_regions import write_regions_file
 from vitral.serving.sources import NamedClassifier
+from vitral.tasks.registry import task_named
 
 Call = Callable[[str, str, Path], object]
 
@@ -77,3 +84,58 @@ def test_it_is_refused_in_one_line_and_nothing_is_written(folder: Path, tmp_path
 @every_case("name", WORKING)
 def test_it_works_as_for_any_network(folder: Path, tmp_path: Path, name: str) -> None:
     WORKING[name](str(folder / "classifier"), str(folder / "photos"), tmp_path)
+
+
+# What a file of it refuses, too: it has no network in torch, and no features.
+OF_FILES: dict[str, Call] = {
+    **{name: call for name, call in REFUSED.items() if name != "load for an engine"},
+    "save": lambda own, photos, out: save(vitral.load(own, listener=ignore), out / "saved"),
+    "export": lambda own, photos, out: vitral.export(own, out / "x", listener=ignore),
+    "score_frozen": WORKING["score_frozen"],
+    "bench": lambda own, photos, out: bench(vitral.load(own, listener=ignore), listener=ignore),
+}
+
+
+@pytest.fixture(scope="module")
+def file(folder: Path) -> str:
+    """The same classifier as it is exported."""
+    own, path = classifier(), folder / "exported" / "model.onnx"
+    path.parent.mkdir()
+    write_regions_file(own, described(own), path)
+    return str(path)
+
+
+@every_case("name", OF_FILES)
+def test_a_file_of_it_is_refused_in_one_line_and_nothing_is_written(
+    folder: Path, file: str, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(VitralError) as raised:
+        OF_FILES[name](file, str(folder / "photos"), tmp_path)
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+@every_case("name", ["load", "load for the fastest engine", "serve"])
+def test_a_file_of_it_works(folder: Path, file: str, tmp_path: Path, name: str) -> None:
+    WORKING[name](file, str(folder / "photos"), tmp_path)
+
+
+def test_info_of_a_file_says_what_it_finds(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (file, str(Path(file).parent)):
+        assert main(["info", path, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["what"], told["task"], told["classes"]) == (
+            "exported file",
+            "semantic",
+            ["ground", "cell", "dust"],
+        )
+        assert told["preprocessing"]["image_size"] == [32, 32]
+        assert "class_map" in told["outputs"]
+    assert main(["info", file]) == 0
+    shown = capsys.readouterr().out
+    for fact in ("3 (ground, cell, dust)", GIVES["semantic"], "32 x 32 pixels"):
+        assert fact in shown
+
+
+def test_info_says_what_tasks_give_by_their_names() -> None:
+    assert [task_named(name).name for name in GIVES] == [*GIVES]

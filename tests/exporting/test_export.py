@@ -34,7 +34,7 @@ from vitral.images.decode import read_image
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import engines
 from vitral.inference.exported.onnx_format import OnnxFormat, OnnxGraph, write_onnx
-from vitral.inference.exported.open import FORMATS, open_graph
+from vitral.inference.exported.open import FORMATS, exported_in, open_graph
 
 NAMES = ("tulip", "rose & <b>thorn</b>", "日本")
 MAIN = """
@@ -111,6 +111,15 @@ def test_a_file_answers_as_the_folder_does(exported: Path, saved: Path, photos: 
     assert [one.sure for one in own.predict(photos, listener=ignore)] == [
         one.sure for one in theirs.predict(photos, listener=ignore)
     ]
+
+
+def test_info_says_what_a_file_and_its_folder_are(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (exported, exported_in(exported)):
+        assert main(["info", str(path), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["what"], told["task"], told["classes"]) == ("exported file", "single-label", [*NAMES])
+        assert told["outputs"][:2] == ["probabilities", "logits"]
+        assert told["parameters"] > 0
 
 
 def test_it_goes_to_other_processes(exported: Path, photos: Path) -> None:
@@ -440,6 +449,14 @@ def test_thin_images_are_checked_in_bounded_memory() -> None:
     thin = LazyImage("thin.png", lambda *, shrink=None: np.zeros((2, 40_000, 3), np.uint8))
     sizes = {pixels.shape[:2] for _, pixels in islice(check_images([thin], (64, 64)), 4)}
     assert max(max(size) for size in sizes) <= 4 * 8 * 64
+
+
+def test_images_to_check_regions_on_have_at_most_so_many_pixels() -> None:
+    free, bounded = (list(islice(check_images(None, (64, 64), largest), 8)) for largest in (None, 50_000))
+    for (_, pixels), (_, smaller) in zip(free, bounded, strict=True):
+        height, width = smaller.shape[:2]
+        assert height * width == pytest.approx(min(pixels.shape[0] * pixels.shape[1], 50_000), rel=0.02)
+        assert height / width == pytest.approx(pixels.shape[0] / pixels.shape[1], rel=0.03)
 
 
 class TestFilesOfOthers:

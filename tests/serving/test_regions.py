@@ -18,18 +18,22 @@ from PIL import Image
 import vitral
 from tests.cases import every_case
 from tests.regions import DRAWN, finding, scene
-from tests.serving.conftest import Running, form, serving
+from tests.serving.conftest import UNHURRIED, Running, form, serving
 from tests.serving.test_fuzzing import SHORT_CASES, check_described
 from tests.serving.test_serve import JSON, LENGTH, b64, bomb, infer
+from vitral.classifier.exported import described
 from vitral.classifier.predicted_regions import PredictedRegions
 from vitral.errors import VitralError
 from vitral.events import ignore
+from vitral.exporting.export_regions import write_regions_file
 from vitral.images.geometry import Geometry
 from vitral.serving.served import LONGEST, find_together, prepare_photo
 from vitral.serving.server import serve
 from vitral.serving.sources import NamedClassifier
 from vitral.tasks.regions import FoundRegions
 from vitral.tasks.semantic import Semantic
+
+QUICKLY_EXPORTED = "digit-scenes-boxes"
 
 
 def photo(index: int = 0, height: int = 96, width: int = 96, turn: int = 1) -> bytes:
@@ -282,3 +286,48 @@ def test_photos_are_collected_by_classes_of_whole_photos_alone(regions_home: Pat
             listener=ignore,
         )
     assert not (tmp_path / "collected").exists()
+
+
+def check_alike(told: dict[str, Any], own: PredictedRegions) -> None:
+    """Hold what a file finds in another runtime against what the classifier finds, up to rounding."""
+    expected = own.to_json()
+    assert (told["height"], told["width"]) == own.size
+    assert [each["label"] for each in told["regions"]] == own.labels
+    for mine, theirs in zip(told["regions"], expected["regions"], strict=True):
+        assert mine["score"] == pytest.approx(theirs["score"], abs=1e-3)
+        assert mine["area"] == pytest.approx(theirs["area"], rel=0.01, abs=2)
+        if own.counted:
+            assert mine["bbox"] == pytest.approx(theirs["bbox"], abs=1)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == QUICKLY_EXPORTED else [pytest.mark.long]) for name in DRAWN]
+)
+def test_an_exported_file_answers_as_the_classifier(
+    regions_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    write_regions_file(finding(name), described(finding(name)), tmp_path / "model.onnx")
+    file = tmp_path / "photo.png"
+    with serving(tmp_path, f"{name}=model.onnx", *UNHURRIED, engine="auto") as running:
+        (about,) = running.get("/v1/models").json["models"]
+        assert about["name"] == name
+        for size in ((96, 96, 1), (300, 420, 6), (60, 240, 1)):
+            file.write_bytes(photo(0, *size))
+            own = found(regions_home, name, file.read_bytes())
+            assert own.labels, "nothing is found, so that nothing is compared"
+            reply = running.post("/v1/predict", file.read_bytes())
+            assert reply.status == 200, reply.body
+            check_alike(reply.json["predictions"][0], own)
+        client = huggingface_hub.InferenceClient(model=f"http://127.0.0.1:{running.port}/models/{name}", token="any")
+        boxes = client.object_detection(str(file))
+        assert [each.label for each in boxes] == own.labels
+        if own.counted:
+            corners = [[each.box.xmin, each.box.ymin, each.box.xmax, each.box.ymax] for each in boxes]
+            assert np.allclose(corners, own.xyxy, atol=1.01)
+        if own.mask is not None:
+            segments: list[Any] = client.image_segmentation(str(file))
+            for one, mask in zip(segments, own.mask, strict=True):
+                assert ((np.asarray(one.mask) > 0) == mask).mean() > 0.999
+        refused = running.post("/v1/features", photo())
+        assert (refused.status, refused.json["code"]) == (422, "not_possible"), refused.body

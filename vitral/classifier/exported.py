@@ -51,6 +51,10 @@ class InFile(Preprocessing):
             return super().__call__(image)
         return self.predictor.prepare(np.asarray(at_depth(image, self.bits)))
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of a preprocessing as JSON values."""
+        return {name: getattr(self, name) for name in vars(self.settings)}
+
 
 def described(classifier: Classifier) -> dict[str, str]:
     """Return what goes into a file as its metadata: texts by name, of which all but the plain ones are JSON."""

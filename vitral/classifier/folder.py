@@ -48,16 +48,18 @@ OLDEST_VERSION = 1
 
 def model_card(classifier: Classifier, *, name: str) -> str:
     """Return the card as Markdown, with the front matter that the Hugging Face Hub reads."""
-    model = classifier.model
+    model, task = classifier.model, classifier.task
     architecture = describe(model.config)
     height, width = model.image_size
+    what = f"A classifier for photos that {task.labelled}" if task.dense else "An image classifier"
+    asked = 'find_regions("photo.jpg")[0].labels' if task.dense else 'predict("photo.jpg")[0].label'
     found = (classifier.calibration, classifier.quantization, classifier.setting, classifier.novelty)
     lines = [
-        *("---", "library_name: vitral", "pipeline_tag: image-classification", "tags: [vit, vitral]", "---", ""),
+        *("---", "library_name: vitral", f"pipeline_tag: {task.pipeline}", "tags: [vit, vitral]", "---", ""),
         f"# {name}",
         "",
-        f"An image classifier: {architecture}, {count_parameters(model):,} parameters, images of {height}x{width} "
-        f"pixels, {len(classifier.class_names)} {classifier.task.noun}. Started from {classifier.provenance.source}.",
+        f"{what}: {architecture}, {count_parameters(model):,} parameters, images of {height}x{width} "
+        f"pixels, {len(classifier.class_names)} {task.noun}. Started from {classifier.provenance.source}.",
         "",
         *(f"{licence}\n" for licence in (licence_of(classifier.provenance.source),) if licence),
         *(f"> **{in_markdown(doubt)}**\n" for doubt in (classifier.doubt() or classifier.shortfall(),) if doubt),
@@ -69,7 +71,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         "import vitral",
         "",
         'classifier = vitral.load("path/to/this/folder")',
-        'print(classifier.predict("photo.jpg")[0].label)',
+        f"print(classifier.{asked})",
         "```",
         "",
         "## Classes, in order",

@@ -169,6 +169,12 @@ def _exported(path: Path) -> Path | None:
     return exported_in(path)
 
 
+def holds_classifier(path: Path) -> bool:
+    """Tell whether a folder is one that `load` reads: a classifier's or a run's, or one around weights or an export."""
+    inside = (folder.classifier_in, weights_in, exported_in, checkpoint_in)
+    return any(find(path) is not None for find in inside)
+
+
 def as_classifier(classifier: Classifier | str | Path, listener: Listener = show, *, tuned: bool = True) -> Classifier:
     """Return a classifier that is given as itself or by whatever `load` takes; the arguments are those of `load`.
 

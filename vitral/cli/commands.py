@@ -223,8 +223,9 @@ COMMANDS = {
         group="Use",
     ),
     "info": Command(
-        "Say what something is: a classifier folder, a run, a model, published weights or a recipe.",
+        "Say what something is: a classifier, a run, an exported file, a model, published weights or a recipe.",
         "vitral info runs/photos  # classes, scores, preprocessing, how it was made",
+        "vitral info photos-onnx/model.onnx  # the same of what 'vitral export' wrote",
         "vitral info vit-s14@dinov2  # size, data, licence, where it is from",
         group="Use",
     ),

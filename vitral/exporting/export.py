@@ -18,6 +18,7 @@ from vitral.classifier.load import load
 from vitral.errors import ImageError, ModelError, WeightsError, did_you_mean
 from vitral.events import Listener, Message, show
 from vitral.exporting.export_regions import (
+    LARGEST,
     RegionParity,
     compare_regions,
     regions_readme,
@@ -216,7 +217,7 @@ def export(
     images = "parts of two photographs" if data is None else str(data)
     if loaded.task.dense:
         reading = _write_regions(loaded, file, listener)
-        same = compare_regions(loaded, reading, file, check_images(own_images, size), listener=listener)
+        same = compare_regions(loaded, reading, file, check_images(own_images, size, LARGEST), listener=listener)
         return Exported(file.parent, file, (same,), images, {})
     reference = _reference(loaded)
     written = _write(loaded, file, kind, listener)

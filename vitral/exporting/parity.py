@@ -88,12 +88,15 @@ class Parity:
         return first, *named, *((f"  and {more:,} more",) if more > 0 else ())
 
 
-def check_images(own: Sequence[LazyImage] | None, size: tuple[int, int]) -> Iterator[tuple[str, Pixels]]:
+def check_images(
+    own: Sequence[LazyImage] | None, size: tuple[int, int], largest: int | None = None
+) -> Iterator[tuple[str, Pixels]]:
     """Give images that shrink by each of the factors, and that grow, to become a network's input.
 
     Args:
         own: The user's; None for parts of the two photographs that scikit-learn has.
         size: Height and width of the network's input, pixels.
+        largest: The most pixels of an image; None for as many as the factors give.
 
     Raises:
         ImageError: An image cannot be read.
@@ -113,6 +116,8 @@ def check_images(own: Sequence[LazyImage] | None, size: tuple[int, int]) -> Iter
         longest = THINNEST * min(pixels.shape[:2])  # of what can be made larger: an image's beginning
         pixels = np.ascontiguousarray(pixels[:longest, :longest])
         scale = shorter / min(pixels.shape[:2])
+        if largest is not None:
+            scale = min(scale, math.sqrt(largest / (pixels.shape[0] * pixels.shape[1])))
         rows, columns = (max(1, round(side * scale)) for side in pixels.shape[:2])
         resized = Image.fromarray(pixels).resize((columns, rows), Image.Resampling.BICUBIC)
         yield f"{name} at {columns}x{rows}", np.array(resized)

@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import classifier_in, setting_of
-from vitral.classifier.load import load
+from vitral.classifier.folder import setting_of
+from vitral.classifier.load import holds_classifier, load
 from vitral.data.names import some
 from vitral.errors import VitralError
 from vitral.events import Listener, Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
-from vitral.inference.exported.open import exported_in
 from vitral.paths import CLASSIFIER, is_folder, is_hidden, look_at
 from vitral.serving.served import take_from_disk
 from vitral.tasks.unlabelled import check_knows_classes
-from vitral.weights.recognize import checkpoint_in, weights_in
 
 NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 NAMED = re.compile(r"([\w.-]+)=(.+)", re.ASCII)
@@ -88,20 +86,16 @@ def _places(text: str, listener: Listener) -> list[tuple[str, str]]:
 
 def _classifiers_in(folder: Path, listener: Listener) -> list[str]:
     """Return the classifiers in the folders of a folder; none of one that is a classifier itself."""
-    if not is_folder(folder) or _holds_classifier(folder):
+    if not is_folder(folder) or holds_classifier(folder):
         return []
     inside: list[Path] = []
     with contextlib.suppress(OSError):  # what cannot be read is said where it is loaded
         inside = sorted(path for path in folder.iterdir() if is_folder(path) and not is_hidden(path.name))
-    found = [str(path) for path in inside if _holds_classifier(path)]
+    found = [str(path) for path in inside if holds_classifier(path)]
     if found and len(found) < len(inside):
         rest = [path.name for path in inside if str(path) not in found]
         listener(Message(f"Not served, since they hold no classifier: {some(rest)}", warning=True))
     return found
-
-
-def _holds_classifier(folder: Path) -> bool:
-    return bool(classifier_in(folder) or weights_in(folder) or exported_in(folder) or checkpoint_in(folder))
 
 
 def name_of(source: str) -> str:

@@ -24,6 +24,7 @@ class Boxes(DenseTask):
 
     name: ClassVar[str] = "boxes"
     labelled: ClassVar[str] = "have boxes around their objects"
+    pipeline: ClassVar[str] = "object-detection"
     headline: ClassVar[Figure] = RegionEvaluation.figure
     result: ClassVar[type[Result]] = RegionEvaluation
     heads: ClassVar[tuple[str, ...]] = (PointsHeadConfig.kind,)

@@ -30,6 +30,7 @@ class DenseTask(Task):
     heads: ClassVar[tuple[str, ...]]
 
     noun: ClassVar[str] = "classes"
+    pipeline: ClassVar[str] = "image-segmentation"
     folder_version: ClassVar[int] = 3
     fewest_classes: ClassVar[int] = 1
     dense: ClassVar[bool] = True

@@ -197,6 +197,7 @@ class Task(ABC):
         name: The task's name in classifier folders and recipes: "single-label".
         labelled: A verb phrase about its images: they "have one class each".
         noun: The word for its classes, in the plural.
+        pipeline: What the Hugging Face Hub calls the task.
         meaning: The relation of an image's probabilities to one another.
         headline: The figure by which networks are compared.
         result: The class of its scores.
@@ -218,6 +219,7 @@ class Task(ABC):
     name: ClassVar[str]
     labelled: ClassVar[str]
     noun: ClassVar[str] = "classes"
+    pipeline: ClassVar[str] = "image-classification"
     meaning: ClassVar[str] = "they add up to 1"
     headline: ClassVar[Figure]
     result: ClassVar[type[Result]]
