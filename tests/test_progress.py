@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from vitral.cli.console import ConsoleListener
 from vitral.events import Message, NotebookBar, PlainLines, Progress, Scalars, in_notebook, show
 
 
@@ -81,6 +82,39 @@ def test_a_reported_task_is_reported_when_it_ends_with_the_last_validation() -> 
     assert end.startswith("train 3/3")
     assert "50.0%" in end
     assert "%" not in other
+
+
+def test_a_training_after_one_that_was_given_up_has_figures_and_a_time_of_its_own() -> None:
+    stream, clock = io.StringIO(), Time()
+    lines = PlainLines(stream, clock)
+    for done in range(50):
+        clock.now += 1.0
+        lines(Progress("train", done, 100))
+    lines(Scalars(49, {"validation/accuracy": 0.25}))
+    given_up = len(stream.getvalue().splitlines())
+    for done in range(1, 22):
+        clock.now += 2.0
+        lines(Progress("train", done, 31))
+    first, second = stream.getvalue().splitlines()[given_up:]
+    assert "%" not in first + second
+    assert second == "train 16/31  30 s left"
+
+
+def test_a_terminal_has_one_bar_for_a_training_and_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with ConsoleListener() as listener:
+        for done in (49, 50):
+            listener(Progress("train", done, 100))
+        (given_up,) = listener.progress.tasks
+        for done in (1, 2):
+            listener(Progress("train", done, 31))
+        (bar,) = listener.progress.tasks
+        assert (bar.completed, bar.total) == (2, 31)
+        assert bar.id != given_up.id  # whose pace says nothing of this one
+        for task in ("train", "score"):
+            listener(Progress(task, 31, 31))
+        listener(Progress("train", 1, 40))
+        assert [(bar.description, bar.completed) for bar in listener.progress.tasks] == [("score", 31), ("train", 1)]
 
 
 def test_a_notebook_gets_one_line_that_is_overwritten() -> None:

@@ -124,6 +124,7 @@ class _Task:
 
     began: float
     first: int
+    done: int
     shown: bool = False
 
     def time_left(self, event: Progress, now: float) -> str:
@@ -133,6 +134,15 @@ class _Task:
             return ""
         remaining = seconds / done * (event.total - event.done)
         return f"{remaining / 60:.0f} min left" if remaining >= 100 else f"{remaining:.0f} s left"
+
+
+def _task(tasks: dict[str, _Task], event: Progress, now: float) -> _Task:
+    """Return an event's task; one that was further is over, such as a training that was given up before this one."""
+    task = tasks.get(event.task)
+    if task is None or event.done < task.done:
+        task = tasks[event.task] = _Task(now, event.done, event.done)
+    task.done = event.done
+    return task
 
 
 class PlainLines:
@@ -166,7 +176,9 @@ class PlainLines:
         if self._began is None or now - self._last_event > PATIENCE:  # another job
             self._began = self._last = now
         self._last_event = now
-        task = self._tasks.setdefault(event.task, _Task(now, event.done))
+        before, task = self._tasks.get(event.task), _task(self._tasks, event, now)
+        if event.task == "train" and before is not None and task is not before:
+            self._validation = {}  # another training has figures of its own
         finished = event.done >= event.total
         wait = OFTEN if now - self._began < PATIENCE else SELDOM
         if now - self._last >= wait or (finished and task.shown):
@@ -177,7 +189,7 @@ class PlainLines:
         if finished:
             del self._tasks[event.task]
             if event.task == "train":
-                self._validation = {}  # another training has figures of its own
+                self._validation = {}
 
     def _write(self, line: str) -> None:
         print(printable(line), file=self.stream or sys.stderr, flush=True)
@@ -208,7 +220,7 @@ class NotebookBar:
 
     def _advance(self, event: Progress) -> None:
         now = self.clock()
-        task = self._tasks.setdefault(event.task, _Task(now, event.done))
+        task = _task(self._tasks, event, now)
         finished = event.done >= event.total
         if finished or now - self._drawn >= REDRAWN:
             filled = BAR * event.done // max(event.total, 1)

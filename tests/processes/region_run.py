@@ -12,10 +12,10 @@ from vitral.training.records.run_folder import holds_run
 STEPS = 40
 
 
-def main(folder: Path, photos: str) -> int:
-    """Train, or go on training, and return the exit status."""
+def main(folder: Path, photos: str, head: str) -> int:
+    """Train with a kind of head, or go on training, and return the exit status."""
     often = (f"steps={STEPS}", "checkpoint.every_steps=4", f"evaluation.every_steps={STEPS // 2}")
-    settings = ("batch_size=4", "workers=1", "regularization.dropout=0.1", "averaging.decay=0.9")
+    settings = ("batch_size=4", "workers=1", "regularization.dropout=0.1", "averaging.decay=0.9", f"head.kind={head}")
     options = {
         "data": photos,
         "source": check_resume.SMALL_NETWORK,

@@ -77,6 +77,9 @@ class ConsoleListener:
     def _advance(self, event: ProgressEvent) -> None:
         figures = readable(event.figures)
         self.progress.start()  # does nothing after the first bar
+        shown = {task.id: task.completed for task in self.progress.tasks}
+        if event.task in self.tasks and event.done < shown[self.tasks[event.task]]:  # that one was given up
+            self.finished[event.task] = self.tasks.pop(event.task)
         if event.task not in self.tasks:
             if event.task in self.finished:  # a repeated task, such as validation, replaces its old bar
                 self.progress.remove_task(self.finished.pop(event.task))
