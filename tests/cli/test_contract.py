@@ -17,6 +17,7 @@ from vitral.cli.commands import COMMANDS, EXIT_STATUSES
 from vitral.cli.main import _failed, main
 from vitral.cli.schemas import RESULTS, adapter
 from vitral.errors import DataError, ImageError, OutOfMemory, ProcessLost
+from vitral.studies import demo
 
 RUN = "runs/photos"
 ONE = "photos/red/0.jpg"
@@ -96,7 +97,10 @@ def test_what_is_printed_of_regions_is_of_its_schema(
 
 
 @pytest.mark.long
-def test_the_demo_s_is_of_its_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_s_is_of_its_schema(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "TIME", "20s")
     check_printed(["demo", "--out", "OUT/demo"], tmp_path, capsys)
 
 

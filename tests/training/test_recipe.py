@@ -33,6 +33,7 @@ def test_every_packaged_recipe_loads_and_round_trips(name: str, tmp_path: Path) 
         ("optimizer.learning=1", r"unknown key 'optimizer.learning'"),
         ("optimizer.weight_decy=1", r"Did you mean 'optimizer.weight_decay'"),
         ("optimiser.lr=1", r"unknown key 'optimiser'.* Did you mean 'optimizer.lr'\?"),
+        ("method.points=9", r"'method.points' .* 'mask-queries'.*method.name=mask-queries"),
         ("lr=0.1", r"unknown key 'lr'.* Did you mean 'optimizer.lr'\?"),
         ("learning.lr=0.1", r"Did you mean 'optimizer.lr'\?"),
         ("decay=cosine", r"Did you mean 'schedule.decay' or 'averaging.decay'\?"),

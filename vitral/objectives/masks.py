@@ -90,7 +90,7 @@ def uncertain_points(logits: Float[Tensor, "masks rows columns"], count: int) ->
     masks, many, chosen = len(logits), int(count * OVERSAMPLED), int(count * UNCERTAIN)
     points = torch.rand(masks, many, 2, device=logits.device)
     certainty = sample(logits, points).abs()
-    least = torch.topk(-certainty, chosen, dim=1).indices
+    least = torch.topk(-certainty, chosen, dim=1, sorted=False).indices
     points = points.gather(1, least[:, :, None].expand(-1, -1, 2))
     return torch.cat([points, torch.rand(masks, count - chosen, 2, device=logits.device)], dim=1)
 

@@ -74,9 +74,11 @@ def cheapest(cost: Float[Tensor, "queries regions"]) -> Pairs:
 def pairwise_cross_entropy(
     logits: Float[Tensor, "queries points"], labels: Float[Tensor, "regions points"]
 ) -> Float[Tensor, "queries regions"]:
-    """Return the mean binary cross-entropy of each query's points for each region's."""
-    inside, outside = functional.softplus(-logits), functional.softplus(logits)
-    return (inside @ labels.T + outside @ (1 - labels).T) / logits.shape[1]
+    """Return the mean binary cross-entropy of each query's points for each region's.
+
+    As softplus(-x) is softplus(x) - x, one of the two logarithms, and one of two products, is enough for it.
+    """
+    return (functional.softplus(logits).sum(1)[:, None] - logits @ labels.T) / logits.shape[1]
 
 
 def pairwise_dice(

@@ -323,6 +323,12 @@ def _explain(error: ValidationError, source: str) -> str:
     path = [str(part) for part in first["loc"]]
     key = ".".join(path)
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        if owners := _owners(key):
+            names = " or ".join(f"'{name}'" for name in owners)
+            return (
+                f"'{key}' belongs to the method {names}, and the recipe '{source}' has another; name it, as with "
+                f"{argument('overrides', [f'method.name={owners[0]}'])}."
+            )
         below = [leaf for leaf, _ in _leaves(first["input"])] if isinstance(first["input"], dict) else []
         return f"The recipe '{source}' has an unknown key '{key}'.{_nearest_key('.'.join([key, *below[:1]]))}"
     inside = [name for name in _known_keys() if name.startswith(f"{key}.")]
@@ -333,6 +339,12 @@ def _explain(error: ValidationError, source: str) -> str:
     message = first["msg"].removeprefix("Value error, ")
     given = "" if isinstance(first["input"], dict) else f" ({first['input']!r:.60})"
     return f"The recipe '{source}' has an impossible '{key or 'length'}'{given}: {message}."
+
+
+def _owners(key: str) -> list[str]:
+    """Return the methods that a key of the section `method` is a setting of."""
+    section, _, name = key.partition(".")
+    return [method for method in method_names() if section == "method" and name in section_of(method).model_fields]
 
 
 def _known_keys() -> list[str]:
