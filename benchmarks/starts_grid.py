@@ -4,11 +4,12 @@
         [--json results.json] [--csv docs/starts_grid.csv]
 
 FOLDER is what `open_data` takes, START what --from takes. Every run is a process of its own with all cores, one after another:
-run nothing beside them. All are scored on the whole test split (the validation split where there is none).
+run nothing beside them. Nothing but downloaded weights is kept from one to the next. All are scored on the whole test split
+(the validation split where there is none).
 
     default       vitral finetune --data FOLDER --time T: no other option, with the weights that the cache holds
     from          the same with --from START
-    scratch       the same with an empty cache and no network to fetch from
+    scratch       the same with an empty cache and no network to fetch from; where no package brings weights
     scikit-learn  what a user would write instead: StandardScaler and LogisticRegression on START's features, in float32 at its
                   own size, fitted on all images but those to score. It knows no clock and no seed: one run for a folder
 
@@ -84,7 +85,12 @@ def run(way: str, folder: Folder, start: str, minutes: float, seed: int) -> Run:
             return alone.submit(sklearn_on_features, folder.data, start, time.monotonic()).result()
     more = ["--from", start] if way == FROM else []
     with tempfile.TemporaryDirectory() as empty:
-        environment = {"HF_HUB_CACHE": empty, "HF_HUB_OFFLINE": "1"} if way == SCRATCH else {}
+        hub = os.environ.get("HF_HOME") or str(
+            Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface").expanduser()
+        )
+        environment = {"HF_HOME": hub, "XDG_CACHE_HOME": empty}  # no features, engines or plans of an earlier run
+        if way == SCRATCH:
+            environment |= {"HF_HUB_CACHE": empty, "HF_HUB_OFFLINE": "1"}
         with mock.patch.dict(os.environ, environment):
             return product.finetune(folder.data, 60 * minutes, seed, more)
 
