@@ -60,7 +60,7 @@ def reduced(direct: dict[str, set[str]]) -> list[tuple[str, str]]:
     return [
         (room, other)
         for room in direct
-        for other in direct[room]
+        for other in sorted(direct[room])  # as sets are in another order in every process
         if not any(other in reach(via) for via in direct[room])
     ]
 
