@@ -38,6 +38,7 @@ from unittest import mock
 import numpy as np
 import product
 from first_use import Folder, look_at
+from huggingface_hub import constants
 from kept import Kept, Run
 
 DEFAULT, FROM, SCRATCH, SKLEARN = "default", "from", "scratch", "scikit-learn"
@@ -85,10 +86,10 @@ def run(way: str, folder: Folder, start: str, minutes: float, seed: int) -> Run:
             return alone.submit(sklearn_on_features, folder.data, start, time.monotonic()).result()
     more = ["--from", start] if way == FROM else []
     with tempfile.TemporaryDirectory() as empty:
-        hub = os.environ.get("HF_HOME") or str(
-            Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface").expanduser()
-        )
-        environment = {"HF_HOME": hub, "XDG_CACHE_HOME": empty}  # no features, engines or plans of an earlier run
+        environment = {
+            "HF_HOME": constants.HF_HOME,
+            "XDG_CACHE_HOME": empty,
+        }  # no features, engines or plans of an earlier run
         if way == SCRATCH:
             environment |= {"HF_HUB_CACHE": empty, "HF_HUB_OFFLINE": "1"}
         with mock.patch.dict(os.environ, environment):

@@ -1,6 +1,7 @@
 """The whole command: the folder that is written, what it says of itself, its use like any classifier, and what fails."""
 
 import json
+import math
 import os
 import pickle
 import re
@@ -452,7 +453,7 @@ def test_thin_images_are_checked_in_bounded_memory() -> None:
 
 
 def test_images_to_check_regions_on_have_at_most_so_many_pixels() -> None:
-    free, bounded = (list(islice(check_images(None, (64, 64), largest), 8)) for largest in (None, 50_000))
+    free, bounded = (list(islice(check_images(None, (64, 64), largest), 8)) for largest in (math.inf, 50_000))
     for (_, pixels), (_, smaller) in zip(free, bounded, strict=True):
         height, width = smaller.shape[:2]
         assert height * width == pytest.approx(min(pixels.shape[0] * pixels.shape[1], 50_000), rel=0.02)

@@ -37,7 +37,7 @@ def test_the_page_finds_what_the_classifier_finds(name: str, tmp_path: Path) -> 
         pytest.skip(str(error))  # such as a head that no file holds yet
     photo, exif = tmp_path / "photo.png", Image.Exif()
     exif[0x0112] = 6
-    Image.fromarray(scene(0, 72, 96)).save(photo, exif=exif)
+    Image.fromarray(scene(0, 180, 240)).save(photo, exif=exif)
     with Chromium(tmp_path / "profile") as browser:
         browser.open((tmp_path / "site" / "index.html").as_uri())
         browser.choose("#file", [photo])
@@ -46,7 +46,7 @@ def test_the_page_finds_what_the_classifier_finds(name: str, tmp_path: Path) -> 
         assert browser.run(PIXELS) > 0
         assert (browser.violations(), browser.overhang()) == ([], 0)
     (found,) = own.find_regions(photo, listener=ignore)
-    assert card["facts"].startswith("72×96 pixels")
+    assert card["facts"].startswith("180×240 pixels")
     if found.counted:
         assert card["bars"] == {label: str(count) for label, count in found.counts().items() if count}
         return

@@ -52,7 +52,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
     architecture = describe(model.config)
     height, width = model.image_size
     what = f"A classifier for photos that {task.labelled}" if task.dense else "An image classifier"
-    asked = 'find_regions("photo.jpg")[0].labels' if task.dense else 'predict("photo.jpg")[0].label'
+    call = 'find_regions("photo.jpg")[0].labels' if task.dense else 'predict("photo.jpg")[0].label'
     found = (classifier.calibration, classifier.quantization, classifier.setting, classifier.novelty)
     lines = [
         *("---", "library_name: vitral", f"pipeline_tag: {task.pipeline}", "tags: [vit, vitral]", "---", ""),
@@ -71,7 +71,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         "import vitral",
         "",
         'classifier = vitral.load("path/to/this/folder")',
-        f"print(classifier.{asked})",
+        f"print(classifier.{call})",
         "```",
         "",
         "## Classes, in order",

@@ -89,14 +89,14 @@ class Parity:
 
 
 def check_images(
-    own: Sequence[LazyImage] | None, size: tuple[int, int], largest: int | None = None
+    own: Sequence[LazyImage] | None, size: tuple[int, int], largest: float = math.inf
 ) -> Iterator[tuple[str, Pixels]]:
     """Give images that shrink by each of the factors, and that grow, to become a network's input.
 
     Args:
         own: The user's; None for parts of the two photographs that scikit-learn has.
         size: Height and width of the network's input, pixels.
-        largest: The most pixels of an image; None for as many as the factors give.
+        largest: The most pixels of an image; by default as many as the factors give.
 
     Raises:
         ImageError: An image cannot be read.
@@ -115,9 +115,7 @@ def check_images(
         shorter = max(2, round(factor * min(size)))
         longest = THINNEST * min(pixels.shape[:2])  # of what can be made larger: an image's beginning
         pixels = np.ascontiguousarray(pixels[:longest, :longest])
-        scale = shorter / min(pixels.shape[:2])
-        if largest is not None:
-            scale = min(scale, math.sqrt(largest / (pixels.shape[0] * pixels.shape[1])))
+        scale = min(shorter / min(pixels.shape[:2]), math.sqrt(largest / math.prod(pixels.shape[:2])))
         rows, columns = (max(1, round(side * scale)) for side in pixels.shape[:2])
         resized = Image.fromarray(pixels).resize((columns, rows), Image.Resampling.BICUBIC)
         yield f"{name} at {columns}x{rows}", np.array(resized)
