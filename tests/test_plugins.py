@@ -115,6 +115,7 @@ def test_a_plugin_that_cannot_be_used_is_refused_in_one_line(text: str, said: st
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
     assert "\n" not in done.stdout.strip()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
 
 
 def test_what_a_plugin_gives_is_checked(tmp_path: Path) -> None:

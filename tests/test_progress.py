@@ -5,6 +5,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from vitral.cli.console import ConsoleListener
 from vitral.events import Message, NotebookBar, PlainLines, Progress, Scalars, in_notebook, show
@@ -101,7 +102,7 @@ def test_a_training_after_one_that_was_given_up_has_figures_and_a_time_of_its_ow
 
 
 def test_a_terminal_has_one_bar_for_a_training_and_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(Console, "is_terminal", True)
     with ConsoleListener() as listener:
         for done in (49, 50):
             listener(Progress("train", done, 100))

@@ -5,14 +5,13 @@ Nothing is imported because a folder or a checkpoint names it: the user names th
 """
 
 import hashlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Literal, get_args
 
 from vitral.errors import PluginError, one_line, refuse_shortage
@@ -141,13 +140,14 @@ def _needed(paths: Iterable[Path]) -> Needed:
 
 def _run(file: Path) -> None:
     name = f"vitral_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py":
         raise PluginError(f"The plugin '{file}' is no Python file; its name must end in .py.")
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(file)
     sys.modules[name] = module  # what it defines is pickled by this name
     try:
-        spec.loader.exec_module(module)
+        # By hand, as Python's own loader would leave a `__pycache__` beside the user's file.
+        exec(compile(file.read_bytes(), file, "exec", dont_inherit=True), vars(module))
     except BaseException:
         del sys.modules[name]
         raise

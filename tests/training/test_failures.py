@@ -121,7 +121,7 @@ def test_a_budget_shortens_a_real_command_and_its_schedule_with_it(tmp_path: Pat
     write_images(tmp_path / "photos", {"red": 40, "green": 40})
     settings = [part for text in ("steps=1000000", "batch_size=8", "workers=0") for part in ("--set", text)]
     line = ["finetune", "--data", "photos", "--out", "run", "--from", "vit-mu16", "--image-size", "32", *settings]
-    ended = type_command(tmp_path, *line, "--recipe", "scratch", "--no-baselines", "--time", "10s")
+    ended = type_command(tmp_path, *line, "--recipe", "scratch", "--no-baselines", "--time", "20s")
     assert ended.returncode == 0, ended.stderr
     assert is_classifier(tmp_path / "run" / "classifier")
     rows = [json.loads(text) for text in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

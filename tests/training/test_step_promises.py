@@ -154,7 +154,7 @@ def test_a_recipe_is_written_with_its_methods_own_settings(tmp_path: Path) -> No
     assert again.method.share == 0.25
     with pytest.raises(RecipeError, match=r"impossible 'method.share' \(1.5\)"):
         load_recipe("masked-patches", ["method.share=1.5"])
-    with pytest.raises(RecipeError, match="unknown key 'method.share'"):
+    with pytest.raises(RecipeError, match="'method.share' belongs to the method 'masked-patches'"):
         load_recipe("scratch", ["method.share=0.5"])
 
 
