@@ -14,7 +14,6 @@ from tests.cases import every_case
 from vitral.training.clock import (
     EARLY_ROOM,
     ENDING_SECONDS,
-    FIRST_SHARE,
     SLOW_SHARE,
     VALIDATIONS_SHARE,
     WARM_STEPS,
@@ -24,6 +23,7 @@ from vitral.training.clock import (
     Pacer,
     Reserve,
     Schedule,
+    first_seconds,
     machine_slowness,
     pace,
     schedule,
@@ -333,7 +333,7 @@ def scheduled(seconds: float | None, *, training: float = 500.0, first: float | 
 @every_case("first", [None, 0.0, 4.0])
 def test_the_parts_of_a_schedule_fill_the_budget(seconds: float, first: float | None) -> None:
     parts = scheduled(seconds, training=1e6, first=first)
-    assert parts.first == pytest.approx(FIRST_SHARE * (seconds - 10.0) if first is None else first)
+    assert parts.first == pytest.approx(first_seconds(seconds - 10.0) if first is None else first)
     assert parts.reading == 10.0 - (first or 0.0)
     assert parts.report == 3.5 + ENDING_SECONDS
     room = seconds - parts.reading - parts.first - parts.scoring - parts.report
@@ -348,7 +348,7 @@ def test_training_that_ends_before_the_budget_is_scheduled_as_long_as_it_takes()
 
 def test_a_schedule_names_each_part_once_with_its_seconds() -> None:
     assert scheduled(180.0).sentence() == (
-        "Of the time: reading 10 s, first classifier at most 51 s, training 99 s, scoring 12 s, report 8 s."
+        "Of the time: reading 10 s, first classifier at most 45 s, training 2 min, scoring 12 s, report 8 s."
     )
     assert "first classifier" not in scheduled(180.0, first=False).sentence()
 
@@ -361,3 +361,14 @@ def test_all_images_are_scored_without_a_budget_and_as_many_as_there_is_time_for
     assert allowed(math.inf) == (5_000, 5_000)
     assert allowed(400.0) == (200, 2_000)  # a hundredth and a tenth
     assert allowed(-1.0) == (100, 100)  # fewer would say little
+
+
+def test_a_network_of_another_cost_leaves_the_end_what_the_run_s_own_may_need() -> None:
+    reserve = Reserve(validation=4.0, scoring=2.0, ending=3.0, fixed=5.0)
+    assert reserve.beside(0.25) == Reserve(validation=1.0, scoring=0.0, ending=11.0, fixed=5.0)
+
+
+def test_the_first_classifier_of_little_time_leaves_most_of_it() -> None:
+    assert first_seconds(170.0) > 40.0  # of three minutes, for the features of all photos
+    assert first_seconds(50.0) < 10.0  # of one
+    assert first_seconds(4.0) > 0.0

@@ -21,18 +21,18 @@ MEASURING_SHARE = 0.02  # the timed steps of a copy of the network
 TIMED_IMAGES_SHARE = 0.01  # timing more than two images that are scored
 FEATURES_SHARE = 1 / 3  # the features of all training images, of a published start
 TRAINING_SHARE = 0.6  # training from trained weights; the rest is for reading, the probe, scores and report
+FRESH_TIME = 0.55  # training from random weights beside a start, which takes its part before, with what comes besides
 SCRATCH_SHARE = 0.8  # training from random weights, less what the command takes before and after
 BASELINES_SHARE = 0.05  # simple classifiers to compare with; of training's expected time where there is no budget
 TOLERANCE_SHARE = 0.05  # by which it may be missed and still have been kept
 # Of the time that is left at that moment:
-FIRST_SHARE = 0.3  # the first classifier, where training is to follow
+FIRST_SHARE = 0.3  # the first classifier, where training is to follow; less what comes between it and the end besides
 VALIDATION_SHARE = 0.01  # one validation, and again what follows the features
 SCORING_SHARE = 0.1  # the final scoring, and again a head for features that were learned without one
 REMEMBERED_SHARE = 0.05  # the features that a classifier keeps, where they are not known already
 SLOW_SHARE = 0.1  # the first updates, before they are planned by although they are few
 # Of training's time:
-FIRST_ATTEMPT_SHARE = 0.3  # a chosen start's first attempt, or the network from scratch beside a good start
-FRESH_SHARE = 0.55  # that network beside another start
+FRESH_SHARE = 0.75  # a network from scratch beside a start that was chosen
 VALIDATIONS_SHARE = 0.03  # all validations
 # Of a part's own time:
 DECODING_SHARE = 0.3  # decoding, of the trial of how images may vary
@@ -43,6 +43,7 @@ LIMIT_SHARE = 1 / 3  # images that set the limit of what is none of the classes,
 STARTING_SHARE = 0.5  # the start of the process that reads images, of a validation, at most
 
 # Seconds, on an idle core like ours:
+BETWEEN_SECONDS = 20.0  # trials, measurements and the end, in the time that is shared out; of little time half
 READING_SECONDS = 10.0  # reading, in what was measured of whole commands; only more is taken off the budget
 PACE_SECONDS = 5.0  # of a download, before its pace is judged
 SIMPLE_SECONDS = 5.0  # simple classifiers without a budget, and a first one where the time is over before there is any
@@ -214,9 +215,19 @@ def schedule(
     if clock_seconds is None:
         return Schedule(reading, first or 0.0, training, scoring, report)
     left = max(clock_seconds - spent, 0.0)
-    fitting = FIRST_SHARE * left if first is None else 0.0
+    fitting = first_seconds(left) if first is None else 0.0
     training = min(training, max(left - fitting - scoring - report, 0.0))
     return Schedule(reading, fitting + (first or 0.0), training, scoring, report)
+
+
+def scratch_seconds(training: float) -> float:
+    """Return the seconds of a command of which training from random weights has so many."""
+    return (training + SCRATCH_COMMAND_SECONDS) / SCRATCH_SHARE
+
+
+def first_seconds(left: float) -> float:
+    """Return the seconds of the first classifier, where training is to follow, of so many that are left."""
+    return FIRST_SHARE * max(left - BETWEEN_SECONDS, left / 2)
 
 
 @dataclass(frozen=True)
@@ -235,6 +246,11 @@ class Reserve:
     scoring: float = 0.0
     ending: float = 0.0
     fixed: float = 0.0
+
+    def beside(self, cost: float) -> "Reserve":
+        """Return it for the training of a network of so many times the cost of that which may be scored at the end."""
+        scoring = self.scoring * self.validation
+        return Reserve(cost * self.validation, ending=self.ending + scoring, fixed=self.fixed)
 
 
 @dataclass(frozen=True)

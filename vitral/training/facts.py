@@ -25,7 +25,15 @@ from vitral.models.model import ModelConfig
 from vitral.tasks.dense import DenseTask, dense_task
 from vitral.tasks.regions import VOID, Regions
 from vitral.tasks.task import Task
-from vitral.training.clock import READING_SECONDS
+from vitral.training.clock import (
+    BASELINES_SHARE,
+    ENDING_SECONDS,
+    READING_SECONDS,
+    REMEMBERED_SHARE,
+    SCORING_SHARE,
+    TRAINING_SHARE,
+    VALIDATION_SHARE,
+)
 from vitral.training.optimization.adaptation import batch_norms, linear_layers
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.settings.sections import Precision
@@ -179,6 +187,20 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class ClosedForms:
+    """How good the linear layers in closed form are that were fitted before training.
+
+    Attributes:
+        head: That on a start's features: the figure of the validation images, or of these and of training images, each left
+            out of the fit that judges it, where that is lower.
+        pixels: Right answers of that on bare pixels for each of the head's, beyond those by chance.
+    """
+
+    head: float
+    pixels: float
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything that a plan depends on besides the request.
 
@@ -189,7 +211,8 @@ class Facts:
         weights: What the run starts from; None for random weights.
         measured: What the network that was chosen takes; None before it is built.
         fresh: What a network takes that is tried from scratch beside a start; None where none is.
-        head: What a head in closed form on the start's features reaches on the validation images; None where that is unknown.
+        left_seconds: What is left of `budget_seconds` when training is planned; None before that, and without a budget.
+        closed_forms: How good a head on the start's features is already; None where that is unknown.
         views: What was tried of how images vary, by what was in doubt; see `view_trials`.
     """
 
@@ -199,13 +222,33 @@ class Facts:
     weights: WeightsFacts | None = None
     measured: Measured | None = None
     fresh: Measured | None = None
-    head: float | None = None
+    left_seconds: float | None = None
+    closed_forms: ClosedForms | None = None
     views: Mapping[str, Compared] = field(default_factory=dict)
 
     def at(self, spent: float, budget_seconds: float | None) -> "Facts":
         """Return the facts when the plan is made: after `spent` seconds of what the whole command may take, or None."""
         left = None if budget_seconds is None else budget_seconds - max(spent - READING_SECONDS, 0.0)
         return replace(self, budget_seconds=left)
+
+    def of_time(self, share: float) -> "Facts":
+        """Return the facts with a share of the time."""
+        budget, left = (
+            None if seconds is None else share * seconds for seconds in (self.budget_seconds, self.left_seconds)
+        )
+        return replace(self, budget_seconds=budget, left_seconds=left)
+
+    @property
+    def training_seconds(self) -> float | None:
+        """What training from trained weights may take; None without a budget."""
+        if self.budget_seconds is None:
+            return None
+        usual = TRAINING_SHARE * self.budget_seconds
+        if self.left_seconds is None:
+            return usual
+        besides = (VALIDATION_SHARE + SCORING_SHARE + REMEMBERED_SHARE) * self.left_seconds
+        besides += BASELINES_SHARE * self.budget_seconds + 2 * ENDING_SECONDS  # on a machine half as fast as ours
+        return min(usual, self.left_seconds - besides)
 
     @property
     def task(self) -> Task:

@@ -21,7 +21,6 @@ and at the end the run gets the recipe and the log of the best attempt:
                      outcome.json why it was not trained to its end, where it was not
 """
 
-import math
 from dataclasses import replace
 
 from vitral import distributed, torchrun
@@ -29,12 +28,12 @@ from vitral.advice import argument
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.training.candidates.deliver import finish, first_outcome
-from vitral.training.candidates.first import FirstClassifier, first_before, first_classifier
+from vitral.training.candidates.first import FirstClassifier, first_before, first_classifier, last_first
 from vitral.training.candidates.result import Candidate, RunResult, write_description, write_training_images
 from vitral.training.candidates.trained import try_attempts
 from vitral.training.choose.attempts import first_to_pay
 from vitral.training.choose.draft import ADAPTED, SCRATCH
-from vitral.training.clock import ENDING_SECONDS, FIRST_SHARE, REPORTED_IMAGES, SIMPLE_SECONDS, machine_slowness
+from vitral.training.clock import SIMPLE_SECONDS, first_seconds
 from vitral.training.methods.method import open_further
 from vitral.training.plan import write_plan
 from vitral.training.records.attempts import states
@@ -42,7 +41,6 @@ from vitral.training.records.data_record import Further
 from vitral.training.request import Request
 from vitral.training.resume import check_data_and_machine, note_request
 from vitral.training.scoring.validation import (
-    VALIDATION_IMAGES,
     Scoring,
     is_too_short,
     refuse,
@@ -121,8 +119,9 @@ def _begin_with_first(begun: Run, further: Further) -> tuple[FirstClassifier | N
     first = None
     if soon:
         first = _first_soon(begun, further)
-        seconds, head = (None, None) if first is None else (first.seconds, first.head)
-        whole = complete(begun, first=seconds, head=head)
+        whole = (
+            complete(begun) if first is None else complete(begun, first=first.seconds, closed_forms=first.closed_forms)
+        )
         if begun.clock.seconds is None:
             listener(Message(whole.summary()[-1]))  # which was not known before
     for line in whole.details():
@@ -138,9 +137,8 @@ def _first_soon(begun: Run, further: Further) -> FirstClassifier | None:
     if scoring.validating is None:
         return None
     _write_down(begun, further)
-    seconds = math.inf if run.clock.seconds is None else FIRST_SHARE * run.clock.left()
     run = replace(run, listener=begun.listener)
-    first = first_classifier(run, scoring.validating, None, seconds=seconds, after=0)
+    first = first_classifier(run, scoring.validating, None, seconds=first_seconds(run.clock.left()), after=0)
     if first is not None:
         begun.listener(Message(first.sentence(run)))
     return first
@@ -179,14 +177,11 @@ def _try_first(
     why, validating, listener = "" if continues else _why_alone(run, scoring), scoring.validating, run.listener
     if first is not None and (not why or first.whole):
         return first, why
-    seconds, after = math.inf, 0
-    if run.clock.seconds is not None:
-        left = run.clock.left()
-        seconds = left - ENDING_SECONDS * machine_slowness() if why else FIRST_SHARE * left
-        after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES if why else 0
-    made = first_classifier(
-        run, validating, before if first is None else None, seconds=seconds, after=after, former=first
-    )
+    before, seconds = before if first is None else None, first_seconds(run.clock.left())
+    if why:
+        made = last_first(run, scoring, before=before, former=first)
+    else:
+        made = first_classifier(run, validating, before, seconds=seconds, after=0, former=first)
     if made is None and first is None and (why or is_too_short(run, scoring)):
         given = argument("time", written(run.clock.seconds or 0.0))
         late = "a linear model is fitted all the same, on what a few seconds allow"

@@ -212,7 +212,7 @@ def test_as_from_scratch_all_weights_learn_from_views_and_by_an_optimizer_of_the
 def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_run, "FIRST_SHARE", 0.0)  # so that there is no time for it
+    monkeypatch.setattr(one_run, "first_seconds", lambda left: 0.0)  # so that there is no time for it
     learned: list[TrainingBatches] = []
 
     def watched(*of: Any, **named: Any) -> TrainingResult:  # noqa: ANN401

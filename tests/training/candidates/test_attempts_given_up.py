@@ -108,7 +108,7 @@ def lost(tmp_path: Path, data: Path, start: Path) -> Path:
 def test_without_its_first_classifier_and_time_for_another_a_run_goes_on_with_its_attempts(
     lost: Path, whole: tuple[RunResult, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_run, "FIRST_SHARE", 0.0)  # so that there is no time for it
+    monkeypatch.setattr(one_run, "first_seconds", lambda left: 0.0)  # so that there is no time for it
     result = go_on(lost, time="20m")
     assert result.choice is not None
     assert whole[0].choice is not None
@@ -124,7 +124,7 @@ def test_without_its_first_classifier_and_time_for_another_a_run_goes_on_with_it
 def test_with_neither_a_first_classifier_nor_an_attempt_there_is_nothing_to_deliver(
     lost: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_run, "FIRST_SHARE", 0.0)
+    monkeypatch.setattr(one_run, "first_seconds", lambda left: 0.0)
     monkeypatch.setattr(made._Attempts, "_pacer", lambda *given: None)
     for attempt in (lost / "attempts").iterdir():
         shutil.rmtree(attempt / "classifier", ignore_errors=True)

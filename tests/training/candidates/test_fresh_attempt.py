@@ -10,9 +10,10 @@ import pytest
 import vitral
 from tests.training.candidates.attempts_run import contents, go_on, in_attempt, tune
 from tests.training.candidates.material import SIZE, Killed, killed_when
+from vitral.data.subset import spread_over
 from vitral.events import Event, Message, ignore
 from vitral.tasks.single_label import SingleLabel
-from vitral.training.candidates import beside, trained
+from vitral.training.candidates import beside, first, trained
 from vitral.training.candidates.result import PROBE, Candidate, Choice
 from vitral.training.choose.decide import decide
 from vitral.training.clock import Clock, Pacer, Reserve
@@ -93,6 +94,37 @@ def test_it_is_given_up_once_it_is_behind_and_the_others_go_on(
     assert not (tmp_path / "run" / "attempts" / "from-scratch" / "classifier").exists()
 
 
+def test_alone_it_is_given_up_too_and_the_first_classifier_made_anew_on_all_photos(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "is_behind", lambda *figures: True)
+    planned, fitted = vars(prepare)["decide"], list[int]()
+    monkeypatch.setattr(prepare, "decide", lambda *given: alone(planned(*given)))
+    monkeypatch.setattr(first, "affordable", half_at_first(first.affordable, fitted))
+    said: list[Event] = []
+    result = tune(data, tmp_path / "run", start, time=60.0, listener=said.append)
+    assert result.choice is not None
+    assert not result.choice.trained
+    assert any(isinstance(one, Message) and "given up" in one.text for one in said)
+    few, many = fitted
+    assert few < many
+    assert f"on {many} training images" in vitral.load(tmp_path / "run").provenance.training["method"]
+
+
+def alone(plan: Plan) -> Plan:
+    return plan.only(plan.attempts[0]) if plan.attempts else plan
+
+
+def half_at_first(affordable: Any, fitted: list[int]) -> Any:  # noqa: ANN401
+    def afforded(*given: Any, **others: Any) -> Any:  # noqa: ANN401
+        images, describer = affordable(*given, **others)
+        images = images if fitted else spread_over(images, len(images) // 2)
+        fitted.append(len(images))
+        return images, describer
+
+    return afforded
+
+
 def test_once_it_is_ahead_it_has_the_rest_of_the_time() -> None:
     now = 30.0
     whole = Pacer(Clock(100.0, 0.0, lambda: now), reserve=Reserve(fixed=9.0))
@@ -107,6 +139,5 @@ def test_once_it_is_ahead_it_has_the_rest_of_the_time() -> None:
     now = 50.0
     validate(network, heard.append, bool)
     assert (pacer.clock.left(), pacer.reserve.fixed) == (50.0, 9.0)
-    figures["top1"] = 0.1  # from now on nobody else has time
     validate(network, heard.append, bool)
     assert len(heard) == 1

@@ -10,8 +10,8 @@ from vitral.training.choose.attempts import LEAST_SIDE, choose_attempts, is_ahea
 from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.clock import FRESH_CHECKED
-from vitral.training.facts import Facts, Measured
-from vitral.training.plan import ALL, FRESH, LAST, TRAINED, ChosenStart
+from vitral.training.facts import ClosedForms, Facts, Measured
+from vitral.training.plan import ALL, FRESH, LAST, LORA, TRAINED, ChosenStart
 from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe
 
@@ -25,17 +25,16 @@ def draft(chosen: ChosenStart | None = CHOSEN, **request: object) -> Draft:
     return draft_of(Request("fine-tune", "photos", **{"time": 180.0, **request}), chosen)  # type: ignore[arg-type]
 
 
-def test_it_follows_the_first_attempt_and_the_others_share_what_it_leaves() -> None:
+def test_it_has_most_of_the_time_and_the_longest_attempt_what_it_leaves() -> None:
     plan = decide(draft(), replace(PHOTOS, measured=MEASURED, fresh=FASTER))
-    first, fresh, *others = plan.attempts
-    assert not first.network
-    assert first.share < 0.5
+    *others, fresh, longest = plan.attempts
+    assert longest.name == LORA
     assert (fresh.name, fresh.network) == (FRESH, "conv-vit-16")
     assert fresh.relative_cost == pytest.approx(40.0 / 160.0)
     assert sum(attempt.share for attempt in plan.attempts) == pytest.approx(1.0)
     assert fresh.share > 0.5
     assert others
-    assert not any(attempt.network for attempt in others)
+    assert not any(attempt.network for attempt in (*others, longest))
     assert (plan.start, plan.origin) == (CHOSEN.name, "weights")
     scratch = load_recipe("scratch")
     assert fresh.recipe.optimizer == scratch.optimizer
@@ -45,21 +44,26 @@ def test_it_follows_the_first_attempt_and_the_others_share_what_it_leaves() -> N
     assert any("starts from zero" in line for line in plan.reasons)
 
 
-def test_it_has_less_time_where_the_features_of_the_start_are_good_already() -> None:
-    measured = replace(PHOTOS, measured=replace(MEASURED, images_per_second=80.0), fresh=FASTER)
-    long, short = (decide(draft(), replace(measured, head=head)).attempts for head in (0.74, 0.75))
-    assert len(short) > 2
-    assert long[1].name == short[1].name == FRESH
-    assert short[1].share < 0.5 < long[1].share
-    assert sum(attempt.share for attempt in short) == pytest.approx(1.0)
+@every_case(
+    ("closed_forms", "tried"),
+    [(ClosedForms(0.9, 0.6), True), (ClosedForms(0.9, 0.59), False), (ClosedForms(0.95, 0.9), False), (None, True)],
+)
+def test_it_is_tried_where_pixels_tell_about_as_much_as_the_start(closed_forms: ClosedForms, tried: bool) -> None:
+    assert (fresh_attempt(draft(), replace(PHOTOS, closed_forms=closed_forms)) is not None) == tried
 
 
-def test_beside_a_single_attempt_of_a_good_start_it_leaves_what_time_it_does_not_need_to_that() -> None:
-    measured = replace(MEASURED, images_per_second=2.0)
-    facts = replace(PHOTOS, measured=measured, fresh=FASTER)
-    *_, last = decide(draft(), replace(facts, head=0.75)).attempts
-    first, *_ = decide(draft(), replace(facts, head=0.74)).attempts
-    assert last.name == first.name != FRESH
+def test_an_attempt_is_planned_for_the_time_that_is_left() -> None:
+    facts = changed(PHOTOS, convolutional=True, low_rank=False)
+    facts = replace(facts, budget_seconds=60.0, measured=replace(MEASURED, images_per_second=10.0))
+    made = draft(None, source="start/", time=60.0)
+    tried, too_late = (decide(made, replace(facts, left_seconds=left)) for left in (None, 30.0))
+    assert [attempt.recipe.adaptation.frozen_blocks for attempt in tried.attempts] == [8]
+    assert not too_late.attempts
+
+
+def test_beside_a_single_attempt_of_a_start_it_leaves_what_time_it_does_not_need_to_that() -> None:
+    facts = replace(PHOTOS, measured=replace(MEASURED, images_per_second=8.0), fresh=FASTER)
+    assert [attempt.name for attempt in decide(draft(), facts).attempts] == [FRESH, LORA]
 
 
 def test_where_the_start_cannot_be_trained_in_time_it_is_the_only_attempt() -> None:
@@ -113,7 +117,7 @@ def test_all_weights_learn_at_the_largest_size_that_there_is_time_for(images: in
 
 def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
-    facts = replace(facts, measured=replace(MEASURED, images_per_second=2.0))
+    facts = replace(facts, measured=replace(MEASURED, images_per_second=3.0))
     plan = decide(draft(None, source="start/"), facts)
     (attempt,) = plan.attempts
     assert attempt.recipe.adaptation.frozen_statistics
@@ -124,7 +128,7 @@ def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> N
 
 @every_case(
     ("rate", "tried"),
-    [(0.01, []), (2.0, [LAST]), (6.0, [LAST]), (20.0, [ALL]), (60.0, [LAST, ALL]), (500.0, [LAST, ALL])],
+    [(0.01, []), (2.0, []), (6.0, [LAST]), (20.0, [ALL]), (60.0, [LAST, ALL]), (500.0, [LAST, ALL])],
 )
 def test_convolutions_are_trained_whole_where_they_see_the_images_often_enough(rate: float, tried: list[str]) -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
@@ -139,12 +143,14 @@ def test_the_head_of_convolutions_learns_slower_unless_a_rate_is_set(overrides: 
     assert {attempt.recipe.optimizer.backbone_lr for attempt in made.attempts} == {share}
 
 
-@every_case(("head", "first"), [(0.74, LAST), (0.95, ALL)])
-def test_beside_a_network_from_scratch_convolutions_count_on_their_own_time(head: float, first: str) -> None:
+@every_case(("head", "tried"), [(0.94, [FRESH, LAST]), (0.95, [TRAINED])])
+def test_beside_a_network_from_scratch_convolutions_count_on_their_own_time(head: float, tried: list[str]) -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
-    facts = replace(facts, measured=replace(MEASURED, images_per_second=60.0), fresh=FASTER, head=head)
+    facts = replace(facts, measured=replace(MEASURED, images_per_second=60.0), fresh=FASTER)
+    facts = replace(facts, closed_forms=ClosedForms(head, 0.9))
     attempts = decide(draft(), facts).attempts
-    assert attempts[0].recipe.adaptation.frozen_blocks == (8 if first == LAST else 0)
+    assert [attempt.name for attempt in attempts] == tried
+    assert attempts[-1].recipe.adaptation.frozen_blocks == (8 if LAST in tried else 0)
 
 
 def test_facts_without_a_start_have_no_network_beside() -> None:

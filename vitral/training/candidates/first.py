@@ -48,11 +48,12 @@ from vitral.tasks.class_sizes import ClassSizes
 from vitral.training.candidates.first_regions import RegionModel, best_of_regions
 from vitral.training.candidates.linear_model import LinearModel, poor_start
 from vitral.training.candidates.result import PIXELS, PROBE, Candidate, asked
-from vitral.training.clock import FIRST_SHARE, MORE_TIME
+from vitral.training.clock import ENDING_SECONDS, MORE_TIME, REPORTED_IMAGES, first_seconds, machine_slowness
+from vitral.training.facts import ClosedForms
 from vitral.training.optimization.optimizers import autocast, training_device
 from vitral.training.records.attempts import states
 from vitral.training.records.run_folder import PROBED
-from vitral.training.scoring.validation import VALIDATION_IMAGES
+from vitral.training.scoring.validation import VALIDATION_IMAGES, Scoring
 from vitral.training.session import Run
 
 HEAD = "its head began as the run's linear probe, which no recipe fits"  # why a recipe alone gives other weights
@@ -74,6 +75,7 @@ class FirstClassifier:
         fitted: what was learned of the training images on the way; None where that is not known any more.
         whole: whether it is fitted on all that it may be; not where there was no time for that.
         seconds: that it took.
+        closed_forms: how good the linear probe is, where it is the classifier, for the plan.
     """
 
     candidate: Candidate
@@ -82,17 +84,13 @@ class FirstClassifier:
     fitted: Fitted | None = None
     whole: bool = True
     seconds: float = 0.0
+    closed_forms: ClosedForms | None = None
 
     def sentence(self, run: Run) -> str:
         """Return what it is, how good, and where it can be used, in one sentence."""
         candidate = self.candidate
         reached = candidate.reached(run.headline)
         return f"First classifier: {candidate.title}, {reached}; saved in '{run.folder / CLASSIFIER}'."
-
-    @property
-    def head(self) -> float | None:
-        """The figure of the linear probe; None where the classifier is another."""
-        return self.candidate.figure if self.candidate.name == PROBE else None
 
     @property
     def fitted_on(self) -> tuple[Features, Labels] | None:
@@ -238,6 +236,17 @@ def first_classifier(
     return replace(first, seconds=run.clock.spent() - began)
 
 
+def last_first(
+    run: Run, scoring: Scoring, *, before: Candidate | None = None, former: FirstClassifier | None = None
+) -> FirstClassifier | None:
+    """Return the first classifier in all the time that is left, as nothing follows but the end; arguments as above."""
+    seconds, after = math.inf, 0
+    if run.clock.seconds is not None:
+        seconds = run.clock.left() - ENDING_SECONDS * machine_slowness()
+        after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES
+    return first_classifier(run, scoring.validating, before, seconds=seconds, after=after, former=former)
+
+
 def _of_regions(run: Run, fitted: Sequence[RegionModel], seconds: float) -> FirstClassifier:
     """Write what is fitted on regions, the best first, into the run's folder: the best, and what is on filters alone."""
     best = fitted[0].candidate
@@ -275,13 +284,15 @@ def _made(
         judge = Describer.of(run.classifier, network=describer.network)
         judged = judge.describe(validating, limit=limit, listener=listener)
     best = pixels = _of_pixels(run, fitted, judged)
+    closed_forms = None
     if fitted.probe is not None:
         probe = _of_features(run, fitted.probe, described, judged)
         line = poor_start(pixels, probe, run.headline)
         if line and run.plan.chosen is None:  # beside a start that was chosen a network from scratch is tried anyway
             listener(Message(line, warning=True))
         if probe.better_than(pixels, run.headline):
-            best = probe
+            commonest = float(described.labels.bincount().max()) / len(described.labels)
+            best, closed_forms = probe, ClosedForms(probe.safe_figure, pixels.beside(probe, commonest))
         else:
             _save(run, probe.candidate, probe.model, run.folder / PROBED, len(described.labels), seconds)
     if best.rebalanced is not None:
@@ -289,7 +300,7 @@ def _made(
         listener(Message(f"{best.weighed(best.rebalanced)} {without} leaves that out.", detail=True))
     weighed = None if best.rebalanced is None else (best.rebalanced, best.weighed(best.rebalanced))
     _save(run, best.candidate, best.model, run.folder / FIRST, len(described.labels), seconds, weighed)
-    return _noted(run, best.candidate, fitted)
+    return replace(_noted(run, best.candidate, fitted), closed_forms=closed_forms)
 
 
 def _noted(run: Run, best: Candidate, fitted: Fitted | None = None) -> FirstClassifier:
@@ -410,4 +421,4 @@ def _hurried(run: Run, seconds: object) -> bool:
     now = run.clock.seconds
     if now is None or not isinstance(seconds, int | float) or states(run.folder, run.plan):
         return False
-    return FIRST_SHARE * now > MORE_TIME * seconds
+    return first_seconds(now) > MORE_TIME * seconds

@@ -35,14 +35,23 @@ class LinearModel:
     rebalanced: Rebalanced | None = None
 
     @property
-    def every(self) -> Bool[Tensor, " all"]:
-        """Which images of both kinds it gets right."""
-        return torch.cat([self.right, self.left_out])
+    def safe_figure(self) -> float:
+        """Its figure, or how many images of both kinds it gets right, if that is lower: of few images a figure is chance."""
+        both = torch.cat([self.right, self.left_out])
+        return min(self.candidate.figure, float(both.double().mean()))
 
     def weighed(self, changed: Rebalanced) -> str:
         """Return what the same weight for every class changed, in one sentence."""
         said = changed.sentence("training photos, each left out of the fit that judges it")
         return f"Every class has the same weight in the {self.candidate.name}: {said}."
+
+    def beside(self, other: "LinearModel", commonest: float) -> float:
+        """Return how many images it gets right for each that another does, beyond those that are right by chance.
+
+        `commonest` is the share of the commonest class, which is right where that is the answer to every image.
+        """
+        ours, others = (float(right.double().mean()) - commonest for right in _judged_alike(self, other))
+        return max(ours, 0.0) / others if others > 0 else 1.0
 
     def better_than(self, other: "LinearModel", headline: Figure) -> bool:
         """Tell whether it is the better one, by the images of both kinds where those of validation are equal."""
@@ -58,8 +67,7 @@ def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str
     five (docs/decisions.md). What counts is the share of the pixels' mistakes that the start avoids, of the training images,
     too, where they judge both fairly; of few images nothing is said.
     """
-    fair = len(probe.left_out) == len(pixels.left_out)
-    ours, others = (each.every if fair else each.right for each in (probe, pixels))
+    ours, others = _judged_alike(probe, pixels)
     avoided = int(ours.sum()) - int(others.sum())
     if len(ours) < TELLING or avoided > HELPFUL * int((~others).sum()):
         return None
@@ -68,3 +76,9 @@ def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str
         f"{probe.candidate.reached(headline)}, the {PIXELS} {pixels.candidate.text(headline)}. Training from scratch, "
         f"without {argument('source')}, may do better in the same time."
     )
+
+
+def _judged_alike(*models: LinearModel) -> list[Bool[Tensor, " all"]]:
+    """Return which images each gets right: those of validation, and of training where all are judged fairly by these."""
+    fair = len({len(each.left_out) for each in models}) == 1
+    return [torch.cat([each.right, each.left_out]) if fair else each.right for each in models]

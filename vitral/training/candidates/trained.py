@@ -19,7 +19,7 @@ from vitral.models.model import Model
 from vitral.paths import CLASSIFIER, METRICS_FILE, RECIPE_FILE
 from vitral.training.candidates.beside import AttemptBehind, compared
 from vitral.training.candidates.deliver import Outcome, first_outcome
-from vitral.training.candidates.first import FirstClassifier
+from vitral.training.candidates.first import FirstClassifier, last_first
 from vitral.training.candidates.result import Candidate, Choice, choose, provenance, remarks_on
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
 from vitral.training.loop import TrainingResult, advice_to_resume, stopped, train
@@ -112,6 +112,17 @@ class _Attempts:
             self._free_checkpoints(pending[index + 1 :])
             if training.stopped is not None and not last:
                 raise stopped(training.stopped, f"after {attempt.name}", self.run.folder)
+        if pending:
+            self._make_first_anew()
+
+    def _make_first_anew(self) -> None:
+        """Make the first classifier anew, on more photos, where nothing that was trained is better and time is left."""
+        first = self.first
+        if first is None or first.whole or ((choice := self._choice()) is not None and choice.trained):
+            return
+        if (made := last_first(self.run, self.scoring, former=first)) is not None:
+            self.first = made
+            self.listener(Message(made.sentence(self.run)))
 
     def outcome(self) -> Outcome:
         """Return what is delivered, if there is anything, and give the run the recipe and the log of the best attempt."""
@@ -249,8 +260,10 @@ class _Attempts:
         What the earlier ones did not use up is shared out among the later ones, and the last one has all that is left.
         """
         whole, clock, cost = self.scoring.pacer, self.run.clock, pending[0].relative_cost
-        if whole.seconds is None or not self.several:
+        if whole.seconds is None:
             return whole
+        if not self.several:
+            return Pacer(clock, reserve=whole.reserve.beside(cost), slowness=whole.slowness) if cost < 1 else whole
         slowest = max(1.0, *(attempt.relative_cost for attempt in self.attempts))  # of what may be scored at the end
         if len(pending) == 1 and cost == slowest == 1:
             return None if is_too_short(self.run, self.scoring) else whole
@@ -275,7 +288,7 @@ class _Attempts:
         try:
             return self._trained(attempt, pacer)
         except (AttemptBehind, TrainingDiverged, ModelError) as failure:  # in every process of a job alike
-            if not self.several:
+            if not (self.several or isinstance(failure, AttemptBehind)):
                 raise
             return failure
         except torch.OutOfMemoryError:

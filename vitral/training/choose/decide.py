@@ -13,19 +13,21 @@ from vitral.training.choose.fit_regions import check_regions, fit_regions
 from vitral.training.choose.layout import fit_length, fit_machine
 from vitral.training.choose.network import ChosenNetwork
 from vitral.training.choose.recipe import choose_recipe, only_method
-from vitral.training.clock import FIRST_ATTEMPT_SHARE, FRESH_SHARE, PATIENCE_SECONDS
+from vitral.training.clock import FRESH_SHARE, FRESH_TIME, PATIENCE_SECONDS, scratch_seconds
 from vitral.training.facts import Facts
 from vitral.training.plan import FRESH, TRAINED, Attempt, Cost, Origin, Plan
 from vitral.training.settings.durations import rounded
 from vitral.training.settings.recipe import Recipe
 
-# Of the validation images, that a head on the start's features has right where the start has most of the time, and not a
-# network from scratch. EfficientNet-Lite0 in three minutes: 89 % of clothes, 98 % of coins, 94 % of hands, where the start ends
-# ahead or level; 70 % of letters, where the network from scratch does, and of groceries, where the last blocks do.
-GOOD_HEAD = 0.75
-# And where no network from scratch is tried: it cannot be told from such a head by the photos that there are, and 20 s of three
-# minutes go into it. Butterflies have 100 %, coins 97 %; pollen, where it is better, 93 %.
+# Of the validation images, that a head on the start's features has right where no network from scratch is tried: it cannot be
+# told from such a head by the photos that there are, and 20 s of three minutes go into it. Butterflies have 100 %, coins 97 %;
+# pollen, where it is better, 93 %.
 BEST_HEAD = 0.95
+# Right answers of a linear model on pixels for each of that head's, fewer than which say that photos are to be seen as a start
+# sees them. EfficientNet-Lite0, one minute: coins 0.9, pollen, hands and letters 0.8, where a network from scratch has 72, 98,
+# 98 and 95 % of test photos, and the start 83, 93, 93 and 87; clothes and butterflies 0.4, groceries, ants and bees 0.3, where
+# it has 59, 88, 53 and 77, and the start 87, 100, 73 and 94.
+SIMPLE_PHOTOS = 0.6
 UNJUDGED = "Nothing is trained, because there are no validation photos to tell whether that would be better."
 UNCOMPARED = "There are no validation photos to compare by, so what is trained is delivered."
 SEVERAL_TRIED = "Trained one after the other; the best on the validation photos is selected:"
@@ -88,15 +90,17 @@ def _may_try_several(draft: Draft, facts: Facts) -> bool:
 def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
     """Return the attempt from scratch beside a start that was chosen and not named; None where there is none.
 
-    How good a start is for these very images is known once both were tried. It has most of the time where the start's features
-    are no good yet, and is given up as soon as it is behind.
+    How good a start is for these very images is known once both were tried. It is given up as soon as it is behind.
     """
-    budget, share = facts.budget_seconds, FIRST_ATTEMPT_SHARE if _has_good_head(facts) else FRESH_SHARE
-    if draft.chosen is None or budget is None or not _may_try_several(draft, facts):
+    budget, training = facts.budget_seconds, facts.training_seconds
+    if draft.chosen is None or budget is None or training is None or not _may_try_several(draft, facts):
         return None
-    if _has_good_head(facts, BEST_HEAD):
+    closed, counts = facts.closed_forms, facts.task.headline.counts
+    if closed is not None and ((counts and closed.head >= BEST_HEAD) or closed.pixels < SIMPLE_PHOTOS):
         return None
-    own = replace(facts, budget_seconds=share * budget, weights=None, measured=None)
+    own = replace(
+        facts, budget_seconds=min(FRESH_TIME * budget, scratch_seconds(training)), weights=None, measured=None
+    )
     bare = draft_of(draft.request)
     chosen = _network(bare, own)
     if network.passes_at(own, chosen.model, chosen.size) < network.FEWEST_PASSES:
@@ -105,23 +109,14 @@ def fresh_attempt(draft: Draft, facts: Facts) -> Attempt | None:
     reason = (
         f"a small network that starts from zero, on photos at {chosen.size} pixels; it is given up once it is behind"
     )
-    return Attempt(FRESH, recipe, reason, share, network=chosen.model)
-
-
-def _has_good_head(facts: Facts, least: float = GOOD_HEAD) -> bool:
-    headline = facts.task.headline
-    return headline.counts and facts.head is not None and facts.head >= least
+    return Attempt(FRESH, recipe, reason, FRESH_SHARE, network=chosen.model)
 
 
 def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
     finer = None if draft.size_set else finer_size(facts, plan.recipe, cost)
     fresh = None if facts.fresh is None else fresh_attempt(draft, facts)
-    own = facts
-    own_time = (
-        _has_good_head(facts) or facts.known_weights.convolutional
-    )  # of which the first attempt's passes are counted
-    if fresh is not None and own_time and facts.budget_seconds is not None:
-        own = replace(facts, budget_seconds=(1 - fresh.share) * facts.budget_seconds)
+    beside = fresh is not None and facts.known_weights.convolutional  # of whose own time passes are counted
+    own = facts.of_time(1 - FRESH_SHARE) if beside else facts
     options = choose_attempts(
         own, plan.recipe, cost.images_per_second, finer=finer, overridden=draft.request.overridden
     )
@@ -144,27 +139,15 @@ def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
 def _beside(fresh: Attempt, attempts: Sequence[Attempt], cost: Cost, facts: Facts) -> tuple[list[Attempt], Cost]:
     """Return an attempt from scratch among those that begin with the start, and what all cost; `cost` is theirs.
 
-    The start's first attempt is made before it, for there may not be time for more, and the longest after it, for that has the
-    time that is left where it is given up.
+    The longest of the start's is made after it, for that has the time that is left where it is given up.
     """
     recipe, own, _ = fit_machine(fresh.recipe, replace(facts, measured=facts.fresh))
     fresh = replace(fresh, recipe=recipe, relative_cost=cost.images_per_second / own.images_per_second)
     if not attempts:
         return [fresh], own
     whole = replace(cost, seconds=own.seconds + cost.seconds)
-    if _has_good_head(facts):
-        first, *others = _sharing(attempts, 1 - fresh.share)
-        return [first, fresh, *others] if others else [fresh, first], whole
-    first, *others = attempts
-    left = 1 - FIRST_ATTEMPT_SHARE
-    fresh = fresh if others else replace(fresh, share=left)
-    return [*_sharing([first], FIRST_ATTEMPT_SHARE), fresh, *_sharing(others, left - fresh.share)], whole
-
-
-def _sharing(attempts: Sequence[Attempt], share: float) -> list[Attempt]:
-    """Return attempts with a share of the time among them, in the proportions of their own."""
-    whole = sum(attempt.share for attempt in attempts)
-    return [replace(attempt, share=share * attempt.share / whole) for attempt in attempts]
+    *others, longest = [replace(attempt, share=attempt.share * (1 - fresh.share)) for attempt in attempts]
+    return [*others, fresh, longest], whole
 
 
 def _without_training(plan: Plan, draft: Draft, cost: Cost) -> Plan:

@@ -29,7 +29,7 @@ from vitral.training.choose.draft import Draft
 from vitral.training.choose.fit_regions import head_kind
 from vitral.training.choose.network import COARSE, FINE, detail, doubts, suited, views
 from vitral.training.clock import SCRATCH_PATIENCE_SECONDS, TRIAL_SHARE, Allowance, Schedule, schedule
-from vitral.training.facts import Compared, Facts, Measured, look, look_at_weights
+from vitral.training.facts import ClosedForms, Compared, Facts, Measured, look, look_at_weights
 from vitral.training.measuring import measure
 from vitral.training.methods.method import method_of
 from vitral.training.optimization.optimizers import training_device
@@ -132,20 +132,21 @@ def begin(session: Session) -> Run:
     return _run(replace(session, facts=facts), plan, begin_network(session, plan, loaded))
 
 
-def complete(run: Run, *, first: float | None = None, head: float | None = None) -> Run:
+def complete(run: Run, *, first: float | None = None, closed_forms: ClosedForms | None = None) -> Run:
     """Return a run that has begun with all that is tried and measured: how images vary, the layout, the attempts, the schedule.
 
     Args:
         run: What `begin` returns; a run whose plan was read, and one that trains nothing, stay as they are.
         first: Seconds that its first classifier took already; None where it is yet to be made.
-        head: The figure of a head in closed form on the start's features; None where that is unknown.
+        closed_forms: As in the facts.
     """
     draft, facts, learned = run.draft, run.facts, run.plan.learned
     if draft is None or facts is None or run.request.quick:
         return run
-    facts = replace(facts, views=_views(run, draft, facts), head=head)
+    facts = replace(facts, views=_views(run, draft, facts), closed_forms=closed_forms)
     plan = decide(draft, facts)
     measured = measure(run.classifier, plan.recipe, budget_seconds=run.clock.seconds, scored=run.scored_images)
+    facts = replace(facts, left_seconds=None if run.clock.seconds is None else distributed.broadcast(run.clock.left()))
     plan = decide(draft, replace(facts, measured=measured, fresh=_fresh(run, draft, facts, plan)))
     run = replace(run, plan=replace(plan, learned=learned))
     return replace(run, schedule=_schedule(run, first)) if run.plan.attempts else run
