@@ -124,8 +124,8 @@ def step_speeds(classifier: Classifier, recipe: Recipe, within: float | None) ->
 
 def _compared(classifier: Classifier, recipe: Recipe, count: int, within: float | None) -> dict[str, float]:
     probes = {name: _Probe(classifier, recipe.with_changes({"precision": name})) for name in ("bf16", "fp32")}
-    for probe in probes.values():  # which warms the kernels up
-        seconds = count / distributed.broadcast(probe.rate(count, times=1))
+    for probe in probes.values():  # a few images, which warm the kernels up, tell whether there is time for more
+        seconds = count / distributed.broadcast(probe.rate(min(FEWEST, count), times=1))
         if within is not None and seconds * len(probes) * COMPARED_TURNS > within:
             return {}
     rates = dict.fromkeys(probes, 0.0)
