@@ -28,7 +28,7 @@ from vitral.advice import argument
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.training.candidates.deliver import finish, first_outcome
-from vitral.training.candidates.first import FirstClassifier, first_before, first_classifier, last_first
+from vitral.training.candidates.first import FirstClassifier, first_before, first_classifier, time_alone
 from vitral.training.candidates.result import Candidate, RunResult, write_description, write_training_images
 from vitral.training.candidates.trained import try_attempts
 from vitral.training.choose.attempts import first_to_pay
@@ -177,11 +177,10 @@ def _try_first(
     why, validating, listener = "" if continues else _why_alone(run, scoring), scoring.validating, run.listener
     if first is not None and (not why or first.whole):
         return first, why
-    before, seconds = before if first is None else None, first_seconds(run.clock.left())
-    if why:
-        made = last_first(run, scoring, before=before, former=first)
-    else:
-        made = first_classifier(run, validating, before, seconds=seconds, after=0, former=first)
+    seconds, after = time_alone(run, scoring) if why else (first_seconds(run.clock.left()), 0)
+    made = first_classifier(
+        run, validating, before if first is None else None, seconds=seconds, after=after, former=first
+    )
     if made is None and first is None and (why or is_too_short(run, scoring)):
         given = argument("time", written(run.clock.seconds or 0.0))
         late = "a linear model is fitted all the same, on what a few seconds allow"

@@ -139,5 +139,6 @@ def test_once_it_is_ahead_it_has_the_rest_of_the_time() -> None:
     now = 50.0
     validate(network, heard.append, bool)
     assert (pacer.clock.left(), pacer.reserve.fixed) == (50.0, 9.0)
+    now, figures["top1"] = 90.0, 0.1  # from now on nobody else has time
     validate(network, heard.append, bool)
     assert len(heard) == 1

@@ -105,14 +105,14 @@ def test_it_is_given_up_once_it_is_expected_to_end_behind() -> None:
 def test_all_weights_learn_at_the_largest_size_that_there_is_time_for(images: int) -> None:
     facts = changed(LAPTOP, images=images)
     recipe = load_recipe("finetune", ["image_size=224", "steps=100"])
-    sizes = [learning_size(facts, recipe, float(seen), 6.0)[0] for seen in range(100, 200_000, 1_000)]
+    sizes = [learning_size(facts, recipe, float(seen), 6.0 * images)[0] for seen in range(100, 200_000, 1_000)]
     assert sizes == sorted(sizes)
     assert sizes[-1] == 224
     assert min(sizes) >= LEAST_SIDE
-    size, cost = learning_size(facts, recipe, 0.0, 6.0)
+    size, cost = learning_size(facts, recipe, 0.0, 6.0 * images)
     assert cost == pytest.approx((size / 224) ** 2)
     small = recipe.with_changes({"image_size": 32})
-    assert learning_size(facts, small, 0.0, 6.0) == (32, 1.0)  # never below the run's own small size
+    assert learning_size(facts, small, 0.0, 6.0 * images) == (32, 1.0)  # never below the run's own small size
 
 
 def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> None:

@@ -37,18 +37,18 @@ def compared(
     """
     if pacer.seconds is None:
         return validate
-    given = pacer.clock.left()
+    given, alone = pacer.clock.left(), pacer.clock == whole.clock
 
     def validated(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
         figures, choice = validate(model, listener, stop), choose()
         gone = distributed.broadcast(1 - pacer.clock.left() / given)
-        if figures is None or choice is None:
+        if figures is None or choice is None or (pacer.clock == whole.clock and not alone):
             return figures
         figure, best = next(iter(figures.values())), choice.kept
         reached = f"{headline.text(figure)} on the validation photos, the {best.title} {headline.text(best.figure)}"
         if is_behind(figure, gone, best.figure, best.images):
             raise AttemptBehind(f"After {gone:.0%} of its time it reaches {reached}.")
-        if pacer.clock != whole.clock and is_ahead(figure, gone, best.figure, best.images):
+        if not alone and is_ahead(figure, gone, best.figure, best.images):
             listener(Message(f"After {gone:.0%} of its time it reaches {reached}: it has the rest of the time, too."))
             pacer.extend(whole)
         return figures

@@ -236,15 +236,12 @@ def first_classifier(
     return replace(first, seconds=run.clock.spent() - began)
 
 
-def last_first(
-    run: Run, scoring: Scoring, *, before: Candidate | None = None, former: FirstClassifier | None = None
-) -> FirstClassifier | None:
-    """Return the first classifier in all the time that is left, as nothing follows but the end; arguments as above."""
-    seconds, after = math.inf, 0
-    if run.clock.seconds is not None:
-        seconds = run.clock.left() - ENDING_SECONDS * machine_slowness()
-        after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES
-    return first_classifier(run, scoring.validating, before, seconds=seconds, after=after, former=former)
+def time_alone(run: Run, scoring: Scoring) -> tuple[float, int]:
+    """Return the seconds of a first classifier that only the end follows, and the images that are put through it by then."""
+    if run.clock.seconds is None:
+        return math.inf, 0
+    seconds = run.clock.left() - ENDING_SECONDS * machine_slowness()
+    return seconds, min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES
 
 
 def _of_regions(run: Run, fitted: Sequence[RegionModel], seconds: float) -> FirstClassifier:
@@ -288,7 +285,7 @@ def _made(
     if fitted.probe is not None:
         probe = _of_features(run, fitted.probe, described, judged)
         line = poor_start(pixels, probe, run.headline)
-        if line and run.plan.chosen is None:  # beside a start that was chosen a network from scratch is tried anyway
+        if line and run.plan.chosen is None:  # where a start was chosen, the plan goes by both figures
             listener(Message(line, warning=True))
         if probe.better_than(pixels, run.headline):
             commonest = float(described.labels.bincount().max()) / len(described.labels)

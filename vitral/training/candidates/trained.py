@@ -19,7 +19,7 @@ from vitral.models.model import Model
 from vitral.paths import CLASSIFIER, METRICS_FILE, RECIPE_FILE
 from vitral.training.candidates.beside import AttemptBehind, compared
 from vitral.training.candidates.deliver import Outcome, first_outcome
-from vitral.training.candidates.first import FirstClassifier, last_first
+from vitral.training.candidates.first import FirstClassifier, first_classifier, time_alone
 from vitral.training.candidates.result import Candidate, Choice, choose, provenance, remarks_on
 from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
 from vitral.training.loop import TrainingResult, advice_to_resume, stopped, train
@@ -112,15 +112,15 @@ class _Attempts:
             self._free_checkpoints(pending[index + 1 :])
             if training.stopped is not None and not last:
                 raise stopped(training.stopped, f"after {attempt.name}", self.run.folder)
-        if pending:
-            self._make_first_anew()
+        self._make_first_anew()
 
     def _make_first_anew(self) -> None:
         """Make the first classifier anew, on more photos, where nothing that was trained is better and time is left."""
-        first = self.first
-        if first is None or first.whole or ((choice := self._choice()) is not None and choice.trained):
+        if (first := self.first) is None or first.whole or ((choice := self._choice()) is not None and choice.trained):
             return
-        if (made := last_first(self.run, self.scoring, former=first)) is not None:
+        seconds, after = time_alone(self.run, self.scoring)
+        made = first_classifier(self.run, self.scoring.validating, None, seconds=seconds, after=after, former=first)
+        if made is not None:
             self.first = made
             self.listener(Message(made.sentence(self.run)))
 
