@@ -171,19 +171,37 @@ def _same_scene(
     cells = [np.stack([looks[index].cells for index in side]).astype(np.float32) for side in (firsts, seconds)]
     same = _colour_difference(*(each - each.mean(axis=3, keepdims=True) for each in cells)) <= COLOUR
     left = np.flatnonzero(same)
-    first, second = (_brightness(looks, side[left]) for side in (firsts, seconds))
     same[:] = False
     for zooms in ((False, False), (True, False), (False, True)):  # one may be a part of the other
         if len(left):
-            pair = [_zoomed(values) if zoom else values for values, zoom in zip((first, second), zooms, strict=True)]
-            found = _same_details(*map(_standardized, pair))
+            pair = [_detailed(looks, side[left], zoom) for side, zoom in zip((firsts, seconds), zooms, strict=True)]
+            found = _same_details(*pair)
             same[left[found]] = True
-            left, first, second = left[~found], first[~found], second[~found]
+            left = left[~found]
     return same
 
 
-def _brightness(looks: Sequence[Look], indices: Int64[np.ndarray, " images"]) -> Values:
-    return np.array([looks[index].brightness for index in indices], dtype=np.float32).reshape(-1, SIDE, SIDE)
+class Detailed(NamedTuple):
+    """Images in three forms, each in the order of the pairs that they are of.
+
+    Attributes:
+        values: The brightness, of mean 0 and of equal contrast.
+        details: What is left of it without the surroundings of each pixel.
+        plain: The details, everywhere equally strong.
+    """
+
+    values: Values
+    details: Values
+    plain: Values
+
+
+def _detailed(looks: Sequence[Look], indices: Int64[np.ndarray, " images"], zoom: bool) -> Detailed:
+    items, places = np.unique(indices, return_inverse=True)  # an image is in many pairs where many look alike
+    values = np.array([looks[index].brightness for index in items], dtype=np.float32).reshape(-1, SIDE, SIDE)
+    values = _standardized(_zoomed(values) if zoom else values)
+    details = values - _around(values)
+    plain = details / np.sqrt(_around(details**2) + NOISE**2)
+    return Detailed(values[places], details[places], plain[places])
 
 
 def _zoomed(values: Values) -> Values:
@@ -194,18 +212,16 @@ def _zoomed(values: Values) -> Values:
     return zoomed
 
 
-def _same_details(first: Values, second: Values) -> Bool[np.ndarray, " pairs"]:
-    details = [values - _around(values) for values in (first, second)]
-    plain = [detail / np.sqrt(_around(detail**2) + NOISE**2) for detail in details]
+def _same_details(first: Detailed, second: Detailed) -> Bool[np.ndarray, " pairs"]:
     steps = range(-SHIFT, SHIFT + 1)
     shifts = [(down, right) for down in steps for right in steps]
-    alike = np.stack([_correlation(*_laid_over(plain[0], plain[1], shift)) for shift in shifts])
+    alike = np.stack([_correlation(*_laid_over(first.plain, second.plain, shift)) for shift in shifts])
     best, same = alike.argmax(axis=0), alike.max(axis=0) >= DETAIL
     for number, shift in enumerate(shifts):
         chosen = np.flatnonzero(same & (best == number))
         if len(chosen):
-            brightness = _correlation(*_laid_over(first[chosen], second[chosen], shift), centred=True)
-            blocks = _in_blocks(*_laid_over(details[0][chosen], details[1][chosen], shift))
+            brightness = _correlation(*_laid_over(first.values[chosen], second.values[chosen], shift), centred=True)
+            blocks = _in_blocks(*_laid_over(first.details[chosen], second.details[chosen], shift))
             same[chosen] = (brightness >= BRIGHTNESS) & (np.sort(blocks, axis=1)[:, 1] >= BLOCK)
     return same
 
