@@ -13,15 +13,15 @@ demo: $(VENV)/.installed $(VENV)/start
 # Where an environment forbids to keep what is compiled, every process of the tests would compile all that it imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-# MARKS selects others.
 test: $(VENV)/.developed
-	$(PYTEST) $(if $(MARKS),-m "$(MARKS)")
+	$(PYTEST)
 
-# What takes longest of the tests of every change.
+# What takes longest of the tests: before a release, and of the rooms that a change touches (TESTS=tests/exporting).
+TESTS := tests
 proofs: $(VENV)/.developed
-	$(PYTEST) -m "long and not slow"
+	$(PYTEST) -m "long and not slow" $(TESTS)
 
 check: $(VENV)/.developed
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import atexit
 import dataclasses
+import gc
 import json
 import os
 import shutil
@@ -22,6 +23,9 @@ atexit.register(shutil.rmtree, CACHES, ignore_errors=True)
 
 import tests.unflushed  # noqa: E402, F401  # for what it does to os.fsync
 from vitral.models.vit_config import ViTConfig  # noqa: E402  # see above
+
+# To export a network makes millions of objects, and to look for garbage among all of them, that often, takes a tenth of it.
+gc.set_threshold(50_000, 20, 100)
 
 LONGEST = ("tests/processes/", "tests/recipes/", "tests/fuzz/", "tests/studies/", "tests/test_plugins.py")
 

@@ -137,9 +137,10 @@ def test_a_field_more_or_less_is_noticed() -> None:
 
 
 def test_llms_txt_is_made_from_the_commands() -> None:
-    assert FILE.read_text(encoding="utf-8") == llms()  # if not: python -m tests.cli.write_llms
+    text = llms()
+    assert FILE.read_text(encoding="utf-8") == text  # if not: python -m tests.cli.write_llms
     for command in COMMANDS:
-        assert f"\n### vitral {command}" in llms()
+        assert f"\n### vitral {command}" in text
 
 
 @every_case(

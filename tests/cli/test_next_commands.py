@@ -19,6 +19,7 @@ def trained(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return shown[shown.index("Next:") :]
 
 
+@pytest.mark.long
 def test_many_images_in_no_class_are_proposed_to_be_learned_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_folder_of_that_name_is_a_folder(photos: Path, monkeypatch: pytest.Mon
     assert open_data("part:10%:photos").name == "part:10%:photos"
 
 
+@pytest.mark.long
 def test_a_run_on_a_share_goes_on_with_that_share_alone(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

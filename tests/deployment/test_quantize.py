@@ -174,6 +174,7 @@ def test_without_training_images_it_is_said_that_the_score_flatters(run: Path, t
     assert not any("flatters" in event.text for event in events if isinstance(event, Message))
 
 
+@pytest.mark.long
 def test_what_is_trained_further_has_no_form_any_more(run: Path, tmp_path: Path) -> None:
     quantize(run, "digits", write=True, listener=ignore)
     further = ["steps=2", "workers=0", "augmentation.crop=none"]

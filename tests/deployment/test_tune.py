@@ -118,6 +118,7 @@ def test_the_best_within_the_limit_is_chosen_and_kept(run: Path) -> None:
     assert "Tuned to 6 ms" in (run / "classifier/README.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("timed")
 def test_scores_are_those_of_the_validation_images_by_that_setting(run: Path) -> None:
     found = tune(run, "digits", latency="6ms", write=True, listener=ignore)
@@ -228,6 +229,7 @@ def test_where_all_take_longer_the_curve_is_shown_and_nothing_written(
     assert not (run / "classifier/tuning.svg").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("timed")
 def test_a_setting_that_is_slower_when_it_is_timed_again_is_not_chosen(
     run: Path, monkeypatch: pytest.MonkeyPatch

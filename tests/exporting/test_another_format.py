@@ -134,6 +134,7 @@ def test_a_file_with_other_answers_is_found(
     assert not exported(classifier, tmp_path / "out").holds
 
 
+@pytest.mark.long
 def test_another_export_takes_its_place_and_it_takes_that_of_another(classifier: Classifier, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.onnx").write_bytes(b"an earlier one")

@@ -251,6 +251,7 @@ def test_what_a_file_cannot_do_is_said_in_a_line(
         assert "\n" not in said.split("vitral: ")[-1]
 
 
+@pytest.mark.long
 def test_a_file_with_other_answers_is_said_and_kept(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,6 +287,7 @@ class TestTargets:
         assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
         assert (saved / "weights.safetensors").is_file()
 
+    @pytest.mark.long
     def test_another_format_replaces_the_first_one(self, saved: Path, plain: Path, tmp_path: Path) -> None:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "model.onnx").write_bytes(plain.read_bytes())
@@ -294,6 +296,7 @@ class TestTargets:
         vitral.export(saved, tmp_path / "out", format="openvino", overwrite=True, listener=ignore)
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", "model.bin", "model.xml"]
 
+    @pytest.mark.long
     def test_a_folder_is_named_after_the_run(
         self, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -301,6 +304,7 @@ class TestTargets:
         assert main(["export", str(saved)]) == 0
         assert (tmp_path / "flowers-onnx" / "model.onnx").is_file()
 
+    @pytest.mark.long
     def test_a_full_disk_is_said_of_openvino_too(
         self, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -423,6 +427,7 @@ class TestFolders:
             vitral.load(tmp_path)
 
 
+@pytest.mark.long
 def test_weights_in_a_file_of_their_own(
     saved: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,6 +440,7 @@ def test_weights_in_a_file_of_their_own(
     np.testing.assert_allclose(answers(classifier, photos), answers(vitral.load(saved), photos), rtol=0, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_runtime_that_fails_is_a_line(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: OnnxGraph, images: np.ndarray) -> np.ndarray:
         raise RuntimeError("out of memory")
@@ -495,6 +501,7 @@ class TestFilesOfOthers:
             vitral.load(tmp_path / "text.onnx")
 
 
+@pytest.mark.long
 def test_a_network_that_is_no_graph_is_named(tmp_path: Path) -> None:
     model = make("deit")
     model.forward = lambda images: model.head(images.flatten(1)[: int(images.sum())])  # type: ignore[method-assign]

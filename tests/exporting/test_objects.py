@@ -21,6 +21,7 @@ VIEW = 40, 56
 CLASSES = 2
 RIM, NONE = CLASSES, CLASSES + 1
 READING = FoundParts(VIEW, outlined=True)
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -50,15 +50,15 @@ NAMES = ("ground", "digit", "stain")
 SCENES = open_data("digit-scenes").splits["test"]
 long = pytest.mark.long
 FILES = [
-    pytest.param("semantic", "detail", {}),
+    pytest.param("semantic", "detail", {}, marks=long),
     pytest.param("semantic", "queries", {}, marks=long),
     pytest.param("semantic", "ridge", {"directions": 4}, marks=long),
-    pytest.param("instances", "rims", {}),
+    pytest.param("instances", "rims", {}, marks=long),
     pytest.param("instances", "ridge", {"objects": True, "directions": 4}, marks=long),
     pytest.param("instances", "queries", {"queries": 20}, marks=long),
     pytest.param("boxes", "points", {}),
     pytest.param("boxes", "ridge", {"objects": True}, marks=long),
-    pytest.param("panoptic", "queries", {"queries": 20}),
+    pytest.param("panoptic", "queries", {"queries": 20}, marks=long),
     pytest.param("semantic", "mask-decoder", {"queries": 20}, marks=long),
 ]
 

@@ -20,6 +20,7 @@ from vitral.tasks.regions import VOID
 VIEW, QUERIES, CLASSES, GRID = (32, 48), 9, 4, (8, 12)
 TASK = Panoptic(things=(1, 2), sure=0.7)
 READING = FoundSegments(VIEW, TASK.things, TASK.sure)
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

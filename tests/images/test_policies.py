@@ -97,6 +97,7 @@ def test_the_recipes_name_every_randaugment_magnitude_of_their_papers() -> None:
     assert (9, 0.5) in {(how.magnitude, how.magnitude_std) for how in PUBLISHED if how.policy == "timm-randaugment"}
 
 
+@pytest.mark.long
 @every_case("magnitude", sorted({*TIMM, 0.0, 3.0, 10.0}))
 @every_case("interpolation", ["bilinear", "bicubic", "random"])
 def test_timms_randaugment_draws_each_operation_of_its_source_as_often(magnitude: float, interpolation: str) -> None:

@@ -279,6 +279,7 @@ def test_its_tokens_are_merged() -> None:
     assert 0 < float((merged - plain).abs().max()) < math.inf
 
 
+@pytest.mark.long
 def test_it_is_exported(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     assert export(weave(), tmp_path / "exported", listener=ignore).holds

@@ -128,6 +128,7 @@ def hear_ctrl_c_after_openvino() -> int:
     return 0 if heard else 1
 
 
+@pytest.mark.long
 @NEEDS["openvino"]
 def test_ctrl_c_is_heard_after_openvino_has_gone() -> None:
     ended = Fork(hear_ctrl_c_after_openvino).ended()

@@ -227,6 +227,7 @@ def test_engines_that_take_the_network_as_it_is_are_refused() -> None:
         predictor_of(model, None, "fp32", ignore, merge=-1)
 
 
+@pytest.mark.long
 def test_the_loss_is_said_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = ["model=vit-mu4", "depth=3", "steps=60", "batch_size=64", "optimizer.lr=0.003", "workers=0"]
     vitral.finetune("digits", recipe="scratch", out=tmp_path / "run", overrides=steps, baselines=False, listener=ignore)

@@ -342,6 +342,7 @@ def test_a_network_near_a_variant_is_called_by_it() -> None:
     assert describe(configure("bit-r50x1", {"width_factor": 7})) == "bit-r50x1 with width_factor 7"
 
 
+@pytest.mark.long
 @every_case("name", list_models())
 def test_every_variant_is_built_without_memory_and_found_again(name: str) -> None:
     config = variant(name)

@@ -184,6 +184,7 @@ def test_every_parameter_is_drawn_as_in_the_source(name: str) -> None:
     assert complaints(network(name), NETWORKS[name][1]) == []
 
 
+@pytest.mark.long
 @every_case("name", NETWORKS)
 def test_a_deviation_of_ten_times_would_be_seen(name: str) -> None:
     model = network(name)
@@ -195,6 +196,7 @@ def test_a_deviation_of_ten_times_would_be_seen(name: str) -> None:
     assert drawn <= seen
 
 
+@pytest.mark.long
 @every_case("name", NETWORKS)
 def test_a_new_head_is_drawn_like_the_first(name: str) -> None:
     model, source = network(name), NETWORKS[name][1]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 import torchvision
 
@@ -9,6 +10,7 @@ import vitral
 from tests.cases import every_case
 
 
+@pytest.mark.long
 @every_case("depth", [18, 34, 50, 101, 152])
 def test_the_same_logits(depth: int, tmp_path: Path) -> None:
     torch.manual_seed(depth)

@@ -332,6 +332,7 @@ class TestLength:
         assert folder.go_on().training.steps == 8
         assert folder.go_on().training.steps == 8  # and that is its end
 
+    @pytest.mark.long
     def test_what_a_budget_made_of_a_run_can_be_made_again(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

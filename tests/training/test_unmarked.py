@@ -45,6 +45,7 @@ def coco(folder: Path, *, bare: Collection[str], marked: Collection[int] = range
     return str(folder)
 
 
+@pytest.mark.long
 @every_case(
     ("task", "bare"),
     [

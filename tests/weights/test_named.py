@@ -76,6 +76,7 @@ def test_a_row_is_whole(row: PublishedWeights) -> None:
         assert row.package.file.endswith(".pth")
 
 
+@pytest.mark.long
 @every_case("row", rows().values(), ids=list(rows()))
 def test_a_file_is_about_as_large_as_its_network(row: PublishedWeights) -> None:
     classes = IN21K_CLASSES if row.dataset == "ImageNet-21k" else 1000

@@ -80,6 +80,7 @@ BASES: list[ModelConfig] = [
     dataclasses.replace(CONFIGS["efficientnet"], width=1.0, depth=1.0),  # type: ignore[call-arg]
 ]
 NETWORKS = 60
+FEW = 12
 
 
 def draw(generator: random.Random, base: ModelConfig) -> ModelConfig | None:
@@ -171,10 +172,11 @@ def faults_of(config: ModelConfig, format_name: str, generator: random.Random, f
     return found
 
 
-def test_a_network_is_refused_or_gives_the_same_logits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("networks", [FEW, pytest.param(NETWORKS, marks=pytest.mark.long)])
+def test_a_network_is_refused_or_gives_the_same_logits(networks: int, tmp_path: Path) -> None:
     generator = random.Random(0)
     faults, held = [], set()
-    for number in range(NETWORKS):
+    for number in range(networks):
         config = draw(generator, generator.choice(BASES))
         if config is None:
             continue
@@ -183,8 +185,9 @@ def test_a_network_is_refused_or_gives_the_same_logits(tmp_path: Path) -> None:
                 held |= {(family(config), format_name)} if wrong == "" else set()
                 faults += [f"{format_name}: {config}: {wrong}"] if wrong else []
     assert not faults, "\n".join([f"{len(faults)} faults", *faults[:10]])
-    assert {format_name for _, format_name in held} == {"original", "big_vision", "timm", "transformers"}
-    assert {name for name, _ in held} >= {"vit", "bit", "t2t", "cvt", "resnet"}
+    if networks == NETWORKS:
+        assert {format_name for _, format_name in held} == {"original", "big_vision", "timm", "transformers"}
+        assert {name for name, _ in held} >= {"vit", "bit", "t2t", "cvt", "resnet"}
 
 
 EXACT = dataclasses.replace(VIT, gelu="exact", norm_eps=1e-12)
@@ -220,6 +223,7 @@ def test_what_a_format_can_say_is_not_refused(tmp_path: Path) -> None:
 OTHERWISE = {("vit", "original"), ("cvt", "transformers")}
 
 
+@pytest.mark.long
 def test_published_networks_are_written_in_the_formats_that_they_are_published_in() -> None:
     published = {(name, format_name) for format_name, names in PUBLISHED.items() for name in names}
     families = {(name, format_name): (family(VARIANTS[name]), format_name) for name, format_name in published}

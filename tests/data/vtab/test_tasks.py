@@ -126,6 +126,7 @@ def made(task: str, number: int) -> bytes:
     return example({"image": [png(value, channels=1 if grey else 3)], **features(task, number)[0]})
 
 
+@pytest.mark.long
 @every_case("row", ROWS, ids=[row[0] for row in ROWS])
 def test_a_task_has_the_published_images_and_labels(tmp_path: Path, row: list[str]) -> None:
     expected = written(tmp_path, row)

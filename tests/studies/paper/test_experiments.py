@@ -39,6 +39,7 @@ def result(name: str, series: str, *values: float, **facts: object) -> TrialResu
     return TrialResult(Trial(name, series, name, share=share), replace(FACTS, **facts), values)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @every_case("scale", SCALES.values(), ids=lambda scale: scale.name)
 @every_case("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.name)
 def test_every_arm_of_every_budget_is_a_recipe_with_a_network(experiment: Experiment, scale: Scale) -> None:

@@ -95,6 +95,7 @@ def test_all_figures_are_in_every_record(whole: tuple[RunResult, list[str]]) -> 
     assert ("Choice", sentence) in run_report(result).facts
 
 
+@pytest.mark.long
 def test_the_recipe_of_the_run_makes_what_it_delivers_again_or_it_is_said_why_not(
     whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path, start: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_the_recipe_of_the_run_makes_what_it_delivers_again_or_it_is_said_why_no
     assert (one.run.folder / "metrics.jsonl").read_bytes() == (again.run.folder / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.long
 def test_a_run_that_is_begun_anew_leaves_nothing_of_the_attempts_before(
     whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path, start: Path
 ) -> None:
@@ -209,6 +211,7 @@ def test_as_from_scratch_all_weights_learn_from_views_and_by_an_optimizer_of_the
     assert not np.array_equal(one, other)
 
 
+@pytest.mark.long
 def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +237,7 @@ def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     assert began.augmentation == result.run.recipe.augmentation
 
 
+@pytest.mark.long
 def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -321,6 +321,7 @@ def test_with_more_time_network_and_first_classifier_are_judged_by_the_same_imag
     assert set(validated) == {judged}
 
 
+@pytest.mark.long
 def test_what_goes_on_before_an_update_is_planned_as_the_whole_command_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,6 +411,7 @@ def test_without_validation_images_it_is_judged_by_images_left_out(tmp_path: Pat
     assert any(at_message("`resume=True` would train nothing")(event) for event in said)
 
 
+@pytest.mark.long
 @every_case("start", [False, True])
 def test_the_plan_expects_no_training_where_nothing_could_judge_it(start: bool, tmp_path: Path) -> None:
     source = a_start(tmp_path / "start") if start else None

@@ -44,6 +44,7 @@ def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "decide", planned)
 
 
+@pytest.mark.long
 def test_it_is_a_network_of_its_own_prepared_as_it_learned(tmp_path: Path, data: Path, start: Path) -> None:
     run = tmp_path / "run"
     result = tune(data, run, start)

@@ -64,6 +64,7 @@ def check_it_learns(name: str, plan: Plan) -> None:
     assert math.isfinite(measure(classifier, plan.recipe).images_per_second)
 
 
+@pytest.mark.long
 @every_case("name", list(SCENES))
 @every_case("method", list(method_names()))
 def test_every_method_learns_regions_or_is_refused(name: str, method: str) -> None:

@@ -132,6 +132,7 @@ def test_a_new_head_has_as_many_queries_and_blocks_as_eomt_and_pmt(name: str, qu
         assert dataclasses.asdict(adapted(plain(), name, few).config.head)["queries"] == 5
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few_scenes")
 def test_a_run_from_a_trained_head_of_queries_ends_with_that_head(tmp_path: Path) -> None:
     begun = start(OURS)

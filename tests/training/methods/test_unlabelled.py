@@ -58,6 +58,7 @@ def test_any_images_teach_without_labels_and_the_network_is_fine_tuned(
     assert load(tmp_path / "tuned").class_names == ("green", "red")
 
 
+@pytest.mark.long
 def test_a_network_without_classes_is_asked_for_none(
     album: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_network_that_learns_without_labels_is_followed_too(tmp_path: Path) ->
     assert not any("validation/accuracy" in row for row in rows(tmp_path / "run"))
 
 
+@pytest.mark.long
 def test_without_a_head_its_neighbours_and_its_dimensions_are_followed(tmp_path: Path) -> None:
     pretrain(tmp_path / "run", "method.name=lejepa", "method.hidden=32", "method.views=2")
     logged = [row for row in rows(tmp_path / "run") if "validation/knn" in row]
@@ -127,6 +128,7 @@ def test_without_a_head_its_neighbours_and_its_dimensions_are_followed(tmp_path:
     assert logged[-1]["validation/rank"] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()), rel=1e-3)
 
 
+@pytest.mark.long
 def test_a_collapse_is_warned_of(tmp_path: Path) -> None:
     events: list[Event] = []
     changes = ("method.name=lejepa", "method.hidden=32", "method.views=2", "method.weight=1e-9", "optimizer.lr=0.3")
@@ -180,6 +182,7 @@ def images_alone(tmp_path: Path) -> str:
     return f"unlabelled:{folder}"
 
 
+@pytest.mark.long
 def test_images_without_labels_are_judged_by_other_data(images_alone: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     pretrain(out, *LEJEPA, "evaluation.data=digits", "evaluation.few_shot=[5]", data=images_alone)
@@ -193,6 +196,7 @@ def test_images_without_labels_are_judged_by_other_data(images_alone: str, tmp_p
     assert logged[-1]["validation/rank"] > 1
 
 
+@pytest.mark.long
 def test_a_network_with_a_head_and_no_end_of_images_is_judged_by_other_data(tmp_path: Path) -> None:
     pretrain(tmp_path / "run", "evaluation.data=part:1/10:digits", data="visualatom-mini")
     pretrain(tmp_path / "without", data="visualatom-mini")
