@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Record
-from tests.forks import Fork
+from tests.forks import Fork, script
 from tests.serving.audited import audited
 from tests.serving.clients import GONE, Connection, request
 from tests.serving.conftest import Reply, Running, encoded, serving
@@ -27,6 +27,18 @@ SEED = 20201022
 CLIENTS = 16
 SHORT_DRAINS, DRAINS = 2, 50
 LATEST = 1.0  # seconds of load before the signal, at most
+# The signal comes while the server is set up, when it hears signals and takes no requests yet.
+EARLY = """
+import signal, uvicorn
+from vitral.cli.main import main
+
+def load(config, original=uvicorn.Config.load):
+    original(config)
+    signal.raise_signal(signal.SIGTERM)
+
+uvicorn.Config.load = load
+raise SystemExit(main(["serve", "plain", "--port", "0", "--engine", "torch"]))
+"""
 LONGEST = 30.0  # seconds until the end; Kubernetes kills after them
 FIRST = 2.0  # times the usual time that the first request takes at most
 
@@ -161,3 +173,9 @@ def test_who_is_let_in_first_is_served_as_fast_as_later(starting: Running, recor
     usual = statistics.median(timed(starting)[0] for _ in range(50))
     record_counts("R21-first", {"first_us": round(1e6 * first), "median_us": round(1e6 * usual)})
     assert first < FIRST * usual + 0.05  # of a machine that does other things, too
+
+
+def test_a_signal_before_the_first_request_ends_it(served_home: Path) -> None:
+    done = Fork(script, EARLY, folder=served_home).ended(LONGEST)
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[-1].startswith("Answers at")

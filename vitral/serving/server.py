@@ -143,10 +143,10 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.service = service
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to take requests."""
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take requests until a signal, which may come before the first of them."""
         self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
+        await super().serve(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to end."""
