@@ -174,7 +174,8 @@ def _try_first(
     """
     if run.why_no_first:
         return None, ""
-    why, validating, listener = "" if continues else _why_alone(run, scoring), scoring.validating, run.listener
+    why = "" if continues else _why_alone(run, scoring, first)
+    validating, listener = scoring.validating, run.listener
     if first is not None and (not why or first.whole):
         return first, why
     seconds, after = time_alone(run, scoring) if why else (first_seconds(run.clock.left()), 0)
@@ -191,10 +192,11 @@ def _try_first(
         return None, ""
     if made is not None and not continues:
         listener(Message(made.sentence(run)))
-    return made or first, "" if continues else _why_alone(run, scoring)  # by the time that is left now
+    first = made or first
+    return first, "" if continues else _why_alone(run, scoring, first)  # by the time that is left now
 
 
-def _why_alone(run: Run, scoring: Scoring) -> str:
+def _why_alone(run: Run, scoring: Scoring, first: FirstClassifier | None) -> str:
     """Return why nothing is trained after the first classifier of a run that has trained nothing; empty if something is."""
     if run.request.quick:
         more = "would train nothing without validation photos" if _unjudged(run, scoring) else "goes on with training"
@@ -205,9 +207,12 @@ def _why_alone(run: Run, scoring: Scoring) -> str:
             "Nothing is trained, because there are no validation photos to tell whether that would be better; "
             f"{argument('recipe', recipe)} trains all the same."
         )
+    too_short = is_too_short(run, scoring)
+    if (run.plan.why_none or too_short) and first is not None and first.candidate.is_perfect(run.headline):
+        return "Nothing is trained: the photos that would judge it are all right already."
     if run.plan.why_none:
         return f"Nothing is trained; give it more {argument('time')}."
-    if is_too_short(run, scoring):
+    if too_short:
         enough = argument("time", written(worthwhile_seconds(run, scoring)))
         return f"Nothing is trained: no time is left for it; {enough} would be enough for some training."
     return ""

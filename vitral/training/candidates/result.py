@@ -67,6 +67,10 @@ class Candidate:
         """What it is, for people."""
         return TITLES.get(self.name, self.name)
 
+    def is_perfect(self, headline: Figure) -> bool:
+        """Tell whether it is right about every photo, by a figure that counts those."""
+        return headline.counts and self.figure == 1
+
     def text(self, headline: Figure) -> str:
         """Return the figure for people, where it is known of how many photos it is: their number, or the figure itself."""
         counts = headline.counts and self.images < COUNTED
