@@ -207,15 +207,14 @@ def _why_alone(run: Run, scoring: Scoring, first: FirstClassifier | None) -> str
             "Nothing is trained, because there are no validation photos to tell whether that would be better; "
             f"{argument('recipe', recipe)} trains all the same."
         )
-    too_short = is_too_short(run, scoring)
-    if (run.plan.why_none or too_short) and first is not None and first.candidate.is_perfect(run.headline):
+    if not (run.plan.why_none or is_too_short(run, scoring)):
+        return ""
+    if first is not None and first.candidate.is_perfect(run.headline):
         return "Nothing is trained: the photos that would judge it are all right already."
     if run.plan.why_none:
         return f"Nothing is trained; give it more {argument('time')}."
-    if too_short:
-        enough = argument("time", written(worthwhile_seconds(run, scoring)))
-        return f"Nothing is trained: no time is left for it; {enough} would be enough for some training."
-    return ""
+    enough = argument("time", written(worthwhile_seconds(run, scoring)))
+    return f"Nothing is trained: no time is left for it; {enough} would be enough for some training."
 
 
 def _unjudged(run: Run, scoring: Scoring) -> bool:

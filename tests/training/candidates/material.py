@@ -24,10 +24,10 @@ def write(path: Path, pixels: np.ndarray) -> None:
     Image.fromarray(pixels.astype(np.uint8)).save(path)
 
 
-def shades(folder: Path, count: int = 20) -> Path:
-    """Dark and light images: what a linear model on pixels tells at once."""
+def shades(folder: Path, count: int = 20, *, apart: int = 140) -> Path:
+    """Dark and light images: what a linear model on pixels tells at once; of noise alone where they are not apart."""
     random = np.random.default_rng(0)
-    for name, low in (("dark", 0), ("light", 140)):
+    for name, low in (("dark", 0), ("light", apart)):
         for index in range(count):
             write(folder / name / f"{index}.png", random.integers(low, low + 100, (SIZE, SIZE, 3)))
     return folder

@@ -50,15 +50,6 @@ def tune(data: Path, out: Path, **asked: Any) -> RunResult:  # noqa: ANN401
     return vitral.finetune(data, out=out, **(given | asked))
 
 
-def noise(folder: Path) -> Path:
-    """Write photos of two classes that nothing tells apart."""
-    draws = np.random.default_rng(0)
-    for name in ("one", "other"):
-        for index in range(20):
-            write(folder / name / f"{index}.png", draws.integers(0, 256, (SIZE, SIZE, 3)))
-    return folder
-
-
 def contents(run: Path) -> dict[str, bytes]:
     """Return what must not depend on how often a run was interrupted."""
     names = ("classifier/weights.safetensors", "first/weights.safetensors", "first.json", "evaluation.json")
@@ -483,7 +474,8 @@ def test_a_budget_too_short_for_training_delivers_it_and_says_so(
     assert result.evaluation.headline() == 1.0
     assert any(at_message("all right already")(event) for event in said), "more time would not help"
     said.clear()
-    assert tune(noise(tmp_path / "noise"), tmp_path / "guess", time="20m", listener=said.append).training.steps == 0
+    equal = shades(tmp_path / "equal", apart=0)
+    assert tune(equal, tmp_path / "guess", time="20m", listener=said.append).training.steps == 0
     assert any(at_message("no time is left for it")(event) for event in said)
     with pytest.raises(TrainingError, match="too short"):
         tune(data, tmp_path / "other", time="20m", recipe="scratch")  # which means training, and nothing else
