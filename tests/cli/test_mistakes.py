@@ -227,7 +227,7 @@ def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
     before = contents(there / "runs" / "photos")
     again = ("finetune", "--data", "photos", "--out", "runs/photos", *QUICK)
     assert "already holds a run; continue it by --resume" in refused(*again, "--seed", "7")
-    assert "cannot go on with --seed 7" in refused(*again, "--resume", "--seed", "7")
+    assert "cannot continue with --seed 7" in refused(*again, "--resume", "--seed", "7")
     line = refused(*again[:5], *QUICK[2:], "--resume", "--from", "vit-nano16")
     assert "--from vit-mu16;" in line
     assert "--from vit-nano16" in line
@@ -305,7 +305,7 @@ def test_the_reading_of_nested_folders_is_kept_by_the_run(
     assert names == ["fruit", "milk"]
     assert main(["finetune", "--out", "out", "--resume", "--json"]) == 0
     assert "--classes top" in (tmp_path / "out/report.html").read_text()
-    assert "cannot go on with --classes leaf" in refused("finetune", "--out", "out", "--resume", "--classes", "leaf")
+    assert "cannot continue with --classes leaf" in refused("finetune", "--out", "out", "--resume", "--classes", "leaf")
     capsys.readouterr()
     assert main(["evaluate", "--data", "food", "--classifier", "out", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["class_names"] == ["fruit", "milk"]

@@ -149,7 +149,7 @@ def test_a_sweep_that_is_stopped_says_how_the_sweep_goes_on_and_not_the_trial(tm
             os.kill(os.getpid(), signal.SIGTERM)
 
     overrides = ["steps=3", "image_size=16", "batch_size=8", "optimizer.sweep=[0.001, 0.01]"]
-    with pytest.raises(TrainingInterrupted, match="saved after step . of 3, in 'lr-0.001'; go on with") as stopped:
+    with pytest.raises(TrainingInterrupted, match="saved after step . of 3, in 'lr-0.001'; continue with") as stopped:
         finetune(
             "digits",
             source="vit-mu4",

@@ -212,7 +212,9 @@ def test_other_classes_are_never_gone_on_with(folder: Folder) -> None:
 def test_a_class_that_was_renamed_is_gone_on_with_if_that_is_said_and_noted(folder: Folder) -> None:
     folder.cut_back()
     (folder.photos / "red").rename(folder.photos / "rosy")
-    with pytest.raises(TrainingError, match="'rosy' is new.*if they only have new names, go on by `data_changed=True`"):
+    with pytest.raises(
+        TrainingError, match="'rosy' is new.*if they only have new names, continue by `data_changed=True`"
+    ):
         folder.go_on()
     result = folder.go_on(data_changed=True)
     assert result.classifier.class_names == ("green", "rosy")
@@ -260,7 +262,7 @@ def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatc
             folder.begin(seed=5)
     assert sorted(path.name for path in folder.run.iterdir()) == ["run.json"]
     for other in ({"seed": 7}, {"overrides": ("optimizer.lr=1",)}, {"image_size": 48}, {"source": "vit-nano16"}):
-        with pytest.raises(TrainingError, match="cannot go on with"):
+        with pytest.raises(TrainingError, match="cannot continue with"):
             folder.go_on(**other)
     folder.go_on()
     recipe = load_recipe(folder.run / "recipe.toml")

@@ -92,7 +92,7 @@ def test_what_the_plan_says_may_be_repeated_and_nothing_else(run: Path) -> None:
     for given in SAME:
         assert continued(Request("fine-tune", out=run, resume=True, **given)).plan == PLAN, given
     for given in OTHERS:
-        with pytest.raises(TrainingError, match="cannot go on with"):
+        with pytest.raises(TrainingError, match="cannot continue with"):
             continued(Request("fine-tune", out=run, resume=True, **given))
 
 
@@ -101,7 +101,7 @@ def test_a_recipe_that_is_named_again_must_be_the_plans(run: Path, tmp_path: Pat
     path.write_text(RECIPE.to_toml())
     assert continued(Request("fine-tune", out=run, resume=True, recipe=str(path))).plan == PLAN
     path.write_text(RECIPE.with_changes({"optimizer.lr": 0.5}).to_toml())
-    with pytest.raises(TrainingError, match="cannot go on with"):
+    with pytest.raises(TrainingError, match="cannot continue with"):
         continued(Request("fine-tune", out=run, resume=True, recipe=str(path)))
 
 
@@ -144,7 +144,7 @@ def test_a_setting_in_a_table_holds_like_one_with_a_dot(run: Path) -> None:
 def test_what_a_run_that_lost_its_request_is_given_holds_or_is_refused(run: Path) -> None:
     (run / "run.json").write_text("{")
     again = Request("fine-tune", out=run, resume=True, data="digits")
-    with pytest.raises(TrainingError, match="cannot go on with"):
+    with pytest.raises(TrainingError, match="cannot continue with"):
         continued(replace(again, overrides=("optimizer.lr=0.5",)))
     known = continued(replace(again, overrides=("steps=40",)))
     assert known.plan is not None

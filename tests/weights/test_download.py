@@ -94,7 +94,7 @@ def test_what_came_before_a_kill_need_not_come_again(
     server: HubServer, row: PublishedWeights, weights: bytes, tmp_path: Path
 ) -> None:
     server.faults = ["cut", *["busy"] * download.TRIES]
-    assert "are kept, and the next try goes on from there" in refusal(row)
+    assert "are kept for the next try" in refusal(row)
     assert leftovers(tmp_path)
     before = server.sent
     told: list[Event] = []

@@ -46,10 +46,10 @@ EXIT_STATUSES = {
     75: "not done by the machine's fault: too little memory, a process of the job lost, a GPU that failed; try again, a "
     "training with --resume",
     129: "its terminal is gone (SIGHUP)",
-    130: "stopped by Ctrl-C (SIGINT); a training goes on with --resume",
-    138: "stopped by SIGUSR1, as a scheduler warns; a training goes on with --resume",
+    130: "stopped by Ctrl-C (SIGINT); a training continues with --resume",
+    138: "stopped by SIGUSR1, as a scheduler warns; a training continues with --resume",
     141: "whoever read its output is gone (SIGPIPE)",
-    143: "terminated (SIGTERM); a training goes on with --resume",
+    143: "terminated (SIGTERM); a training continues with --resume",
 }
 
 # In the order of the help: group by group, and in each of first use.
@@ -139,7 +139,7 @@ COMMANDS = {
         group="Train",
     ),
     "status": Command(
-        "Say how far a run is, how long it still takes, its best score so far and how to go on.",
+        "Say how far a run is, how long it still takes, its best score so far and how to continue it.",
         "vitral status  # the newest run in runs/",
         "vitral status runs/photos --json  # for programs",
         group="Train",
@@ -330,7 +330,7 @@ COMMANDS = {
         "vitral study position photos/ --plan  # its arms, and what it costs here and on a GPU",
         "vitral study data-size cifar10/ --time 40m  # where a ViT overtakes a ResNet",
         "vitral study shapes photos/ --transfer pets:pets/  # scored as in the paper: five images a class",
-        more="Every arm has several seeds; a study that was interrupted goes on, and several processes may share its folder.",
+        more="Every arm has several seeds; a study that was interrupted continues, and several processes may share its folder.",
         group="Paper",
     ),
     "table": Command(
@@ -345,7 +345,7 @@ COMMANDS = {
         "vitral vtab vit-b16@augreg-in21k tensorflow_datasets/  # linear probes, minutes on a CPU",
         "vitral vtab ViT-L_16.npz vtab-1k/ --tasks pets,clevr-count  # two of them",
         "vitral vtab ViT-L_16.npz tensorflow_datasets/ --protocol paper --runs 3  # as Table 9, for a GPU",
-        more="TensorFlow is not needed; tasks whose datasets are missing are named, and what was interrupted goes on.",
+        more="TensorFlow is not needed; tasks whose datasets are missing are named, and what was interrupted continues.",
         first="--classifier",
         group="Paper",
     ),

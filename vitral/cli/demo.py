@@ -10,7 +10,7 @@ def demo(*, out: Path = RUNS / "demo", json: bool = False) -> None:
     """Try 'finetune' on 340 photos of clothes that come with the package, in under two minutes.
 
     Args:
-        out: the run folder, with the photos in OUT-photos; an earlier demo there is replaced, an interrupted one goes on.
+        out: the run folder, with the photos in OUT-photos; an earlier demo there is replaced, an interrupted one continues.
         json: print JSON for programs.
     """
     with importing():

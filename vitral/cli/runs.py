@@ -59,7 +59,7 @@ def runs(folder: Path = RUNS, /, *, json: bool = False) -> None:
     ]
     columns = ["run", "data", "validation", "test", "when (UTC)", "state"]
     print_table(columns, rows, texts=columns, least_width=WIDTH)
-    print_lines("'vitral status RUN' says how far a run is, and how to go on.")
+    print_lines("'vitral status RUN' says how far a run is, and how to continue it.")
 
 
 def score_text(score: RunScore | None) -> str:

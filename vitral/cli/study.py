@@ -39,7 +39,7 @@ def study(
         budget: the networks and the length: "laptop", "h200" or "cluster".
         runs: the number of seeds of every arm, at least two.
         time: the time of the whole study, such as 40m; the budget "laptop" takes less than an hour if left out.
-        skip_bad_images: go on without however many images cannot be read, or stop at any (--strict); a few are left out and
+        skip_bad_images: continue without however many images cannot be read, or stop at any (--strict); a few are left out and
             named if neither is given.
         out: the folder; runs/study-NAME if left out. What began there continues.
         plan: print what would be done and what it costs, here and on a GPU, and stop.

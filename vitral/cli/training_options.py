@@ -128,7 +128,7 @@ class FinetuneOptions(TrainingOptions):
             model's name alone means random weights. If left out, the published weights that pay for these images, this
             machine and the time, or none.
         no_baselines: skip the simple classifiers before training, and deliver the trained network however good they are.
-        quick: stop after the first classifier, a linear layer in closed form; --resume without it goes on with training.
+        quick: stop after the first classifier, a linear layer in closed form; --resume without it continues with training.
     """
 
     source: Annotated[Start, Usual] = None

@@ -115,7 +115,7 @@ def _write(columns: Sequence[KeptColumn], keys: Sequence[Key], values: Sequence[
             write_rows(column.name, keys, rows)
     except StorageError as error:
         reason = getattr(error.__cause__, "strerror", None) or "it cannot be written"
-        _say_once(listener, f"The features of the photos are not kept in '{cache(KIND)}': {reason}. All else goes on.")
+        _say_once(listener, f"The features of the photos are not kept in '{cache(KIND)}': {reason}.")
 
 
 @functools.lru_cache(maxsize=1)

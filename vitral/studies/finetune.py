@@ -67,7 +67,7 @@ def finetune(
         overwrite: Begin in `out` although it holds a run, which is deleted, or other files; those of the same names are lost.
         baselines: Fit simple classifiers first, among them the first classifier: a linear probe, or a linear model on pixels,
             which is delivered in place of the trained network unless that is better on the validation split.
-        quick: Stop after the first classifier; `resume` without it goes on with training.
+        quick: Stop after the first classifier; `resume` without it continues with training.
         sweep: Try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
             the best on the training and validation images together (paper appendix B.1.1). Without a test split, on which the
             result could be scored, the choice is by training images held out, and the validation split is scored once.

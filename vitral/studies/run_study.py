@@ -276,7 +276,7 @@ class _Worker:
         except TrainingInterrupted as stop:
             raise TrainingInterrupted(
                 f"{stop.done}, in '{cell.name}'",
-                advice=f"the same study in '{self.folder}' goes on with it",
+                advice=f"the same study in '{self.folder}' continues with it",
                 exit_code=stop.exit_code,
             ) from stop
         except VitralError as failure:
@@ -289,7 +289,7 @@ class _Worker:
         row = RunRow(cell.arm, cell.seed, figures, round(time.monotonic() - began, 3), error, attempt, trace)
         distributed.by_main(lambda: self._write(cell, row))
         if error:
-            self.listener(Message(f"{cell.name} failed, and the study goes on without it: {error}", warning=True))
+            self.listener(Message(f"{cell.name} failed, and the study continues without it: {error}", warning=True))
         elif (headline := self.design.headline).name in figures:
             figure = headline.text(figures[headline.name])
             self.listener(Message(f"{cell.name}: {headline.title} {figure} after {rounded(row.seconds)}."))

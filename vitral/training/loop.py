@@ -435,7 +435,7 @@ def stopped(number: int, where: str, folder: Path) -> TrainingInterrupted:
 
 def advice_to_resume(folder: Path) -> str:
     """Return the advice after a stop: how to continue the run in a folder."""
-    return f"go on with {argument('resume', True)} {argument('out', str(folder))}"
+    return f"continue with {argument('resume', True)} {argument('out', str(folder))}"
 
 
 def _signal(request: StopRequest) -> int:

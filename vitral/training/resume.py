@@ -187,7 +187,7 @@ def check_data_and_machine(
         (folder / BASELINES_FILE).unlink(missing_ok=True)  # they are of the data as they were
         step = sum(state.step for state in states(folder, plan))
         record_change(folder, data, further, differences, step=step)
-        line = f"The data changed since the run began, and it goes on: {'; '.join(differences)}."
+        line = f"The data changed since the run began, and it continues: {'; '.join(differences)}."
         for text in (line, *redrawn(folder)):
             listener(Message(text, warning=True))
     _compare_machines(folder, listener)
@@ -218,7 +218,7 @@ def _check_plugins(folder: Path, stored: Request) -> None:
     names = [plugin.path.name for plugin in plugins.loaded()]
     for path in stored.plugins:
         if Path(path).name not in names:
-            raise PluginError(f"The run in '{folder}' began with the plugin '{path}', and needs it to go on.")
+            raise PluginError(f"The run in '{folder}' began with the plugin '{path}', and needs it to continue.")
 
 
 def _check_kind(folder: Path, plan: Plan | None, stored: Request, request: Request) -> None:
@@ -240,7 +240,7 @@ def _check_same(folder: Path, plan: Plan | None, stored: Request, request: Reque
         if now in (None, False) or now == was or _same_path(now, was, stored.where) or _is_planned(plan, name, now):
             continue
         began = argument(name, was) if was not in (None, False) else f"no {argument(name)}"
-        raise TrainingError(f"The run in '{folder}' began with {began}; it cannot go on with {argument(name, now)}.")
+        raise TrainingError(f"The run in '{folder}' began with {began}; it cannot continue with {argument(name, now)}.")
     _check_settings(folder, plan, new)
 
 
@@ -252,7 +252,7 @@ def _check_settings(folder: Path, plan: Plan | None, changes: Sequence[str]) -> 
         if plan is not None and first_difference(plan.recipe.changed([change]), plan.recipe) is None:
             continue
         raise TrainingError(
-            f"The run in '{folder}' did not begin with {argument('overrides', [change])}; it cannot go on with it."
+            f"The run in '{folder}' did not begin with {argument('overrides', [change])}; it cannot continue with it."
         )
 
 
@@ -281,8 +281,8 @@ def _compare_machines(folder: Path, listener: Listener) -> None:
     ]:
         listener(
             Message(
-                f"The run began with other means ({'; '.join(differences)}): it goes on, but its last bits will be others than "
-                "those of a run that was not interrupted.",
+                f"The run began with other means ({'; '.join(differences)}): it continues, but its last bits will be others "
+                "than those of a run that was not interrupted.",
                 warning=True,
             )
         )

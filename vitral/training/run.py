@@ -77,7 +77,7 @@ def run_request(
     with opened(request, started=started, verify=verify, listener=listener) as session:
         if session.request.sweep:
             raise TrainingError(
-                f"The run in '{session.folder}' is a sweep, which is many runs; begin it, and go on with it, as one."
+                f"The run in '{session.folder}' is a sweep, which is many runs; begin and continue it as one."
             )
         return carry_out(session)
 
@@ -199,7 +199,7 @@ def _try_first(
 def _why_alone(run: Run, scoring: Scoring, first: FirstClassifier | None) -> str:
     """Return why nothing is trained after the first classifier of a run that has trained nothing; empty if something is."""
     if run.request.quick:
-        more = "would train nothing without validation photos" if _unjudged(run, scoring) else "goes on with training"
+        more = "would train nothing without validation photos" if _unjudged(run, scoring) else "continues with training"
         return f"That is all with {argument('quick', True)}; {argument('resume', True)} {more}."
     if _unjudged(run, scoring):
         recipe = ADAPTED if run.plan.origin == "weights" else SCRATCH

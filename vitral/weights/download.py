@@ -159,7 +159,7 @@ def _transfer(order: Order, listener: Listener) -> None:
 
 def _gave_up(order: Order, error: Exception) -> str:
     held = _size(order.partial)
-    partial = f"; the {held / MEGABYTE:.0f} MB that came are kept, and the next try goes on from there" if held else ""
+    partial = f"; the {held / MEGABYTE:.0f} MB that came are kept for the next try" if held else ""
     return f"{order.name} cannot be fetched from {order.address} ({one_line(error)}){partial}."
 
 

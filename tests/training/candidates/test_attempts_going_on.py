@@ -103,7 +103,7 @@ def test_an_attempt_that_is_stopped_leaves_the_best_so_far_in_place(
     with pytest.raises((TrainingInterrupted, StorageError)) as stopped:
         tune(data, run, start, listener=listen)
     if happens is stop:
-        assert str(stopped.value).endswith(f"go on with `resume=True` `out='{run}'`.")
+        assert str(stopped.value).endswith(f"continue with `resume=True` `out='{run}'`.")
     best = vitral.evaluate(run, data, split="validation", listener=ignore).headline()
     assert best == pytest.approx(max(figures_so_far(run)))
     go_on(run)
@@ -119,7 +119,7 @@ def test_a_stop_that_comes_with_the_last_update_of_one_is_none_of_the_next(
         if now(event):
             stop(event)
 
-    with pytest.raises(TrainingInterrupted, match=f"Stopped by SIGINT after {LORA}; go on with") as stopped:
+    with pytest.raises(TrainingInterrupted, match=f"Stopped by SIGINT after {LORA}; continue with") as stopped:
         tune(data, run, start, listener=listen)
     assert stopped.value.exit_code == 130
     assert len(attempts_of(run)) == 2

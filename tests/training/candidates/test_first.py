@@ -407,7 +407,7 @@ def test_without_validation_images_it_is_judged_by_images_left_out(tmp_path: Pat
     assert any(at_message("`recipe='finetune'` trains all the same")(event) for event in said)
     said.clear()
     tune(tmp_path / "photos", tmp_path / "quick", quick=True, listener=said.append)
-    assert not any(at_message("goes on with training")(event) for event in said)
+    assert not any(at_message("continues with training")(event) for event in said)
     assert any(at_message("`resume=True` would train nothing")(event) for event in said)
 
 

@@ -63,7 +63,7 @@ def test_without_a_budget_a_run_from_scratch_takes_no_longer_than_it_promises(sp
 def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
     plan = planned(image_size=32)
     assert (plan.start, plan.recipe.image_size) == ("conv-vit-8", 32)
-    assert "Photos at 32 pixels, as you said." in plan.reasons
+    assert "Photos at 32 pixels, as requested." in plan.reasons
 
 
 @every_case("side", [32.0, 400.0])

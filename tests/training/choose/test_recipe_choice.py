@@ -97,7 +97,7 @@ def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
     told = [event.text for event in heard if isinstance(event, Message)]
     assert any(text.startswith("Chosen for 1,259 images of 10 classes") for text in told)
     # What the user said is not told as our choice.
-    assert "  as you said: steps 5, image_size 12." in told
+    assert "  as requested: steps 5, image_size 12." in told
     assert not any("own size" in text or "passes" in text or text.startswith("  images at") for text in told)
     assert result.plan.recipe.name == "automatic"
     assert result.plan.recipe.steps == 5

@@ -102,7 +102,7 @@ def study(
     except KeyboardInterrupt as stop:
         raise TrainingInterrupted(
             f"{str(stop).rstrip('.') or 'Interrupted'} between two runs",
-            advice=f"the same study in '{folder}' goes on",
+            advice=f"the same study in '{folder}' continues",
             exit_code=128 + getattr(stop, "number", signal.SIGINT),
         ) from stop
     distributed.by_main(lambda: write_pages(result))
@@ -178,7 +178,7 @@ def _resumed(
             f"{argument('out')}."
         )
     if time is not None:
-        listener(Message(f"The study in '{folder}' goes on with the length of its runs; the time has no part in that."))
+        listener(Message(f"The study in '{folder}' continues with the length of its runs, whatever time is given."))
     return record
 
 

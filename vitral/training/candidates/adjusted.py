@@ -41,7 +41,7 @@ class LogitAdjustment:
     def sentence(self) -> str:
         """Return it in one sentence; empty where nothing was tried or asked for."""
         if self.changed is None:
-            return f"Logits are adjusted for unequal classes, tau {self.tau:g}, as you said." if self.tau else ""
+            return f"Logits are adjusted for unequal classes, tau {self.tau:g}, as requested." if self.tau else ""
         figures = self.changed.sentence("validation photos")
         if not self.tau:
             return f"Logits are not adjusted for unequal classes, which would give {figures}."

@@ -216,7 +216,7 @@ class _Attempts:
             more = "" if self.more_time else f"more {argument('time')}, or "
             steps = self.records[best.name].reached
             return [
-                f"This training is finished: it made its {counted(steps, 'step')}. It goes on with {more}another length by "
+                f"This training is finished: it made its {counted(steps, 'step')}. It continues with {more}another length by "
                 f"{length}."
             ]
         outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.attempts]

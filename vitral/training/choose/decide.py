@@ -188,7 +188,7 @@ def _start(draft: Draft, chosen: ChosenNetwork | None) -> tuple[str, Origin, lis
     """Return what the network begins from, and why; `chosen` is the network, where it was to be chosen."""
     source, model = draft.source, draft.recipe.model
     if draft.from_recipe and model is not None:
-        named = f"{model} is trained from scratch, as you said." if draft.request.model else ""
+        named = f"{model} is trained from scratch, as requested." if draft.request.model else ""
         return model, "recipe", [named or f"The recipe's {model} is trained from scratch."]
     if source is not None and draft.from_name:
         return source, "model", ["No trained weights were given, so training starts from zero."]
@@ -260,7 +260,7 @@ def _from_scratch(draft: Draft, facts: Facts, chosen: ChosenNetwork | None) -> t
 
 def _why_size(draft: Draft) -> str:
     if draft.size_set:
-        return f"Photos at {draft.recipe.image_size} pixels, as you said."
+        return f"Photos at {draft.recipe.image_size} pixels, as requested."
     if draft.recipe.image_size is not None:
         return f"Photos at {draft.recipe.image_size} pixels, the recipe's."
     return "Photos at the network's own size."
@@ -277,5 +277,5 @@ def _adapting(draft: Draft, facts: Facts, option: Mapping[str, object]) -> tuple
             f"  {recipe.steps} steps of {recipe.batch_size} images, {passes:.0f} passes: as many as in any other training."
         )
     if overridden:
-        reasons.append(f"  as you said: {', '.join(f'{key} {value}' for key, value in overridden.items())}.")
+        reasons.append(f"  as requested: {', '.join(f'{key} {value}' for key, value in overridden.items())}.")
     return recipe, reasons

@@ -132,7 +132,7 @@ def fit_regions(
     goes_on = trained is not None and _goes_on(trained.kind, recipe, task, overridden)
     kind = trained.kind if trained is not None and goes_on else head_kind(recipe, task)
     if "image_size" in overridden and recipe.image_size is not None:
-        size, why = recipe.image_size, "as you said"
+        size, why = recipe.image_size, "as requested"
     by_pixels = issubclass(HEADS[kind][1], DetailHead)
     most = FEW_AT_ONCE if by_pixels else BATCH
     batch = recipe.batch_size if "batch_size" in overridden else max(1, min(most, facts.data.images // 2))

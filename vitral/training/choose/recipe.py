@@ -183,11 +183,11 @@ def only_method(facts: Facts) -> tuple[str, str] | None:
 def _method_set(wanted: Recipe, overridden: Collection[str]) -> tuple[str, str] | None:
     """Return the method that the user's settings mean, and why; None where they mean none."""
     if "adaptation.method" in overridden:
-        return wanted.adaptation.method, "as you said"
+        return wanted.adaptation.method, "as requested"
     if "adaptation.frozen_blocks" in overridden:
-        return "full", f"but for the first {wanted.adaptation.frozen_blocks} blocks, as you said"
+        return "full", f"but for the first {wanted.adaptation.frozen_blocks} blocks, as requested"
     lora = any(key.startswith("adaptation.lora") for key in overridden)
-    return ("lora", "as you said") if lora else None
+    return ("lora", "as requested") if lora else None
 
 
 def _method(facts: Facts) -> tuple[str, str]:

@@ -64,7 +64,7 @@ def check_data(folder: Path, data: DataSet, further: Further, *, changed: bool) 
     if differences and not changed:
         raise TrainingError(
             f"The data changed since the run in '{folder}' began: {_some(differences)}. Give it the data as they were, "
-            f"or go on with these by {argument('data_changed', True)}."
+            f"or continue with these by {argument('data_changed', True)}."
         )
     return differences
 
@@ -118,7 +118,7 @@ def _renamed(names: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
 def _other_classes(folder: Path, data: DataSet, names: Sequence[str], renamed: Mapping[str, str]) -> str:
     gone, new = (sorted(set(one) - set(other)) for one, other in ((names, data.class_names), (data.class_names, names)))
     what = [*(f"no '{name}' any more" for name in gone), *(f"'{name}' is new" for name in new)]
-    going_on = f"; if they only have new names, go on by {argument('data_changed', True)}" if renamed else ""
+    going_on = f"; if they only have new names, continue by {argument('data_changed', True)}" if renamed else ""
     return (
         f"The classes of '{data.name}' are not those that the run in '{folder}' began with "
         f"({_some(what) or 'they have another order'}); begin a new run on them, with "

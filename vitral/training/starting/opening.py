@@ -48,7 +48,7 @@ def _continues(request: Request) -> bool:
         changed, resume = argument("data_changed", True), argument("resume", True)
         raise UsageError(f"{changed} belongs to {resume}: a run that begins takes the data as they are.")
     if request.resume and out is None:
-        raise UsageError(f"Which run should go on? Name its folder with {argument('out')}.")
+        raise UsageError(f"Which run should continue? Name its folder with {argument('out')}.")
     return request.resume or torchrun.is_restart()
 
 
@@ -181,7 +181,7 @@ def opened(
             yield checked.session(folder, data or checked.read(verify=verify), fetching=True)
         except KeyboardInterrupt:  # before training, which saves itself and says so
             going_on = f"{argument('resume', True)} {argument('out', str(folder))}"
-            checked.listener(Message(f"What is done so far is in '{folder}'; go on with {going_on}."))
+            checked.listener(Message(f"What is done so far is in '{folder}'; continue with {going_on}."))
             raise
 
 
