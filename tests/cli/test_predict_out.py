@@ -51,10 +51,11 @@ def test_what_cannot_be_read_is_left_out_and_fails_a_strict_command(
     shutil.copy("photos/red/0.jpg", tmp_path / "photos" / "0.jpg")
     (tmp_path / "photos" / "1.jpg").write_bytes(b"no image")
     (tmp_path / "photos" / "2.mov").write_bytes(b"no image")
+    predict = ["predict", str(tmp_path / "photos"), "--engine", "torch"]
     for number, flags in enumerate((["--out", f"{tmp_path}/a.csv"], ["--sort-into", f"{tmp_path}/sorted"])):
-        assert main(["predict", str(tmp_path / "photos"), *flags]) == 0
-        strict = [*flags, "--strict"] if number else ["--out", f"{tmp_path}/b.csv", "--strict"]
-        assert main(["predict", str(tmp_path / "photos"), *strict]) == 1
+        assert main([*predict, *flags]) == 0
+        strict = flags if number else ["--out", f"{tmp_path}/b.csv"]
+        assert main([*predict, *strict, "--strict"]) == 1
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
     assert len(list((tmp_path / "sorted").rglob("*.jpg"))) == 1
 
