@@ -68,9 +68,27 @@ class Convolution(nn.Conv2d):
 
     def forward(self, maps: Maps) -> Maps:
         """Return the filtered maps."""
+        return self.filtered(maps, self.kernel_weight(), self.bias)
+
+    def filtered(self, maps: Maps, weight: Tensor, bias: Tensor | None) -> Maps:
+        """Return the maps filtered by a weight and a bias in place of its own."""
         if self.same:
             maps = pad_same(maps, self.kernel_size[0], self.stride[0])
-        return self._conv_forward(maps, self.kernel_weight(), self.bias)
+        return self._conv_forward(maps, weight, bias)
+
+
+def normed(convolution: Convolution, norm: nn.BatchNorm2d, maps: Maps) -> Maps:
+    """Return filtered maps after their batch norm; one that stands still while the filters learn is part of them.
+
+    A CPU then neither writes nor reads the maps between the two (benchmarks/train_speed.py).
+    """
+    mean, variance = norm.running_mean, norm.running_var
+    if norm.training or not convolution.training or mean is None or variance is None:
+        return norm(convolution(maps))
+    scale = norm.weight * (variance + norm.eps).rsqrt()
+    return convolution.filtered(
+        maps, convolution.kernel_weight() * scale[:, None, None, None], norm.bias - mean * scale
+    )
 
 
 class StandardizedConvolution(Convolution):

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from vitral.described import LATER
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_convolution
+from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_convolution, normed
 from vitral.models.layers import BatchPart, FeatureMaps, StochasticDepth, TokenGrid, init_norms, seeded
 from vitral.models.model import Features, Images, ModelConfig, StagedModel, refuse_rates
 
@@ -104,11 +104,11 @@ class MBConv(nn.Module):
         """Return the maps after the block."""
         wide = maps
         if self.expand is not None and self.expand_norm is not None:
-            wide = self.activation(self.expand_norm(self.expand(wide)))
-        wide = self.activation(self.depthwise_norm(self.depthwise(wide)))
+            wide = self.activation(normed(self.expand, self.expand_norm, wide))
+        wide = self.activation(normed(self.depthwise, self.depthwise_norm, wide))
         if self.squeeze_excite is not None:
             wide = self.squeeze_excite(wide)
-        narrow = self.project_norm(self.project(wide))
+        narrow = normed(self.project, self.project_norm, wide)
         return maps + self.stochastic_depth(narrow, part) if self.has_shortcut else narrow
 
 
@@ -141,9 +141,9 @@ class EfficientNet(StagedModel):
         """Return the last feature maps."""
         # A CPU filters each channel for itself in two thirds of the time where channels come last, forward and backward.
         maps = images.contiguous(memory_format=torch.channels_last)
-        maps = self.activation(self.stem_norm(self.stem(maps)))
+        maps = self.activation(normed(self.stem, self.stem_norm, maps))
         encoded = FeatureMaps.through(self.blocks(), maps, part)
-        return replace(encoded, maps=self.activation(self.head_norm(self.head_convolution(encoded.maps))))
+        return replace(encoded, maps=self.activation(normed(self.head_convolution, self.head_norm, encoded.maps)))
 
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the mean of the feature maps, after dropout."""

@@ -10,6 +10,7 @@ for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), i
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ from vitral.models.convolution import (
     Maps,
     StandardizedConvolution,
     init_convolution,
+    normed,
     pad_same,
     residual_stages,
 )
@@ -198,10 +200,10 @@ class ResidualUnit(nn.Module):
 
     def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the unit."""
-        shortcut = self.projection_norm(self.projection(maps)) if self.has_projection else maps
+        shortcut = normed(self.projection, self.projection_norm, maps) if self.has_projection else maps
         last = len(self.convolutions) - 1
         for index, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
-            maps = norm(convolution(maps))
+            maps = normed(cast(Convolution, convolution), cast(nn.BatchNorm2d, norm), maps)
             maps = maps if index == last else functional.relu(maps)
         return functional.relu(shortcut + self.stochastic_depth(maps, part))
 
@@ -224,7 +226,7 @@ class ResNet(StagedModel):
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
         maps = images.contiguous(memory_format=torch.channels_last)  # a CPU convolves so up to a half faster
-        maps = functional.relu(self.root_norm(self.root(maps)))
+        maps = functional.relu(normed(self.root, self.root_norm, maps))
         return FeatureMaps.through(self.blocks(), functional.max_pool2d(maps, 3, 2, 1), part)
 
     @torch.no_grad()

@@ -20,7 +20,7 @@ from vitral.models.dense.detail import DetailHeadConfig
 from vitral.models.families import build, create_model
 from vitral.models.model import ModelConfig
 from vitral.tasks.semantic import SEMANTIC
-from vitral.training.optimization.adaptation import adapt, settle, training_mode
+from vitral.training.optimization.adaptation import adapt, batch_norms, settle, training_mode
 from vitral.training.settings.sections import AdaptationSettings
 
 CONVOLUTIONS_BELOW = replace(
@@ -93,6 +93,27 @@ def test_statistics_that_are_frozen_stay_where_scales_learn(tmp_path: Path) -> N
         assert norm.running_mean is not None
         assert torch.equal(norm.running_mean, start[f"{name}.running_mean"])
         assert not torch.equal(norm.weight, start[f"{name}.weight"])
+
+
+@every_case("name", ["efficientnet-lite0", "efficientnet-b0", "resnet-18"])
+def test_norms_that_stand_still_give_the_gradients_that_they_give_in_use(name: str) -> None:
+    still = {"dropout": 0.0, "stochastic_depth": 0.0}
+    model = build(replace(variant(name), image_size=(48, 48), num_classes=3, **still), seed=0)
+    generator = torch.Generator().manual_seed(0)
+    for norm in batch_norms(model):
+        for tensor in (norm.weight.data, norm.bias.data, norm.running_mean, norm.running_var):
+            assert tensor is not None
+            tensor.uniform_(0.5, 1.5, generator=generator)
+    images, found = torch.rand(2, 3, 48, 48, generator=generator), []
+    for learns in (False, True):
+        model.eval()
+        if learns:
+            training_mode(model, AdaptationSettings(frozen_statistics=True))
+        model.zero_grad()
+        logits = model(images)
+        logits.square().sum().backward()
+        found.append([logits.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4 * float(found[0][0].abs().max()))
 
 
 LAYERS = ("attention.qkv", "attention.out", "mlp.fc1", "mlp.fc2")
