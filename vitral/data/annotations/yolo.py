@@ -1,9 +1,10 @@
 """YOLO's text, a file a photo: "class x y width height" as shares of the photo, or "class x1 y1 x2 y2 ..." for a polygon.
 
 The files are in labels/ where the photos are in images/, or beside them. A photo without a file shows nothing. The classes are
-in data.yaml, or in a list of names. A polygon is one outline: it has neither holes nor parts.
+in data.yaml, or in a list of names, as darknet's obj.names. A polygon is one outline: it has neither holes nor parts.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -26,8 +27,14 @@ from vitral.errors import DataError, one_line
 FORM = "YOLO text"
 LABELS = "labels"
 IMAGES = "images"
-NAMES = ("classes.txt", "obj.names", "_darknet.labels")  # files of names, a line a class
-BOX_SHARES = (0.0, 1.01)  # what the numbers of a box lie between: roundings exceed 1
+NAMES = ("classes.txt", "_darknet.labels")  # files of names, a line a class, beside those that end so:
+NAMES_OF_DARKNET = ".names"
+DATA_OF_DARKNET = ".data"  # how its file ends that says lists of photos, a line "train = data/train.txt"
+USUAL = ("data", "dataset")  # what a description is called before those of other data that lie around
+BOX_SHARES = (
+    -0.01,
+    1.01,
+)  # what the numbers of a box lie between: roundings exceed 0 and 1 (ultralytics, data/utils.py)
 POLYGON_SHARES = (-1.0, 2.0)  # likewise of a polygon: corners of turned boxes lie outside the photo
 BOX = 5  # columns of a box
 POLYGON = 7  # columns of a polygon, at least
@@ -53,14 +60,15 @@ def read_yolo(tree: FileTree) -> MarkedPhotos | None:
         DataError: data.yaml cannot be read.
     """
     texts = {*tree.ending(".txt")}
-    places = {photo: _place(photo, texts) for photo in tree.photos.paths} if texts else {}
+    folders = {text.rpartition("/")[0] for text in texts}
+    places = {photo: _place(photo, texts, folders) for photo in tree.photos.paths} if texts else {}
     holding = {place.rpartition("/")[0] for place in places.values() if place in texts}
     if not holding:
         return None
     described = _described(tree)
     found, marks = Collected(tree, FORM), dict[str, list[Mark]]()
     alone = texts - {*places.values()}
-    alone = {text for text in alone if LABELS in text.split("/")[:-1] and text.rpartition("/")[2].lower() not in NAMES}
+    alone = {text for text in alone if LABELS in text.lower().split("/")[:-1] and not _lists_names(text)}
     found.traps = [Trap(NOT_THERE, text) for text in sorted(alone)]
     for photo, place in places.items():
         if place.rpartition("/")[0] not in holding:
@@ -83,13 +91,17 @@ def read_yolo(tree: FileTree) -> MarkedPhotos | None:
     return found.photos(names, relative=True)
 
 
-def _place(photo: str, texts: set[str]) -> str:
-    """Return the path of a photo's labels: in labels/ for the last images/ of its folders, or beside it."""
+def _place(photo: str, texts: set[str], folders: set[str]) -> str:
+    """Return the path of a photo's labels: in labels/ for the last images/ of its folders, in whatever case, or beside it."""
     path = PurePosixPath(photo).with_suffix(".txt")
-    folders = list(path.parts[:-1])
-    if str(path) not in texts and IMAGES in folders:
-        folders[len(folders) - 1 - folders[::-1].index(IMAGES)] = LABELS
-    return str(PurePosixPath(*folders, path.name))
+    around = list(path.parts[:-1])
+    last = max((place for place, folder in enumerate(around) if folder.lower() == IMAGES), default=None)
+    if str(path) in texts or last is None:
+        return str(path)
+    inside = (
+        "/".join([*around[:last], name, *around[last + 1 :]]) for name in (LABELS, LABELS.title(), LABELS.upper())
+    )
+    return next((f"{folder}/{path.name}" for folder in inside if folder in folders), str(path))
 
 
 def _read(tree: FileTree, place: str, described: Description, traps: list[Trap]) -> list[Mark]:
@@ -133,13 +145,32 @@ def _mark(columns: Sequence[str], described: Description, line: int) -> Mark:
 
 
 def _described(tree: FileTree) -> Description:
-    """Return what data.yaml says, or else a list of names; nothing where neither is there."""
-    paths = sorted((file.path for file in tree.files), key=lambda path: (path.count("/"), path))
+    """Return what data.yaml says, or else what darknet's files or a list of names say; nothing where none is there."""
+    paths = sorted((file.path for file in tree.files), key=lambda path: (path.count("/"), not _is_usual(path), path))
     for path in paths:
         if path.lower().endswith((".yaml", ".yml")) and (found := _of_yaml(tree.file(path))).names:
             return found
-    lists = (path for path in paths if path.rpartition("/")[2].lower() in NAMES)
-    return next((Description(listed_names(tree.text(path))) for path in lists), Description())
+    lists = (path for path in paths if _lists_names(path))
+    names = next((listed_names(tree.text(path)) for path in lists), ())
+    darknet = (path for path in paths if path.lower().endswith(DATA_OF_DARKNET))
+    return Description(names, next((_of_darknet(tree, path) for path in darknet), {}))
+
+
+def _is_usual(path: str) -> bool:
+    return PurePosixPath(path).stem.lower() in USUAL
+
+
+def _lists_names(path: str) -> bool:
+    """Tell whether a file is called like one of names, a line a class."""
+    name = path.rpartition("/")[2].lower()
+    return name in NAMES or name.endswith(NAMES_OF_DARKNET)
+
+
+def _of_darknet(tree: FileTree, path: str) -> dict[str, Sequence[str]]:
+    """Return the lists of photos of each split that a file of darknet's says."""
+    pairs = [line.partition("=") for line in tree.text(path).splitlines()]
+    named = [(split_named(key.strip()), value.strip()) for key, _, value in pairs]
+    return {split: [value] for split, value in named if split is not None and value}
 
 
 def _of_yaml(file: StoredFile) -> Description:
@@ -158,7 +189,7 @@ def _of_yaml(file: StoredFile) -> Description:
         names = [given.get(number, str(number)) for number in range(max(given, default=-1) + 1)]
     else:
         names = given if isinstance(given, list) else []
-    if not all(isinstance(name, str) for name in names):
+    if not all(isinstance(name, str) for name in names) or (given and not names and _is_usual(file.name)):
         raise DataError(f"'{file.name}' cannot be read: 'names' is to be a list of names, or a name for each number.")
     splits: dict[str, list[str]] = {}
     for key, value in values.items() if names else ():
@@ -168,21 +199,40 @@ def _of_yaml(file: StoredFile) -> Description:
 
 
 def _splits(tree: FileTree, marks: Mapping[str, Any], described: Description) -> dict[str, str]:
-    """Return the splits that data.yaml says by folders or lists of photos, or else those that folders are called by."""
-    if splits := splits_of(marks):
-        return splits
+    """Return the splits that data.yaml says by folders or lists of photos, and of others those that folders are called by.
+
+    Photos that it says to be in several are in the smallest of them; in none if these have the same photos, which are to be
+    trained on and scored.
+    """
+    told: dict[str, set[str]] = {}
     for split, places in described.splits.items():
-        for place in places:
-            parts = [part for part in place.split("/") if part not in ("", ".", "..")]
-            ending = f"/{'/'.join(parts)}"
-            lists = [path for path in tree.ending(".txt") if place.endswith(".txt") and f"/{path}".endswith(ending)]
-            if lists:
-                lines = tree.text(lists[0]).splitlines()
-                inside = {photo for line in lines if line.strip() and (photo := tree.photo(line.strip(), place))}
-            else:
-                inside = {photo for photo in marks if parts and _is_in(photo, parts)}
-            splits |= dict.fromkeys(inside & set(marks), split)
+        inside = {photo for place in places for photo in _of_place(tree, marks, place)}
+        told |= {split: inside} if inside else {}
+    same = [each for each in told.values() if list(told.values()).count(each) > 1]
+    kept = {split: inside for split, inside in told.items() if inside not in same}
+    splits = {photo: split for photo, split in splits_of(marks).items() if split not in kept}
+    for split, inside in sorted(kept.items(), key=lambda item: -len(item[1])):
+        splits |= dict.fromkeys(inside, split)
     return splits
+
+
+def _of_place(tree: FileTree, marks: Mapping[str, Any], place: str) -> set[str]:
+    """Return the photos of a folder, or of a list of photos, whose path is of this or of another machine."""
+    parts = [part for part in place.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    if place.endswith(".txt"):
+        lists = {path: _common_end(path.split("/"), parts) for path in tree.ending(".txt")}
+        found = max(lists, key=lists.__getitem__, default="")
+        lines = tree.text(found).splitlines() if lists.get(found) else []
+        named = (tree.photo(line.strip(), place) for line in lines if line.strip())
+        return {photo for photo in named if photo is not None and photo in marks}
+    ends = (parts[start:] for start in range(len(parts)))
+    return next((inside for end in ends if (inside := {photo for photo in marks if _is_in(photo, end)})), set())
+
+
+def _common_end(path: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many parts two paths have in common at their ends."""
+    same = (own == its for own, its in zip(reversed(path), reversed(other), strict=False))
+    return sum(1 for _ in itertools.takewhile(bool, same))
 
 
 def _is_in(photo: str, folders: Sequence[str]) -> bool:
