@@ -1,10 +1,13 @@
 """COCO's JSON: boxes [x, y, width, height], polygons or run lengths of objects, and panoptic maps.
 
 Boxes are continuous and count from 0. Several polygons are parts that cover an object together; holes are in run lengths alone.
-The ids of classes may have gaps, and their order is that of the ids. A photo that is listed without annotations shows nothing.
+The ids of classes may have gaps, and their order is that of the ids; some tools write texts, or 3.0 for 3. A photo that is
+listed without annotations shows nothing. Where no coordinate exceeds 1, they are shares of the photo, as Azure writes them.
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -39,6 +42,8 @@ OTHER_KINDS = (
 LARGEST_NUMBER = 1e12  # of a coordinate or an area; JSON's NaN and Infinity are none
 SHARED = "photos whose id is that of others, too, left out"
 NO_NUMBERS = "boxes that are not four numbers, left out"
+SHARES = "No coordinate of a region exceeds 1: they are taken as shares of the photo's width and height, not as pixels."
+SLACK = 1e-3  # of a share beyond 1
 NO_RUNS = "masks whose run lengths cannot be read, or are not of the photo, instead of which boxes are taken"
 Fields = Mapping[str, Any]
 
@@ -87,7 +92,7 @@ class _CocoFiles(Collected):
 
     def __init__(self, tree: FileTree) -> None:
         super().__init__(tree, FORM)
-        self._names: dict[int, str] = {}
+        self._names: dict[int | str, str] = {}
 
     def add(self, path: str, values: Fields) -> None:
         """Add a file's photos and annotations."""
@@ -100,7 +105,7 @@ class _CocoFiles(Collected):
             listed.setdefault(_id(image.get("id")), set()).add(str(image.get("file_name")))
         for image in values["images"]:
             number = _id(image.get("id"))
-            photo = self.tree.photo(str(image.get("file_name", image.get("id"))), path, split)
+            photo = self.tree.photo(_called(image), path, split)
             kinds = {NOT_THERE: photo is None, AGAIN: photo in earlier, SHARED: len(listed[number]) > 1}
             if photo is None or any(kinds.values()):
                 self.traps.append(Trap(next(kind for kind, there in kinds.items() if there), path))
@@ -123,11 +128,11 @@ class _CocoFiles(Collected):
         """Return the names of a file's classes by their ids, without a parent of them all that marks nothing."""
         used = {_id(item.get("category_id")) for item in values["annotations"]}
         kinds = [{**item, "id": _id(item.get("id"))} for item in values["categories"] if "name" in item]
-        kinds = [item for item in kinds if isinstance(item["id"], int)]
-        parents = {str(item.get("supercategory")) for item in kinds}
-        unused_parents = [
-            item for item in kinds if item["id"] not in used and str(item["name"]) in parents and len(kinds) > 1
-        ]
+        kinds = [item for item in kinds if isinstance(item["id"], int | str)]
+        children = Counter(str(item.get("supercategory")) for item in kinds)
+        for item in kinds:  # one of COCO's classes, 'person', is its own parent
+            children[str(item["name"])] -= str(item.get("supercategory")) == str(item["name"])
+        unused_parents = [item for item in kinds if item["id"] not in used and children[str(item["name"])] > 0]
         for item in unused_parents:
             self.traps.append(
                 Trap(f"classes that are parents of the others and mark nothing ('{item['name']}'), left out", path)
@@ -141,7 +146,8 @@ class _CocoFiles(Collected):
                 )
         for number, name in names.items():
             if self._names.setdefault(number, name) != name:
-                self._names[max(self._names) + 1] = name  # another file calls another class by the number
+                highest = max((known for known in self._names if isinstance(known, int)), default=0)
+                self._names[highest + 1] = name  # another file calls another class by the number
         return names
 
     def _mark(self, item: Fields, names: Mapping[Any, str], path: str, size: tuple[int, int] | None) -> Mark | None:
@@ -153,7 +159,12 @@ class _CocoFiles(Collected):
         box = _box(item.get("bbox"))
         area = item.get("area")
         mark = Mark(
-            name, box, polygons, runs, bool(item.get("iscrowd")), float(area) if _is_number(area) and area > 0 else None
+            name,
+            box,
+            polygons,
+            runs,
+            _id(item.get("iscrowd")) == 1,
+            float(area) if _is_number(area) and area > 0 else None,
         )
         if not has_area(mark):
             self.traps.append(Trap(NO_NUMBERS if item.get("bbox") and box is None else NO_AREA, path))
@@ -180,15 +191,34 @@ class _CocoFiles(Collected):
 
     def result(self) -> MarkedPhotos:
         """Return what the files say."""
-        names = dict.fromkeys(self._names[number] for number in sorted(self._names))
-        return self.photos(tuple(names))
+        ordered = sorted(self._names, key=lambda number: number if isinstance(number, int) else float("inf"))
+        names = tuple(dict.fromkeys(self._names[number] for number in ordered))
+        if not self._in_shares():
+            return self.photos(names)
+        self.marks = {photo: [mark._replace(area=None) for mark in listed] for photo, listed in self.marks.items()}
+        found = self.photos(names, relative=True)
+        return replace(found, notes=(*found.notes, SHARES))
+
+    def _in_shares(self) -> bool:
+        """Tell whether coordinates are shares of the photo: there are some, and none exceeds 1."""
+        marks = [mark for listed in self.marks.values() for mark in listed if mark.box or mark.polygons]
+        values = (value for mark in marks for each in (mark.box or (), *mark.polygons) for value in each)
+        return bool(marks) and all(-SLACK <= value <= 1 + SLACK for value in values)
+
+
+def _called(image: Fields) -> str:
+    """Return what a photo is called; LVIS has its address alone."""
+    names = (image.get(key) for key in ("file_name", "coco_url", "id"))
+    return str(next((name for name in names if name is not None), ""))
 
 
 def _id(number: object) -> object:
-    """Return an id, which some tools write as text in one place and as a number in another."""
+    """Return an id, which some tools write as text in one place and as a number in another, and pandas as 3.0."""
     if isinstance(number, str):
         return int(number) if number.isdecimal() else number
-    return number if isinstance(number, int | float) else None
+    if isinstance(number, float):
+        return int(number) if number.is_integer() else number
+    return number if isinstance(number, int) else None
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -196,7 +226,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _stated(image: Fields) -> tuple[int, int] | None:
-    height, width = image.get("height"), image.get("width")
+    height, width = _id(image.get("height")), _id(image.get("width"))
     return (height, width) if isinstance(height, int) and isinstance(width, int) and height > 0 < width else None
 
 

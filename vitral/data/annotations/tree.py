@@ -86,6 +86,8 @@ class Photos:
             split: The split that the file of annotations speaks of.
             other_than: The path of an image that is not meant: the photo's mask.
         """
+        if "://" in name:
+            name = name.partition("?")[0]  # an address with its signature
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
         last = parts[-1] if parts else ""
         meant = dict.fromkeys(map(_key, (last, unquote(last), UPLOADED.sub("", last), UPLOADED.sub("", unquote(last)))))
