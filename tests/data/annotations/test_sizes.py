@@ -183,6 +183,38 @@ def test_what_is_of_another_size_turns_with_its_photo(tmp_path: Path, turn: int)
         assert found[name].boxes.tolist() == [box for (photo, _), box in expected.items() if photo == image["id"]]
 
 
+@every_case(("turn", "masks"), [(6, False), (6, True), (8, False)])
+def test_regions_beyond_a_size_as_stored_are_of_the_turned_photo(tmp_path: Path, turn: int, masks: bool) -> None:
+    """As Label Studio writes COCO's form: the size without EXIF, coordinates of what it shows; not all photos tell it."""
+    boxes = {
+        "photo_a": [("cell", 5, 50, 25, 78)],  # below the 60 rows of the photo as stored
+        "photo_b": [("cell", 5, 10, 30, 40), ("platelet", 40, 10, 55, 40)],
+        "photo_c": [("platelet", 2, 20, 50, 75)],
+    }
+    for name in boxes:
+        drawn.draw(tmp_path / "images" / f"{name}.jpg", [], exif=turn)
+    (tmp_path / "a.json").write_text(json.dumps(drawn.coco(boxes, masks=masks, suffix=".jpg")))
+    data = open_data(tmp_path, near=False)
+    assert any("state the size as stored and mark the turned photo: 3 in 3 files" in note for note in data.notes)
+    for name, found in labels(data).items():
+        assert found.size == (80, 60)
+        assert np.abs(found.boxes - [box for _, *box in boxes[name]]).max() <= (1 if masks else 0)
+
+
+def test_regions_of_a_photo_as_stored_stay_so(tmp_path: Path) -> None:
+    boxes = {
+        "photo_a": [("cell", 50, 5, 78, 25)],
+        "photo_b": [("platelet", 5, 10, 30, 40)],
+        "photo_c": [("cell", 1, 2, 9, 9)],
+    }
+    for name in boxes:
+        drawn.draw(tmp_path / "images" / f"{name}.jpg", [], exif=6)
+    (tmp_path / "a.json").write_text(json.dumps(drawn.coco(boxes, suffix=".jpg")))
+    found = labels(open_data(tmp_path, near=False))
+    assert found["photo_a"].boxes.tolist() == [[35, 50, 55, 78]]
+    assert found["photo_b"].boxes.tolist() == [[20, 5, 50, 30]]
+
+
 def test_shapes() -> None:
     assert same_shape((480, 640), (960, 1280))
     assert same_shape((67, 100), (1000, 1500))  # rounded

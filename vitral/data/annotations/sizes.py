@@ -3,6 +3,7 @@
 | the size | what becomes of the annotation |
 |---|---|
 | is the photo's, as EXIF turns it or as it is stored | it is taken as it is, and turned with the photo |
+| is that as stored, and regions reach beyond it | it is of the turned photo, and so are others of which nothing tells it |
 | has the photo's shape | it is scaled to the photo; masks by the nearest pixel |
 | has regions far beyond it | the size is wrong, and coordinates are taken as they are |
 | has another shape | it is refused: what it marks is of another photo, or of one that was cut |
@@ -25,6 +26,8 @@ OTHER_SIZE = (
     "photos of another size than their masks, of the same shape; masks are enlarged or reduced by the nearest pixel"
 )
 WRONG = "photos of another size than their annotations state and mark beyond; the coordinates are taken as they are"
+AS_STORED = "photos that EXIF turns, whose annotations state the size as stored"  # which alone is no trap
+MISSTATED = "photos that EXIF turns, whose annotations state the size as stored and mark the turned photo"
 BEYOND = 1.1  # times the stated size, to which regions reach by mistakes and roundings
 
 
@@ -35,11 +38,12 @@ def fitted(tree: FileTree, marked: MarkedPhotos) -> MarkedPhotos:
         return _fitted(tree, photo, marked.annotations[photo])
 
     seen = dict(zip(marked.annotations, in_threads(look, [*marked.annotations]), strict=True))
+    seen |= _of_turned({photo: found for photo, (found, kind) in seen.items() if kind == AS_STORED})
     annotations: Mapping[str, Annotation] = {
         photo: found for photo, (found, _) in seen.items() if not isinstance(found, BadImage)
     }
     bad = (found for found, _ in seen.values() if isinstance(found, BadImage))
-    traps = (Trap(kind, photo) for photo, (_, kind) in seen.items() if kind)
+    traps = (Trap(kind, photo) for photo, (_, kind) in seen.items() if kind not in ("", AS_STORED))
     return replace(marked, annotations=annotations, bad=(*marked.bad, *bad), traps=(*marked.traps, *traps))
 
 
@@ -54,7 +58,7 @@ def _fitted(tree: FileTree, photo: str, annotation: Annotation) -> tuple[Annotat
         return annotation, ""
     upright = stored[::-1] if turn in SIDEWAYS else stored
     if stated in (stored, upright):
-        return annotation, ""
+        return annotation, AS_STORED if stated != upright else ""
     if isinstance(annotation, Marks) and _reaches_beyond(annotation, stated):
         return replace(annotation, stated=None), WRONG
     if same_shape(stated, stored) or same_shape(stated, upright):
@@ -64,6 +68,26 @@ def _fitted(tree: FileTree, photo: str, annotation: Annotation) -> tuple[Annotat
     return tree.bad(
         photo, f"'{tree.file(photo).name}' {why}; correct the size or take the photo that was annotated"
     ), ""
+
+
+def _of_turned(found: Mapping[str, Annotation | BadImage]) -> dict[str, tuple[Annotation, str]]:
+    """Return those of annotations with the size of the photo as stored that are of the turned photo, as what they mark tells.
+
+    Some tools write coordinates of what they show beside a size that they read without EXIF (Label Studio's COCO).
+    """
+    # Run lengths are of a mask's own size, and so of the photo as stored.
+    marks = {photo: each for photo, each in found.items() if isinstance(each, Marks) and not _has_runs(each)}
+    exchanged = {photo: each.stated[::-1] for photo, each in marks.items() if each.stated is not None}
+    beyond_stored = {photo for photo, size in exchanged.items() if _reaches_beyond(marks[photo], size[::-1])}
+    beyond_turned = {photo for photo, size in exchanged.items() if _reaches_beyond(marks[photo], size)}
+    turned, stored = beyond_stored - beyond_turned, beyond_turned - beyond_stored
+    if len(turned) > len(stored):
+        turned |= exchanged.keys() - beyond_stored - beyond_turned
+    return {photo: (replace(marks[photo], stated=exchanged[photo]), MISSTATED) for photo in turned}
+
+
+def _has_runs(annotation: Marks) -> bool:
+    return any(mark.runs is not None for mark in annotation.marks())
 
 
 def _reaches_beyond(annotation: Marks, size: Size) -> bool:
