@@ -19,8 +19,9 @@ from vitral.data.annotations.coco_panoptic import read_panoptic
 from vitral.data.annotations.cvat import read_cvat
 from vitral.data.annotations.label_studio import read_label_studio
 from vitral.data.annotations.marked import MarkedPhotos, said
-from vitral.data.annotations.mask_images import MaskPairs, pair_masks, read_masks
+from vitral.data.annotations.mask_images import read_masks
 from vitral.data.annotations.mask_names import LISTS_OF_MASKS
+from vitral.data.annotations.mask_pairs import MaskPairs, pair_masks
 from vitral.data.annotations.other_task import for_task
 from vitral.data.annotations.sizes import fitted
 from vitral.data.annotations.tree import FileTree, Photos, speaks_of_masks

@@ -10,10 +10,9 @@
 Values of a few pixels that hardly any mask has are no classes: they are ignored.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 import cv2
 import numpy as np
@@ -24,10 +23,9 @@ from vitral.data.annotations.coded_map import COLOURED, GREY, CodedMap, Meaning,
 from vitral.data.annotations.kept_outlines import KeptOutlines, Outline
 from vitral.data.annotations.marked import Collected, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.mask_names import OBJECT, ValueNames, names_of_values
+from vitral.data.annotations.mask_pairs import MaskPairs
 from vitral.data.annotations.tree import FileTree, StoredFile
-from vitral.data.masks import find_masks
 from vitral.data.source import BadImage
-from vitral.data.stored import Entry
 from vitral.errors import DataError
 from vitral.images.run_lengths import counts_texts, encode_parts
 from vitral.machine import in_threads
@@ -61,54 +59,11 @@ BITS_OF_GREY = tuple(bytes([bits, 0]) for bits in (1, 2, 4, 8))
 Grey = UInt8[np.ndarray, "height width"]
 
 
-@dataclass(frozen=True)
-class MaskPairs:
-    """The masks of each photo by its path, and whether each mask is of an object."""
-
-    masks: Mapping[str, Sequence[str]]
-    objects: bool
-
-
-def pair_masks(tree: FileTree, *, by_name: bool) -> MaskPairs | None:
-    """Return which images of a folder are masks of which others, by names, or by few colours, too; None where none are."""
-    if (pairs := _objects(tree)) is not None:
-        return MaskPairs(pairs, objects=True)
-    pairs = _pairs(tree, by_name=by_name)
-    return MaskPairs(pairs, 2 * sum(len(masks) > 1 for masks in pairs.values()) > len(pairs)) if pairs else None
-
-
 def read_masks(tree: FileTree, pairs: MaskPairs) -> MarkedPhotos:
     """Return what the masks in a folder say of its photos, or raise DataError if masks are JPEGs, or of too many values."""
     if pairs.objects:
         return _of_objects(tree, pairs.masks)
     return _of_values(tree, {photo: masks[0] for photo, masks in pairs.masks.items()})
-
-
-def _objects(tree: FileTree) -> dict[str, list[str]] | None:
-    """Return the masks of each photo of PHOTO/images/*.png and PHOTO/masks/*.png; None where not most photos are so."""
-    inside: dict[str, list[str]] = defaultdict(list)
-    for path in tree.photos.paths:
-        inside[path.rpartition("/")[0]].append(path)
-    there = {*tree.folders}  # an empty one is of a photo without objects
-    pairs = {
-        images[0]: inside.get(f"{around}masks", [])
-        for place, images in inside.items()
-        if place.endswith("images") and len(images) == 1 and f"{(around := place[:-6])}masks" in there
-    }
-    several = any(len(masks) > 1 for masks in pairs.values())
-    return pairs if several and 2 * sum(map(len, pairs.values())) > len(tree.photos.paths) - len(pairs) else None
-
-
-def _pairs(tree: FileTree, *, by_name: bool) -> dict[str, list[str]]:
-    """Return the masks of each photo, by their names, and by their colours unless names decide alone."""
-    paths = tree.photos.paths
-    images = [Entry(tree.number(path), path, (), 0) for path in paths]
-    parts = [PurePosixPath(path).parts for path in paths]
-    pairs: dict[str, list[str]] = defaultdict(list)
-    for mask, photo in find_masks(tree.store, images, parts, spoken_of=True, by_name=by_name).items():
-        pairs[paths[photo]].append(paths[mask])
-    masks = {mask for each in pairs.values() for mask in each}
-    return {photo: each for photo, each in pairs.items() if photo not in masks}
 
 
 def _of_objects(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhotos:
