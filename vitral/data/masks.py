@@ -5,6 +5,7 @@
 | in another format | cats/1.png |
 | named so | cats/1_mask.png, cats/1_segmentation.png, cats/mask_1.png |
 | in a folder named so | masks/cats/1.png, cats/masks/1.png, ground_truth/cats/1_mask.png, masks/1.png, masks/cats/seg1.png |
+| and of an object | masks/1_0.png, masks/1_1.png |
 
 A name alone decides nothing: a mask has few colours where its photo has many.
 """
@@ -27,7 +28,9 @@ Pair = tuple[int, int]  # the positions of what may be a mask, and of its photo
 WORD = r"(?:masks?|segm?|segmentations?|annotations?|labels?|gt|ground[ _-]?truths?|trimaps?|mattes?)"
 LAST = re.compile(rf"(.+?)[ _.-]+{WORD}(?:[ _.-]?\d+)?", re.IGNORECASE)
 FIRST = re.compile(rf"{WORD}[ _.-]+(.+)", re.IGNORECASE)
-FOLDER = re.compile(rf"(?:.*[ _.-])?(?:{WORD}|Segmentation(?:Class|Object))(?:[ _.-].*)?", re.IGNORECASE)
+OF_OBJECTS = re.compile(r"SegmentationObject|instances|panoptic", re.IGNORECASE)  # folders of maps that number objects
+FOLDER = re.compile(rf"(?:.*[ _.-])?(?:{WORD}|SegmentationClass)(?:[ _.-].*)?|{OF_OBJECTS.pattern}", re.IGNORECASE)
+NUMBERED = re.compile(r"(.+?)[ _.-]+\d+")  # by objects
 NUMBER = re.compile(r"\d+")
 LOOKED_AT = 32  # pairs that are alike, by which all of them are judged where they agree
 MOST_PIXELS = 1 << 16  # of an image that are looked at, about
@@ -125,7 +128,8 @@ class _Names:
     def photos(self, folder: Folder, stem: str) -> Iterator[int]:
         """Give the images that may be the photo of a mask, by the words in its name and folders, the likeliest first."""
         match = LAST.fullmatch(stem) or FIRST.fullmatch(stem)
-        stems = (*([match[1]] if match else []), stem, *_number(stem))
+        numbered = NUMBERED.fullmatch(stem)
+        stems = (*([match[1]] if match else []), stem, *([numbered[1]] if numbered else []), *_number(stem))
         if match:
             yield from self.same(folder, match[1])
         for depth, name in itertools.product(self._speaking(folder), stems):

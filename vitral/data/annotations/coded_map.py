@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -48,12 +48,14 @@ class CodedMap:
         meanings: The meaning of each code in it; pixels of other codes count for nothing.
         stated: The image's height and width.
         colours: Whether codes are colours, 65536 R + 256 G + B.
+        more: Further images of the photo, whose codes count where those before have 0.
     """
 
     file: StoredFile
     meanings: tuple[tuple[int, Meaning], ...]
     stated: Size
     colours: bool = False
+    more: Sequence[StoredFile] = ()
 
     @classmethod
     def read(cls, file: StoredFile, meaning: Meanings, *, colours: bool = False) -> Self:
@@ -84,11 +86,12 @@ class CodedMap:
 
     def content(self) -> bytes:
         """Return a hash of the file, and what its codes mean."""
-        return hashlib.sha256(self.file.content()).digest() + repr(self.meanings).encode()
+        files = (self.file, *self.more)
+        return b"".join(hashlib.sha256(file.content()).digest() for file in files) + repr(self.meanings).encode()
 
     def regions(self, numbers: Mapping[str, int], size: Size) -> Regions:
         """Return a region for each code; pixels of codes without a meaning are ignored. See `Annotation`."""
-        codes = read_values(self.file, self.colours)
+        codes = read_together((self.file, *self.more), self.colours).values
         codes = codes if codes.shape == size else resized(codes, size)
         wanted = [(code, meaning) for code, meaning in self.meanings if meaning.name in numbers]
         unknown = ~np.isin(codes, [code for code, _ in self.meanings])
@@ -113,6 +116,17 @@ class MaskValues(NamedTuple):
 def read_values(file: StoredFile, colours: bool) -> Values:
     """Return the value of each pixel of a mask; see `read_mask`."""
     return read_mask(file, colours).values
+
+
+def read_together(files: Sequence[StoredFile], colours: bool) -> MaskValues:
+    """Return the values of a photo's masks together: of each pixel the first that is not 0; see `read_mask`."""
+    first, *others = (read_mask(file, colours) for file in files)
+    values = first.values
+    for file, other in zip(files[1:], others, strict=True):
+        if other.values.shape != values.shape or other.colours != first.colours:
+            raise DataError(f"'{file.name}' is of another size or kind than another mask of its photo.")
+        values = np.where(values == 0, other.values, values)
+    return MaskValues(values, first.colours, first.mode)
 
 
 def read_mask(file: StoredFile, colours: bool) -> MaskValues:

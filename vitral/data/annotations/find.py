@@ -123,7 +123,7 @@ def _may_have_masks(photos: Photos) -> bool:
 
 def _in_classes(photos: Photos, pairs: MaskPairs) -> bool:
     """Tell whether the photos that have masks, and others that are not of a test, are in folders of several classes."""
-    masks = {mask for each in pairs.masks.values() for mask in each}
+    masks = {mask for each in pairs.masks.values() for mask in each} | pairs.others
     images = [
         path
         for path in photos.paths

@@ -12,14 +12,14 @@ Values of a few pixels that hardly any mask has are no classes: they are ignored
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 from jaxtyping import UInt8
 
 from vitral.data.annotations.annotation import Mark, Size
-from vitral.data.annotations.coded_map import COLOURED, GREY, CodedMap, Meaning, read_mask, read_values
+from vitral.data.annotations.coded_map import COLOURED, GREY, CodedMap, Meaning, read_together, read_values
 from vitral.data.annotations.kept_outlines import KeptOutlines, Outline
 from vitral.data.annotations.marked import Collected, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.mask_names import OBJECT, ValueNames, names_of_values
@@ -61,17 +61,17 @@ Grey = UInt8[np.ndarray, "height width"]
 
 def read_masks(tree: FileTree, pairs: MaskPairs) -> MarkedPhotos:
     """Return what the masks in a folder say of its photos, or raise DataError if masks are JPEGs, or of too many values."""
-    if pairs.objects:
-        return _of_objects(tree, pairs.masks)
-    return _of_values(tree, {photo: masks[0] for photo, masks in pairs.masks.items()})
+    found = _of_objects(tree, pairs) if pairs.objects else _of_values(tree, pairs.masks)
+    return replace(found, others=frozenset(mask for masks in pairs.masks.values() for mask in masks) | pairs.others)
 
 
-def _of_objects(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhotos:
+def _of_objects(tree: FileTree, paired: MaskPairs) -> MarkedPhotos:
+    pairs = paired.masks
     found, kept = Collected(tree, OBJECT_FORM), KeptOutlines(tree.title)
 
     def read(photo: str) -> tuple[list[Mark], list[Trap]] | BadImage:
         try:
-            return _read_objects(tree, pairs[photo], kept)
+            return _read_objects(tree, pairs[photo], paired.classes, kept)
         except DataError as error:
             return tree.bad(photo, error)
 
@@ -84,7 +84,7 @@ def _of_objects(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPho
             found.stated[photo] = next((mark.runs[1:] for mark in found.marks[photo] if mark.runs), None)
     kept.write()
     found.splits = splits_of(found.marks)
-    return found.photos((OBJECT,))
+    return found.photos(None if paired.classes else (OBJECT,))
 
 
 def _decoded(file: StoredFile, content: bytes) -> Grey:
@@ -100,7 +100,9 @@ def _decoded(file: StoredFile, content: bytes) -> Grey:
     return (read_values(file, colours=False) != 0).astype(np.uint8)
 
 
-def _read_objects(tree: FileTree, paths: Sequence[str], kept: KeptOutlines) -> tuple[list[Mark], list[Trap]]:
+def _read_objects(
+    tree: FileTree, paths: Sequence[str], classes: Mapping[str, str], kept: KeptOutlines
+) -> tuple[list[Mark], list[Trap]]:
     """Return a photo's objects, and what misleads in their masks; `DataError` if one cannot be read."""
     outlines: list[Outline] = []
     new: list[tuple[int, str]] = []  # the position and the key of each that is not known
@@ -124,17 +126,21 @@ def _read_objects(tree: FileTree, paths: Sequence[str], kept: KeptOutlines) -> t
     for (place, key), part, text in zip(new, parts, texts, strict=True):
         outlines[place] = outlines[place]._replace(text=text if part.size else "")
         kept.add(key, outlines[place])
-    marks = [Mark(OBJECT, runs=(text, height, width)) for height, width, text in outlines if text]
+    marks = [
+        Mark(classes.get(path, OBJECT), runs=(text, height, width))
+        for path, (height, width, text) in zip(paths, outlines, strict=True)
+        if text
+    ]
     return marks, [Trap(EMPTY, path) for path, outline in zip(paths, outlines, strict=True) if not outline.text]
 
 
-def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
+def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhotos:
     seen: dict[str, _SeenValues] = {}
     bad: list[BadImage] = []
 
     def look(photo: str) -> _SeenValues | BadImage:
         try:
-            return _look(tree.file(pairs[photo]))
+            return _look([tree.file(mask) for mask in pairs[photo]])
         except DataError as error:
             return tree.bad(photo, error)
 
@@ -148,7 +154,9 @@ def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
     colours = any(found.colours for found in seen.values())
     if colours:  # a palette stands for its colours then
         seen |= {
-            photo: _look(tree.file(pairs[photo]), colours=True) for photo, found in seen.items() if found.mode == "P"
+            photo: _look([tree.file(mask) for mask in pairs[photo]], colours=True)
+            for photo, found in seen.items()
+            if found.mode == "P"
         }
     counts = {photo: _in_colours(found, colours) for photo, found in seen.items()}
     names = names_of_values(tree, list(counts.values()), colours=colours)
@@ -158,16 +166,17 @@ def _of_values(tree: FileTree, pairs: Mapping[str, str]) -> MarkedPhotos:
             f"The masks in '{tree.title}' have one value alone ({', '.join(names.classes.values()) or 'none'}), which tells "
             f"nothing apart{'; their transparency is not looked at' if alpha else ''}; save them with a value for each class."
         )
-    traps = [Trap(STRAY, pairs[photo]) for photo, values in counts.items() if values.keys() & names.stray]
+    traps = [Trap(STRAY, pairs[photo][0]) for photo, values in counts.items() if values.keys() & names.stray]
     traps += [Trap(OF_NONE, path) for path in _of_none(tree, pairs)]
     if colours:
-        traps += [Trap(MIXED, pairs[photo]) for photo in _of_another_kind(seen)]
+        traps += [Trap(MIXED, pairs[photo][0]) for photo in _of_another_kind(seen)]
     return MarkedPhotos(
         form=FORM,
         task=SEMANTIC,
         annotations={
-            photo: CodedMap(tree.file(pairs[photo]), _meanings(counts[photo], names), found.size, colours)
+            photo: CodedMap(file, _meanings(counts[photo], names), found.size, colours, more)
             for photo, found in seen.items()
+            for file, *more in [[tree.file(mask) for mask in pairs[photo]]]
         },
         class_names=tuple(dict.fromkeys(names.classes.values())),
         splits=splits_of(seen),
@@ -186,10 +195,11 @@ def _of_another_kind(seen: Mapping[str, _SeenValues]) -> list[str]:
     return min(grey, coloured, key=len)
 
 
-def _of_none(tree: FileTree, pairs: Mapping[str, str]) -> list[str]:
+def _of_none(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the images in the folders of masks alone that are no photo's mask."""
-    used = {*pairs, *pairs.values()}
-    folders = {mask.rpartition("/")[0] for mask in pairs.values()} - {photo.rpartition("/")[0] for photo in pairs}
+    masks = {mask for each in pairs.values() for mask in each}
+    used = {*pairs, *masks}
+    folders = {mask.rpartition("/")[0] for mask in masks} - {photo.rpartition("/")[0] for photo in pairs}
     return [path for path in tree.photos.paths if path not in used and path.rpartition("/")[0] in folders]
 
 
@@ -197,11 +207,11 @@ def _meanings(counts: Counter[int], names: ValueNames) -> tuple[tuple[int, Meani
     return tuple((value, Meaning(name)) for value, name in names.classes.items() if value in counts)
 
 
-def _look(file: StoredFile, *, colours: bool = False) -> _SeenValues:
-    values, colours, mode = read_mask(file, colours)
+def _look(files: Sequence[StoredFile], *, colours: bool = False) -> _SeenValues:
+    values, colours, mode = read_together(files, colours)
     found, pixels = np.unique(values, return_counts=True)
     if len(found) > MOST_VALUES:
-        raise DataError(f"'{file.name}' has {len(found):,} values, too many for a mask.")
+        raise DataError(f"'{files[0].name}' has {len(found):,} values, too many for a mask.")
     height, width = values.shape
     counts = Counter(dict(zip(found.tolist(), pixels.tolist(), strict=True)))
     return _SeenValues((height, width), counts, colours, mode)

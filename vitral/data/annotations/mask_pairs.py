@@ -1,29 +1,109 @@
-"""Which images of a folder are masks of which others: a map of classes a photo, or an image for each object."""
+"""Which images of a folder are masks of which others: a map of classes a photo, or an image for each object.
+
+| masks of a photo | are |
+|---|---|
+| SegmentationClass/1.png, SegmentationObject/1.png (or labels/, instances/) | its classes; the latter is not read |
+| masks/1_0.png, masks/1_1.png, or several of most photos | an object each, if each has one value beside 0 |
+| masks/cat/1.png, masks/dog/1.png | the same, and folders name their classes |
+| 1_mask.png, 1_mask_1.png, where few photos have several | one mask together |
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from vitral.data.annotations.tree import FileTree
-from vitral.data.masks import find_masks
+import numpy as np
+
+from vitral.data.annotations.coded_map import read_values
+from vitral.data.annotations.tree import FileTree, speaks_of_masks
+from vitral.data.batch import evenly
+from vitral.data.masks import NUMBERED, OF_OBJECTS, find_masks
 from vitral.data.stored import Entry
+from vitral.errors import DataError
+
+LOOKED_AT = 16  # masks
+LEAST = 0.05  # share of what is marked that a value covers which is one of several
 
 
 @dataclass(frozen=True)
 class MaskPairs:
-    """The masks of each photo by its path, and whether each mask is of an object."""
+    """The masks of each photo by its path, and whether each mask is of an object.
+
+    Attributes:
+        masks: The masks of each photo.
+        objects: Whether each is of an object.
+        classes: The class of a mask's object, where folders name it.
+        others: Masks that are not read, since others say the same.
+    """
 
     masks: Mapping[str, Sequence[str]]
     objects: bool
+    classes: Mapping[str, str] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
 
 
 def pair_masks(tree: FileTree, *, by_name: bool) -> MaskPairs | None:
     """Return which images of a folder are masks of which others, by names, or by few colours, too; None where none are."""
     if (pairs := _objects(tree)) is not None:
         return MaskPairs(pairs, objects=True)
-    pairs = _pairs(tree, by_name=by_name)
-    return MaskPairs(pairs, 2 * sum(len(masks) > 1 for masks in pairs.values()) > len(pairs)) if pairs else None
+    every = _pairs(tree, by_name=by_name)
+    chosen = {photo: _without_objects(masks) for photo, masks in every.items()}
+    if _one_an_object(chosen) and _of_one_value(tree, chosen):
+        return MaskPairs(chosen, objects=True, classes=_named_by_folders(chosen))
+    # Of maps in several folders, such as of numbers and of colours for people, those in the first say it.
+    pairs = {photo: [mask for mask in masks if _folder(mask) == _folder(masks[0])] for photo, masks in chosen.items()}
+    read = {mask for masks in pairs.values() for mask in masks}
+    others = frozenset(mask for masks in every.values() for mask in masks if mask not in read)
+    return MaskPairs(pairs, objects=False, others=others) if pairs else None
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _without_objects(masks: list[str]) -> list[str]:
+    """Return a photo's masks without those that number objects, if there are others."""
+    return [mask for mask in masks if not OF_OBJECTS.fullmatch(_folder(mask).rpartition("/")[2])] or masks
+
+
+def _one_an_object(pairs: Mapping[str, Sequence[str]]) -> bool:
+    """Tell by numbers and names whether each mask is of an object: most photos have several, or all are numbered."""
+    several = sum(len(masks) > 1 for masks in pairs.values())
+    return 2 * several > len(pairs) or (
+        several > 0
+        and all(
+            (match := NUMBERED.fullmatch(PurePosixPath(mask).stem)) is not None
+            and match[1] == PurePosixPath(photo).stem
+            for photo, masks in pairs.items()
+            for mask in masks
+        )
+    )
+
+
+def _of_one_value(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> bool:
+    """Tell by some masks whether most have one value beside 0, but for softened edges."""
+    looked_at = evenly([mask for masks in pairs.values() for mask in masks], LOOKED_AT)
+    counts: list[int] = []
+    for mask in looked_at:
+        try:
+            values = read_values(tree.file(mask), colours=False)
+        except DataError:  # which is said where it is read
+            continue
+        _, pixels = np.unique(values[values != 0], return_counts=True)
+        counts.append(int((pixels > LEAST * pixels.sum()).sum()))
+    return 2 * sum(count > 1 for count in counts) <= len(counts)
+
+
+def _named_by_folders(pairs: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the class of each mask, where masks of a photo differ in a folder that is not called like one of masks."""
+    folders = {mask: _folder(mask).split("/")[::-1] for masks in pairs.values() for mask in masks}
+    several = [masks for masks in pairs.values() if len(masks) > 1]
+    for place in range(min(map(len, folders.values()))):
+        names = {mask: parts[place] for mask, parts in folders.items()}
+        if all(len({names[mask] for mask in masks}) == len(masks) for masks in several):
+            return {} if any(map(speaks_of_masks, names.values())) else names
+    return {}
 
 
 def _objects(tree: FileTree) -> dict[str, list[str]] | None:
