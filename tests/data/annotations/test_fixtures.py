@@ -13,7 +13,8 @@ from vitral.data.annotations.coco import read_coco
 from vitral.data.annotations.coco_panoptic import read_panoptic
 from vitral.data.annotations.find import Reader, list_annotated
 from vitral.data.annotations.marked import MarkedPhotos
-from vitral.data.annotations.mask_images import pair_masks, read_masks
+from vitral.data.annotations.mask_images import read_masks
+from vitral.data.annotations.mask_pairs import pair_masks
 from vitral.data.annotations.tree import FileTree
 from vitral.data.annotations.voc import read_voc
 from vitral.data.annotations.yolo import read_yolo

@@ -1,5 +1,6 @@
 """Mask images of every kind give the class of each pixel; what misleads in them is handled and said."""
 
+import io
 import shutil
 import struct
 import zlib
@@ -12,7 +13,7 @@ from PIL import Image
 
 from tests.cases import every_case
 from tests.data.annotations import drawn
-from vitral.data.annotations import kept_outlines, mask_images
+from vitral.data.annotations import coded_map, kept_outlines, mask_images
 from vitral.data.annotations.tree import StoredFile
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
@@ -193,11 +194,54 @@ def test_masks_of_another_size_and_damaged_ones(tmp_path: Path) -> None:
     assert said(data, "1 image without annotation is left out: images/photo_2.png.")
 
 
-def test_jpeg_masks_are_refused_in_one_line(tmp_path: Path) -> None:
-    write(tmp_path, WRITTEN["0 and 255"][0], mask="masks/{name}.jpg")
-    with pytest.raises(VitralError, match="is a JPEG, which changes the values of a mask; save masks as PNG") as caught:
-        open_data(tmp_path)
-    assert "\n" not in str(caught.value)
+def soft(labels: Map, form: str, **how: int) -> Image.Image:
+    """Return a mask of black and white as a program leaves it that softens edges: encoded with loss, or made smaller."""
+    inside = Image.fromarray((labels > 0).astype(np.uint8) * 255)
+    if form == "smaller":
+        return inside.rotate(7, Image.Resampling.BICUBIC).rotate(-7, Image.Resampling.BICUBIC)
+    buffer = io.BytesIO()
+    inside.convert("RGB" if form == "colours" else "L").save(buffer, "JPEG", **how)
+    return Image.open(buffer)
+
+
+@every_case(("form", "suffix"), [("grey", ".jpg"), ("colours", ".jpg"), ("colours", ".png"), ("smaller", ".png")])
+def test_softened_masks_of_black_and_white_have_two_classes(tmp_path: Path, form: str, suffix: str) -> None:
+    write(tmp_path, lambda labels: soft(labels, form, quality=80), mask=f"masks/{{name}}{suffix}")
+    data = open_data(tmp_path, near=False, verify=False)
+    assert (data.task.name, data.class_names) == ("semantic", ("background", "object"))
+    for name, found in maps(data).items():
+        inside = drawn.class_map(drawn.SCENES[name]) > 0
+        assert ((found == 1) != inside).mean() < (0.03 if form == "smaller" else 0.001)
+        assert not (found == VOID).any()
+    source = data.splits["train"]
+    annotation = source.annotation(0)  # type: ignore[attr-defined]
+    assert not set(annotation.traps()) - {coded_map.BLACK_AND_WHITE}
+
+
+def test_jpeg_masks_of_classes_are_refused_in_one_line(tmp_path: Path) -> None:
+    kinds = {"grey": lambda labels: Image.fromarray((90 * labels).astype(np.uint8)), "colours": WRITTEN["colours"][0]}
+    for kind, image in kinds.items():
+        write(tmp_path / kind, image, mask="masks/{name}.jpg")
+        words = "is a JPEG, which changes the values of a mask, .* save masks as PNG"
+        with pytest.raises(VitralError, match=words) as caught:
+            open_data(f"semantic:{tmp_path / kind}")
+        assert "\n" not in str(caught.value)
+
+
+def test_masks_of_one_and_of_white_are_of_one_object(tmp_path: Path) -> None:
+    numbers = iter(range(1000))
+    write(tmp_path, lambda labels: Image.fromarray((labels > 0).astype(np.uint8) * (255 if next(numbers) % 2 else 1)))
+    data = open_data(tmp_path)
+    assert data.class_names == ("background", "object")
+    for name, found in maps(data).items():
+        assert np.array_equal(found, drawn.class_map(drawn.SCENES[name]) > 0)
+
+
+def test_a_list_with_too_few_names_is_said(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN["grey"][0])
+    (tmp_path / "classes.txt").write_text("cell\nplatelet\n")
+    data = open_data(tmp_path)
+    assert said(data, "The list of 2 classes does not name the value 2 of masks: its pixels are ignored")
 
 
 def test_folders_of_classes_stay_classes_and_a_prefix_reads_their_masks(tmp_path: Path) -> None:

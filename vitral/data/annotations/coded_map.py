@@ -20,9 +20,14 @@ from vitral.machine import in_threads
 from vitral.tasks.regions import Regions
 
 FORMATS = ("PNG", "GIF", "BMP", "WEBP")
+LOSSY = ("JPEG", "MPO")  # which are read where they are black and white
 COLOURED = ("RGB", "RGBA", "RGBX")
 GREY = 0x010101  # times a value is that grey as a colour
 WHITE = 255
+HALF = 128  # from which a softened value is nearer to white
+ENDS = 32  # of values: what a JPEG makes of black is below, what it makes of white this near
+PLAIN = 0.25  # share of white in what is not black: the rest are edges
+COLOURLESS = 0.99  # share of the pixels whose channels differ by less than ENDS
 PALETTE = "masks with a palette, whose numbers are the classes and not their colours"
 TRANSPARENT = "masks with transparency, which is not looked at"
 BLACK_AND_WHITE = "masks of 0 and 255 alone, which are background and object"
@@ -49,6 +54,7 @@ class CodedMap:
         stated: The image's height and width.
         colours: Whether codes are colours, 65536 R + 256 G + B.
         more: Further images of the photo, whose codes count where those before have 0.
+        softened: Whether values count as the nearer of black and white.
     """
 
     file: StoredFile
@@ -56,6 +62,7 @@ class CodedMap:
     stated: Size
     colours: bool = False
     more: Sequence[StoredFile] = ()
+    softened: bool = False
 
     @classmethod
     def read(cls, file: StoredFile, meaning: Meanings, *, colours: bool = False) -> Self:
@@ -76,7 +83,7 @@ class CodedMap:
 
     def traps(self) -> Iterator[str]:
         """Give what other programs read otherwise in such a mask."""
-        with Image.open(io.BytesIO(self.file.content()), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(self.file.content()), formats=(*FORMATS, *LOSSY)) as image:
             if image.mode == "P" and not self.colours:
                 yield PALETTE
             if image.has_transparency_data:
@@ -92,6 +99,8 @@ class CodedMap:
     def regions(self, numbers: Mapping[str, int], size: Size) -> Regions:
         """Return a region for each code; pixels of codes without a meaning are ignored. See `Annotation`."""
         codes = read_together((self.file, *self.more), self.colours).values
+        if self.softened:
+            codes = np.where(codes < HALF, 0, WHITE)
         codes = codes if codes.shape == size else resized(codes, size)
         wanted = [(code, meaning) for code, meaning in self.meanings if meaning.name in numbers]
         unknown = ~np.isin(codes, [code for code, _ in self.meanings])
@@ -137,15 +146,15 @@ def read_mask(file: StoredFile, colours: bool) -> MaskValues:
         colours: Whether grey is a colour, too, and a palette stands for its colours.
 
     Raises:
-        DataError: it cannot be read, or is a JPEG.
+        DataError: it cannot be read, or is a JPEG of more than black and white.
     """
     content = file.content()
     try:
-        with Image.open(io.BytesIO(content), formats=(*FORMATS, "JPEG")) as image:
-            if image.format in ("JPEG", "MPO"):
-                raise DataError(f"'{file.name}' is a JPEG, which changes the values of a mask; save masks as PNG.")
-            if image.format not in FORMATS or image.width * image.height > pixel_limit():
+        with Image.open(io.BytesIO(content), formats=(*FORMATS, *LOSSY)) as image:
+            if image.format not in (*FORMATS, *LOSSY) or image.width * image.height > pixel_limit():
                 raise ValueError(f"{image.format}, {image.width}x{image.height}")
+            if image.format in LOSSY:
+                return MaskValues(_black_and_white(image, file.name) * (GREY if colours else 1), colours, "L")
             if image.mode in COLOURED or (image.mode == "P" and colours):
                 red, green, blue = np.moveaxis(np.asarray(image.convert("RGB")), 2, 0).astype(np.int64)
                 grey = not colours and np.array_equal(red, green) and np.array_equal(green, blue)
@@ -158,6 +167,24 @@ def read_mask(file: StoredFile, colours: bool) -> MaskValues:
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise DataError(f"'{file.name}' cannot be read as a mask ({one_line(error)[:120]}).") from error
     return MaskValues(values * GREY if colours else values, colours, mode)
+
+
+def _black_and_white(image: Image.Image, name: str) -> Values:
+    """Return a JPEG's pixels as black or white, 0 or 255.
+
+    Raises:
+        DataError: it has anything else.
+    """
+    shades = np.asarray(image.convert("RGB")).astype(np.int64)
+    darkest, lightest = shades.min(axis=2), shades.max(axis=2)
+    marked, white = int((lightest >= ENDS).sum()), int((darkest > WHITE - ENDS).sum())
+    colourless = float((lightest - darkest < ENDS).mean())
+    if white < PLAIN * marked or colourless < COLOURLESS or (not marked and lightest.any()):
+        raise DataError(
+            f"'{name}' is a JPEG, which changes the values of a mask, and not of black and white; save masks as PNG."
+        )
+    values: Values = np.where(shades.mean(axis=2) < HALF, 0, WHITE).astype(np.int64)
+    return values
 
 
 def read_maps(

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from vitral.data.annotations.annotation import Mark, Size
-from vitral.data.annotations.coded_map import COLOURED, GREY, CodedMap, Meaning, read_together, read_values
+from vitral.data.annotations.coded_map import COLOURED, GREY, HALF, WHITE, CodedMap, Meaning, read_together, read_values
 from vitral.data.annotations.kept_outlines import KeptOutlines, Outline
 from vitral.data.annotations.marked import Collected, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.mask_names import OBJECT, ValueNames, names_of_values
@@ -60,7 +60,11 @@ Grey = UInt8[np.ndarray, "height width"]
 
 
 def read_masks(tree: FileTree, pairs: MaskPairs) -> MarkedPhotos:
-    """Return what the masks in a folder say of its photos, or raise DataError if masks are JPEGs, or of too many values."""
+    """Return what the masks in a folder say of its photos.
+
+    Raises:
+        DataError: masks are JPEGs of more than black and white, or of too many values.
+    """
     found = _of_objects(tree, pairs) if pairs.objects else _of_values(tree, pairs.masks)
     return replace(found, others=frozenset(mask for masks in pairs.masks.values() for mask in masks) | pairs.others)
 
@@ -91,7 +95,7 @@ def _decoded(file: StoredFile, content: bytes) -> Grey:
     """Return an image of one object, which is where it is not 0; grey PNGs of up to 8 bits by OpenCV, which is faster.
 
     Raises:
-        DataError: it cannot be read, or is a JPEG.
+        DataError: it cannot be read, or is a JPEG of more than black and white.
     """
     if content.startswith(PNG) and content[HEADER - 2 : HEADER] in BITS_OF_GREY:
         values = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
@@ -160,12 +164,10 @@ def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhot
         }
     counts = {photo: _in_colours(found, colours) for photo, found in seen.items()}
     names = names_of_values(tree, list(counts.values()), colours=colours)
+    if names.softened:
+        counts = {photo: _halves(values) for photo, values in counts.items()}
     if len(names.classes) < 2:
-        alpha = any(found.mode in TRANSPARENT for found in seen.values())
-        raise DataError(
-            f"The masks in '{tree.title}' have one value alone ({', '.join(names.classes.values()) or 'none'}), which tells "
-            f"nothing apart{'; their transparency is not looked at' if alpha else ''}; save them with a value for each class."
-        )
+        raise _of_one_value(tree, seen, names, bad)
     traps = [Trap(STRAY, pairs[photo][0]) for photo, values in counts.items() if values.keys() & names.stray]
     traps += [Trap(OF_NONE, path) for path in _of_none(tree, pairs)]
     if colours:
@@ -174,7 +176,7 @@ def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhot
         form=FORM,
         task=SEMANTIC,
         annotations={
-            photo: CodedMap(file, _meanings(counts[photo], names), found.size, colours, more)
+            photo: CodedMap(file, _meanings(counts[photo], names), found.size, colours, more, names.softened)
             for photo, found in seen.items()
             for file, *more in [[tree.file(mask) for mask in pairs[photo]]]
         },
@@ -183,6 +185,19 @@ def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhot
         traps=tuple(traps),
         notes=names.notes,
         bad=tuple(bad),
+    )
+
+
+def _of_one_value(
+    tree: FileTree, seen: Mapping[str, _SeenValues], names: ValueNames, bad: Sequence[BadImage]
+) -> DataError:
+    """Return the error for masks of one value, or of those that cannot be read beside which only such are there."""
+    if bad:
+        return DataError(f"{bad[0].reason}.")
+    alpha = any(found.mode in TRANSPARENT for found in seen.values())
+    return DataError(
+        f"The masks in '{tree.title}' have one value alone ({', '.join(names.classes.values()) or 'none'}), which tells "
+        f"nothing apart{'; their transparency is not looked at' if alpha else ''}; save them with a value for each class."
     )
 
 
@@ -215,6 +230,12 @@ def _look(files: Sequence[StoredFile], *, colours: bool = False) -> _SeenValues:
     height, width = values.shape
     counts = Counter(dict(zip(found.tolist(), pixels.tolist(), strict=True)))
     return _SeenValues((height, width), counts, colours, mode)
+
+
+def _halves(counts: Counter[int]) -> Counter[int]:
+    """Return the pixels that are nearer to black, and those nearer to white."""
+    white = sum(count for value, count in counts.items() if value >= HALF)
+    return +Counter({0: counts.total() - white, WHITE: white})
 
 
 def _in_colours(seen: _SeenValues, colours: bool) -> Counter[int]:

@@ -10,7 +10,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,16 +27,29 @@ RARE = 0.05  # share of the masks that have a stray value, at most,
 FEW = 0.002  # and of a mask that it covers
 MANY = 32  # values, above which edges are softened, and
 SOFT = 0.01  # of a mask is all that a softened value covers
+WHITE = 255
+NEAR = 32  # of values: softened edges have SEVERAL so near to black, and as many to white,
+SEVERAL = 3
+PLAIN = 0.8  # and of the pixels that share is black or white
+SOFTENED = "Masks have values between 0 and 255, as softened edges do: from 128 on they are the object."
 MOST_CLASSES = 255
 
 
 @dataclass(frozen=True)
 class ValueNames:
-    """The class of each value, the values that are no classes, and notes on what was decided."""
+    """What values of masks are called.
+
+    Attributes:
+        classes: The class of each value.
+        stray: The values that are no classes.
+        notes: What was decided, one line each.
+        softened: Whether masks are black and white with softened edges, and values are to be taken as the nearer of both.
+    """
 
     classes: Mapping[int, str]
     stray: frozenset[int]
     notes: tuple[str, ...] = ()
+    softened: bool = False
 
 
 def names_of_values(tree: FileTree, masks: Sequence[Counter[int]], *, colours: bool) -> ValueNames:
@@ -47,9 +60,11 @@ def names_of_values(tree: FileTree, masks: Sequence[Counter[int]], *, colours: b
     """
     there = {value for counts in masks for value in counts}
     listed = _listed(tree, colours=colours)
-    if listed and len(there & listed.keys()) * 2 > len(there):
-        return ValueNames(listed, frozenset(there - listed.keys() - {IGNORED}))
     stray = _stray(masks)
+    if listed and len(there & listed.keys()) * 2 > len(there):
+        return ValueNames(listed, frozenset(there - listed.keys() - {IGNORED}), _unnamed(there - stray, listed))
+    if not colours and _is_softened(masks):
+        return ValueNames({0: BACKGROUND, WHITE: OBJECT}, frozenset(), (SOFTENED,), softened=True)
     values = sorted(there - stray)
     if len(values) > MOST_CLASSES:
         raise DataError(f"The masks in '{tree.title}' have {len(values):,} values, too many for classes.")
@@ -57,10 +72,33 @@ def names_of_values(tree: FileTree, masks: Sequence[Counter[int]], *, colours: b
         return ValueNames({value: f"#{value:06x}" for value in values}, stray)
     if len(values) == 2 and values[0] == 0:
         return ValueNames({0: BACKGROUND, values[1]: OBJECT}, stray)
+    if values == [0, 1, IGNORED] and not any(counts[1] and counts[IGNORED] for counts in masks):  # two ways to write it
+        return ValueNames({0: BACKGROUND, 1: OBJECT, IGNORED: OBJECT}, stray)
     if IGNORED in values and len(values) > 2:
         note = f"Pixels of value {IGNORED} in masks are ignored, as borders are; the other values are classes."
         return ValueNames({value: str(value) for value in values if value != IGNORED}, stray, (note,))
     return ValueNames({value: str(value) for value in values}, stray)
+
+
+def _unnamed(values: Set[int], listed: Mapping[int, str]) -> tuple[str, ...]:
+    """Return a note on values of masks that a list does not name, if there are some."""
+    unnamed = sorted(values - listed.keys() - {IGNORED})
+    if not unnamed:
+        return ()
+    more = " and more" if len(unnamed) > 1 else ""
+    return (
+        f"The list of {len(listed):,} classes does not name the value {unnamed[0]}{more} of masks: its pixels are ignored. "
+        f"The first name is that of the value {min(listed)}; if that is no class of its own, put a name for it first.",
+    )
+
+
+def _is_softened(masks: Sequence[Counter[int]]) -> bool:
+    """Tell whether masks are black and white with softened edges, as resizing or a JPEG leaves them."""
+    total = sum(masks, Counter[int]())
+    dark = sum(0 < value < NEAR for value in total)
+    light = sum(WHITE - NEAR < value < WHITE for value in total)
+    softened = min(dark, light) >= SEVERAL and max(total) <= WHITE
+    return softened and min(total[0], total[WHITE]) > 0 and total[0] + total[WHITE] >= PLAIN * total.total()
 
 
 def _stray(masks: Sequence[Counter[int]]) -> frozenset[int]:
