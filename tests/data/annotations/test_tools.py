@@ -269,6 +269,32 @@ def test_label_studios_photos_of_one_name_are_told_by_their_folders(tmp_path: Pa
     assert sorted(_read(read_label_studio, tmp_path).annotations) == [*paths]
 
 
+@every_case("form", ["a task", "an annotation"])
+def test_label_studios_storage_has_a_file_for_each(tmp_path: Path, form: str) -> None:
+    box = {"x": 50, "y": 25, "width": 50, "height": 75, "rotation": 0, "rectanglelabels": ["leaf"]}
+    (task,) = _task([_result(0, box)], "s3://bucket/plant.jpg")
+    annotation = {"id": 3, "result": task["annotations"][0]["result"], "task": {"id": 7, "data": task["data"]}}
+    marked = _label_studio(tmp_path, task if form == "a task" else annotation)
+    assert _regions(marked, "photos/plant.jpg")[0].boxes.tolist() == [[30, 10, 60, 40]]
+
+
+def test_what_was_skipped_or_not_marked_in_label_studio_is_not_empty(tmp_path: Path) -> None:
+    box = {"x": 50, "y": 25, "width": 50, "height": 75, "rotation": 0, "rectanglelabels": ["leaf"]}
+    tasks = _task([_result(0, box)])
+    given = {
+        "skipped": [{"result": [], "was_cancelled": True}],
+        "new": [],
+        "empty": [{"result": [], "was_cancelled": False}],
+    }
+    (tmp_path / "photos").mkdir()
+    for name, annotations in given.items():
+        (tmp_path / "photos" / f"{name}.jpg").touch()
+        tasks.append({"id": 9, "data": {"image": f"/data/upload/1/{name}.jpg"}, "annotations": annotations})
+    marked = _label_studio(tmp_path, tasks)
+    assert sorted(marked.annotations) == ["photos/empty.jpg", "photos/plant.jpg"]
+    assert [(trap.kind.split(",")[0], trap.count) for trap in marked.traps] == [("photos that were skipped", 1)] * 2
+
+
 def test_label_studios_short_form_and_paths(tmp_path: Path) -> None:
     box = {"x": 50, "y": 25, "width": 50, "height": 75, "rotation": 0, "rectanglelabels": ["leaf"]}
     size = {"original_width": 60, "original_height": 40}

@@ -1,5 +1,6 @@
 """Label Studio's JSON, whole or "min": boxes, polygons, ellipses and brush strokes of photos, in per cent of the original.
 
+It is a list of tasks, or a file for each task or each annotation, as it fills a storage.
 Whatever angle the photo was viewed at (`image_rotation`), the coordinates are those of the photo unturned, and `rotation` turns
 a box clockwise about its top left corner, an ellipse about its centre (label-studio-frontend, src/regions, `serialize`).
 """
@@ -26,6 +27,7 @@ from vitral.images.run_lengths import RunLengths, counts_text, encode_mask
 
 FORM = "Label Studio JSON"
 SEVERAL = "annotations of photos that several people marked, left out but for that of the ground truth or the last"
+UNFINISHED = "photos that were skipped, or that nobody marked yet, left out"
 OPAQUE = 3  # the channel of a brush stroke's RGBA that holds the mask
 LABELS = "labels"  # how the keys of a region's classes end: "rectanglelabels", "polygonlabels", "labels"
 Values = UInt8[np.ndarray, " values"]
@@ -40,6 +42,9 @@ def read_label_studio(tree: FileTree) -> MarkedPhotos | None:
     found = Collected(tree, FORM)
     for path in tree.json_files():
         for task in tree.json(path, ["original_width"], FORM, _tasks) or []:
+            if "annotations" in task and not _finished(task):
+                found.traps.append(Trap(UNFINISHED, path))
+                continue
             if (photo := found.photo(_photo_named(task, path), path)) is not None:
                 found.stated[photo], found.marks[photo] = _read_task(task, path, found.traps)
     return found.photos(relative=True) if found.marks or found.traps else None
@@ -47,8 +52,14 @@ def read_label_studio(tree: FileTree) -> MarkedPhotos | None:
 
 def _tasks(values: object) -> list[dict[str, Any]]:
     """Return the tasks of an export; none of any other file."""
-    tasks = [mapping(task) for task in values] if isinstance(values, list) else []
+    tasks = [_whole(mapping(task)) for task in (values if isinstance(values, list) else [values])]
     return tasks if any(True for task in tasks for _ in _regions(task)) else []
+
+
+def _whole(task: dict[str, Any]) -> dict[str, Any]:
+    """Return a task with its annotations, of an annotation that has its task in it, as a storage is given them."""
+    inside = mapping(task.get("task"))
+    return {**inside, "annotations": [task]} if "result" in task and "data" in inside else task
 
 
 def _photo_named(task: Mapping[str, Any], file: str) -> str:
