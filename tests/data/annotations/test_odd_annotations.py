@@ -99,6 +99,30 @@ def test_text_files_of_windows_are_read(tmp_path: Path) -> None:
     assert regions(open_data(tmp_path / "yolo")) == regions(open_data(tmp_path / "voc")) == expected
 
 
+@every_case("encoding", ["gb2312", "gbk", "shift_jis", "euc-kr", "latin-1", "utf-16"])
+def test_xml_is_read_in_the_encoding_that_it_declares(tmp_path: Path, encoding: str) -> None:
+    name = {"shift_jis": "細胞", "euc-kr": "세포", "latin-1": "été"}.get(encoding, "细胞")
+    drawn.write_voc(tmp_path)
+    for path in (tmp_path / "Annotations").iterdir():
+        text = f'<?xml version="1.0" encoding="{encoding}"?>\n{path.read_text().replace("platelet", name)}'
+        path.write_bytes(text.encode(encoding))
+    data = open_data(tmp_path, near=False)
+    assert data.class_names == ("cell", name)
+    assert regions(data) == sum(map(len, drawn.SCENES.values()))
+
+
+@every_case("encoding", ["utf-7", "gb2312", "no such"])
+def test_xml_of_a_false_encoding_is_one_line(tmp_path: Path, encoding: str) -> None:
+    drawn.write_voc(tmp_path)
+    path = tmp_path / "Annotations" / "photo_0.xml"
+    text = "<!DOCTYPE a [<!ENTITY x 'secret'>]>" + path.read_text().replace("platelet", "été")
+    content = text.encode("utf-7") if encoding == "utf-7" else text.encode("latin-1").replace(b"<!ENTITY", b"<!ELEMENT")
+    path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?>'.encode() + content)
+    (bad,) = open_data(tmp_path, near=False).bad_images
+    assert "photo_0.xml' cannot be read as XML" in bad.reason
+    assert "\n" not in bad.reason
+
+
 def _bbox(*box: object) -> Callable[[Path, Values], None]:
     return lambda _, values: values["annotations"][0].update(bbox=list(box))
 

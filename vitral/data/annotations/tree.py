@@ -26,6 +26,7 @@ from vitral.paths import FoundFile, Walk, refuse_endless
 LARGEST = 1 << 30  # bytes of a file of annotations
 JSON_BYTES = 1 << 28  # of all JSON files that are read, however many; of larger ones MOST_JSON files are
 MOST_JSON = 200
+DECLARED = re.compile(rb"""\s*<\?xml[^>]*?encoding=["']([\w.-]+)["'][^>]*>""")  # the encoding of XML
 UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the name of a file that is uploaded
 
 
@@ -212,15 +213,30 @@ class FileTree:
         file = self.file(path)
         content = file.content()
         try:
-            if b"<!ENTITY" in content:
-                raise ValueError("it defines entities")
-            return ElementTree.fromstring(content)
+            return _parsed(content)
         except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as error:
             raise DataError(f"'{file.name}' cannot be read as XML ({one_line(error)}).") from error
 
     def bad(self, photo: str, why: object) -> BadImage:
         """Return a photo whose annotation cannot be used."""
         return BadImage(self.file(photo).name, str(why).rstrip("."), listed=True)
+
+
+def _parsed(content: bytes | str) -> Element:
+    """Return the root of XML; its parser knows few encodings, of which others than those that it declares are decoded here.
+
+    Raises:
+        ValueError: it defines entities, or is not of the encoding that it declares; other errors of the parser likewise.
+    """
+    if (b"<!ENTITY" in content) if isinstance(content, bytes) else ("<!ENTITY" in content):
+        raise ValueError("it defines entities")
+    try:
+        return ElementTree.fromstring(content)
+    except ValueError:
+        declared = DECLARED.match(content) if isinstance(content, bytes) else None
+        if declared is None or isinstance(content, str):
+            raise
+    return _parsed(content[declared.end() :].decode(declared[1].decode()))
 
 
 def speaks_of_masks(folder: str) -> bool:
