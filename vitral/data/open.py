@@ -50,6 +50,7 @@ FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
 NAMED_COLUMNS = (*SUFFIXES, JSON_LINES)  # of tables that name their columns, or may
+ANNOTATIONS = (".json", ".yaml", ".yml", ".xml")  # how files are called that say what is in photos
 SHOWN = 200  # characters of a name that a message repeats
 
 
@@ -376,6 +377,8 @@ def _list_file(path: Path, how: Opening) -> Listing:
         return list_shards(str(path), [str(path)], how.listener, labelled=how.labelled)
     if is_archive(path):
         return list_archive(path, how, partial(_refuse_packed, path))
+    if name.endswith(ANNOTATIONS):
+        raise DataError(f"'{path}' is a file; annotations are read with their photos: name the folder that holds both.")
     raise DataError(
         f"'{path}' is a file; give the folder that holds one sub-folder per class, or a .zip, .tar, .csv "
         "or .parquet file."

@@ -18,6 +18,7 @@ from vitral.data.annotations.coco import read_coco
 from vitral.data.annotations.coco_panoptic import read_panoptic
 from vitral.data.annotations.cvat import read_cvat
 from vitral.data.annotations.label_studio import read_label_studio
+from vitral.data.annotations.labelme import read_labelme
 from vitral.data.annotations.marked import MarkedPhotos, said
 from vitral.data.annotations.mask_images import read_masks
 from vitral.data.annotations.mask_names import LISTS_OF_MASKS
@@ -41,7 +42,7 @@ from vitral.tasks.semantic import SEMANTIC
 Reader = Callable[[FileTree], MarkedPhotos | None]
 READERS: tuple[Reader, ...] = (
     *(read_coco, read_panoptic, read_voc, read_cvat, read_label_studio),
-    *(read_cityscapes, read_scene_parsing, read_ade20k, read_yolo),
+    *(read_labelme, read_cityscapes, read_scene_parsing, read_ade20k, read_yolo),
 )
 PHOTOS = (".jpg", ".jpeg")  # endings of files in which no annotations are written
 WHOLE = "classes"  # the prefix that leaves annotations unread
@@ -63,7 +64,10 @@ def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
         )
     if marked is None:
         if how.marked is not None:
-            raise DataError(f"'{tree.title}' has no annotations that are recognised, as '{how.marked}:' needs them.")
+            raise DataError(
+                f"'{tree.title}' has no annotations that are recognised, as '{how.marked}:' needs them; those of COCO, Pascal "
+                "VOC, YOLO, Label Studio, CVAT and LabelMe are, and mask images: export them as one of these."
+            )
         return None
     marked = fitted(tree, marked)
     if how.marked is not None:
