@@ -115,15 +115,16 @@ def _list_voc(title: str, name: str, folder: Path) -> Listing:
     return listing_of(title, name, rows, several=several, class_names=None, notes=notes, bad=bad)
 
 
-def listed_splits(lines: Callable[[str], Sequence[str]]) -> dict[str, str]:
+def listed_splits(lines: Callable[[str], Sequence[str]], sets: str = SETS) -> dict[str, str]:
     """Return the split of each image by its id, as VOC's lists say.
 
     Args:
         lines: Gives the lines of a list by its path; none where there is no such list.
+        sets: The folder of the lists.
     """
     splits: dict[str, str] = {}
     for file, split in SET_FILES.items():
-        for line in lines(f"{SETS}/{file}.txt"):
+        for line in lines(f"{sets}/{file}.txt"):
             if line.strip():
                 splits.setdefault(line.split()[0], split)
     return splits

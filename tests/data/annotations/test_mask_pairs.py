@@ -109,3 +109,20 @@ def test_several_masks_of_few_photos_are_one_together(tmp_path: Path) -> None:
     for name, found in labels(data).items():
         assert np.array_equal(found.class_map(), inside(SCENES[name]) > 0)
     assert not any("without annotation" in note for note in data.notes)
+
+
+def test_photos_are_divided_as_lists_for_segmentation_say(tmp_path: Path) -> None:
+    drawn.photos(tmp_path / "JPEGImages", SCENES)
+    for name, boxes in SCENES.items():
+        save(tmp_path / "SegmentationClass" / f"{name}.png", drawn.class_map(boxes), palette=True)
+    lists = tmp_path / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    parts = {"train": list(SCENES)[:4], "val": list(SCENES)[4:]}
+    for split, names in parts.items():
+        (lists / f"{split}.txt").write_text("\n".join(names))
+    data = open_data(tmp_path, near=False)
+    found = {
+        split: sorted(Path(source.describe(index)).stem for index in range(len(source)))
+        for split, source in data.splits.items()
+    }
+    assert found == {"train": parts["train"], "validation": parts["val"]}

@@ -13,6 +13,7 @@ Values of a few pixels that hardly any mask has are no classes: they are ignored
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 import cv2
 import numpy as np
@@ -25,6 +26,7 @@ from vitral.data.annotations.marked import Collected, MarkedPhotos, Trap, splits
 from vitral.data.annotations.mask_names import OBJECT, ValueNames, names_of_values
 from vitral.data.annotations.mask_pairs import MaskPairs
 from vitral.data.annotations.tree import FileTree, StoredFile
+from vitral.data.annotations.voc import lists_beside
 from vitral.data.source import BadImage
 from vitral.errors import DataError
 from vitral.images.run_lengths import counts_texts, encode_parts
@@ -40,6 +42,7 @@ OF_NONE = "masks of photos that are not there, left out"
 MIXED = (
     "masks of another kind than the others, grey among colours or colours among grey; their values are other classes"
 )
+OF_VOC = ("SegmentationClass", "ImageSets/Segmentation")  # its folder of maps, and that of lists beside it
 STRAY = "masks with values of a few pixels that are no classes, ignored"
 
 
@@ -181,7 +184,7 @@ def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhot
             for file, *more in [[tree.file(mask) for mask in pairs[photo]]]
         },
         class_names=tuple(dict.fromkeys(names.classes.values())),
-        splits=splits_of(seen),
+        splits=_splits(tree, {photo: pairs[photo][0] for photo in seen}),
         traps=tuple(traps),
         notes=names.notes,
         bad=tuple(bad),
@@ -208,6 +211,15 @@ def _of_another_kind(seen: Mapping[str, _SeenValues]) -> list[str]:
     ]
     coloured = [photo for photo, found in seen.items() if found.mode in COLOURED and any(found.counts)]
     return min(grey, coloured, key=len)
+
+
+def _splits(tree: FileTree, masks: Mapping[str, str]) -> dict[str, str]:
+    """Return the splits of photos as VOC's lists for segmentation say them, and of others as their paths do."""
+    folders = sorted({mask.rpartition("/")[0] for mask in masks.values()})
+    lists = [lists_beside(tree, place, OF_VOC[1]) for place in folders if PurePosixPath(place).name == OF_VOC[0]]
+    listed = {stem: split for each in lists for stem, split in each.items()}
+    stems = {photo: PurePosixPath(mask).stem for photo, mask in masks.items()}
+    return splits_of(masks) | {photo: listed[stem] for photo, stem in stems.items() if stem in listed}
 
 
 def _of_none(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> list[str]:

@@ -175,6 +175,10 @@ class FileTree:
         """
         return self.file(path).content().decode("utf-8-sig", errors="replace")
 
+    def lines(self, path: str) -> list[str]:
+        """Return the lines of a text; none where it is not there."""
+        return self.text(path).splitlines() if path in self else []
+
     def json_files(self) -> list[str]:
         """Return the JSON files that may speak of photos: all that are not very large together, or else the largest."""
         files = [file for file in self.files if file.path.lower().endswith(".json")]

@@ -4,7 +4,6 @@ A photo is found by the name of its file of annotations: what that says of name,
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import PurePosixPath
 from xml.etree.ElementTree import Element
 
@@ -20,7 +19,7 @@ from vitral.data.annotations.marked import (
     split_of_path,
 )
 from vitral.data.annotations.tree import FileTree
-from vitral.data.joined_lists import PHOTOS, listed_splits
+from vitral.data.joined_lists import PHOTOS, SETS, listed_splits
 from vitral.data.names import ALL
 from vitral.errors import DataError
 
@@ -45,13 +44,14 @@ def _splits(tree: FileTree) -> dict[str, str]:
     """Return the split of each photo by its stem, as VOC's lists beside the photos say."""
     splits: dict[str, str] = {}
     for place in sorted(path for path in tree.folders if PurePosixPath(path).name == PHOTOS):
-        splits |= listed_splits(partial(_lines, tree, PurePosixPath(place).parent))
+        splits |= lists_beside(tree, place)
     return splits
 
 
-def _lines(tree: FileTree, around: PurePosixPath, name: str) -> list[str]:
-    path = str(around / name)
-    return tree.text(path).splitlines() if path in tree else []
+def lists_beside(tree: FileTree, place: str, sets: str = SETS) -> dict[str, str]:
+    """Return the split of each photo by its stem, as lists beside a folder say."""
+    around = PurePosixPath(place).parent
+    return listed_splits(lambda name: tree.lines(str(around / name)), sets)
 
 
 class _VocFiles(Collected):
