@@ -159,6 +159,8 @@ def test_255_beside_other_values_is_ignored_and_stray_values_are_no_classes(tmp_
     ("file", "text", "kind"),
     [
         ("classes.txt", "ground\ncell\nplatelet\n", "palette"),
+        ("codes.txt", "ground\ncell\nplatelet\n", "grey"),
+        ("_classes.csv", "Pixel Value, Class\n0, ground\n1, cell\n2, platelet\n", "grey"),
         (
             "labelmap.txt",
             "# label:color_rgb:parts:actions\nground:0,0,0::\ncell:200,30,30::\nplatelet:30,200,30::\n",

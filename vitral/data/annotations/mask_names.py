@@ -2,7 +2,8 @@
 
 | file | a line |
 |---|---|
-| classes.txt | the class of value 0, then that of 1, and so on |
+| classes.txt; codes.txt, as fastai has it | the class of value 0, then that of 1, and so on |
+| _classes.csv, as Roboflow has it | value, name |
 | labelmap.txt, as VOC and CVAT have it | name:red,green,blue:: |
 | class_dict.csv, as CamVid has it | name,red,green,blue |
 | dataset_meta.json, as Datumaro has it | {"label_map": {"0": "road"}} |
@@ -22,6 +23,8 @@ BACKGROUND = "background"
 OBJECT = "object"
 IGNORED = 255  # of masks with several other values
 LISTS_OF_MASKS = ("labelmap.txt", "class_dict.csv", "dataset_meta.json")
+PLAIN_LISTS = (NAMES_FILE, "codes.txt", "_classes.csv")  # which do not say that there are masks
+NUMBERED = re.compile(r"(\d+)\s*,\s*(.*\S)")
 COLOURED = re.compile(r"\s*([^:,]+?)\s*[:,]\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*(?::.*)?")
 RARE = 0.05  # share of the masks that have a stray value, at most,
 FEW = 0.002  # and of a mask that it covers
@@ -121,7 +124,7 @@ def _listed(tree: FileTree, *, colours: bool) -> dict[int, str]:
     """Return the class of each value as a file beside the masks lists them; nothing where there is none."""
     for path in sorted((file.path for file in tree.files), key=lambda path: (path.count("/"), path)):
         name = path.rpartition("/")[2].lower()
-        if name == NAMES_FILE or name in LISTS_OF_MASKS:
+        if name in PLAIN_LISTS or name in LISTS_OF_MASKS:
             is_json = name.endswith(".json")
             found = _of_json(tree, path, colours) if is_json else _of_lines(tree.text(path), colours)
             if found:
@@ -131,6 +134,9 @@ def _listed(tree: FileTree, *, colours: bool) -> dict[int, str]:
 
 def _of_lines(text: str, colours: bool) -> dict[int, str]:
     lines = [line for line in listed_names(text) if not line.startswith("#")]
+    numbered = {int(match[1]): match[2] for line in lines if (match := NUMBERED.fullmatch(line))}
+    if len(numbered) > 1 and len(numbered) >= len(lines) - 1:  # the first line may be a header
+        return {} if colours else numbered
     coloured = [match for line in lines if (match := COLOURED.fullmatch(line))]
     if not coloured:
         return {} if colours else dict(enumerate(lines))
