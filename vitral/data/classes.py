@@ -62,8 +62,8 @@ def arrange(
 ) -> Arranged:
     """Assign images to splits and classes by their folders.
 
-    Common parent folders are skipped; train/, val/ and test/ are splits where there is a train/. So are training_set/ and
-    seg_test/ where their sub-folders are those of the training images.
+    Common parent folders are skipped; train/, val/ and test/ are splits where there is a train/, above the classes or in each
+    of them. So are training_set/ and seg_test/ where their sub-folders are those of the training images.
 
     Args:
         images: The parts of each image's path, its own name last.
@@ -74,6 +74,10 @@ def arrange(
     parents, folders = _spelled([parts[:-1] for parts in images], list(folders), wanted or ())
     every = {*parents, *folders}
     skip, splits = _splits_below(set(parents), every)
+    innermost = {} if splits else _splits_in_classes(set(parents), skip)
+    if innermost:
+        parents = [_split_first(folder, skip) for folder in parents]
+        every, splits = {*parents}, innermost
     inner = skip + bool(splits)
     split_of = {folder: _split_of(folder, skip, splits) for folder in set(parents)}
     in_splits = [
@@ -98,7 +102,11 @@ def arrange(
         images=by_split,
         outside=outside,
         empty=sorted(map("/".join, empty), key=natural_key),
-        notes=(*(() if reading else _notes(inside, used)), *_beside(set(parents), skip, splits)),
+        notes=(
+            *(() if reading else _notes(inside, used)),
+            *_beside(set(parents), skip, splits),
+            *([f"The folders {some(innermost)} in those of the classes are the splits."] if innermost else []),
+        ),
         reading=used if any(len(folder) > 1 for folder in inside) else None,
     )
 
@@ -191,6 +199,20 @@ def _spoken_of(splits: Mapping[str, str], inside: Mapping[str, set[str]]) -> dic
         return {}
     same = {name: split for name, split in spoken.items() if inside[name] <= classes}
     return same if len(splits) + len(same) > 1 else {}
+
+
+def _splits_in_classes(parents: set[Folder], skip: int) -> dict[str, str]:
+    """Return the folders that are splits within each class, such as cat/train/ and cat/test/; none if not all images are so."""
+    if any(len(folder) < skip + 2 for folder in parents):
+        return {}
+    splits = {folder[-1]: split_named(folder[-1]) for folder in parents}
+    found = {name: split for name, split in splits.items() if split is not None}
+    several = len({folder[:-1] for folder in parents}) > 1 and len({*found.values()}) > 1
+    return found if several and "train" in found.values() and len(found) == len(splits) else {}
+
+
+def _split_first(folder: Folder, skip: int) -> Folder:
+    return (*folder[:skip], folder[-1], *folder[skip:-1])
 
 
 def _beside(parents: set[Folder], skip: int, splits: Mapping[str, str]) -> tuple[str, ...]:

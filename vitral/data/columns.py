@@ -4,7 +4,7 @@
 |---|---|
 | image | image, img, path, file, filename, file_name, filepath, image_path, image_name, image_id, img_path, bytes, … |
 | classes | label, labels, class, class_name, category, target, fine_label, coarse_label, tags, classes, … |
-| split | split, subset |
+| split | split, subset; set, partition, phase, … if its cells are splits; is_valid, is_test of yes and no |
 
 Spaces and hyphens in a name count as underscores. Where types are known, a column of encoded images comes before any name, and
 a column with declared classes is one of classes under any name. In a table of paths without such names the column of images is
@@ -22,7 +22,18 @@ from typing import Any, TypeVar
 from vitral.data.chosen import PREFIX, choose, note
 from vitral.data.names import ALL, some, split_named
 from vitral.data.stored import UNREAD
-from vitral.data.table_cells import Cells, are_classes, class_names, image_by_cells, is_given, label_columns, marked
+from vitral.data.table_cells import (
+    Cells,
+    are_classes,
+    are_verdicts,
+    cell_text,
+    class_names,
+    image_by_cells,
+    is_given,
+    is_yes,
+    label_columns,
+    marked,
+)
 from vitral.errors import DataError, did_you_mean, extra_module
 
 IMAGES = (
@@ -38,6 +49,13 @@ NUMBERED = ("class_id", "classid", "label_id", "category_id")  # columns of clas
 PLURAL = ("labels", "tags", "classes", "categories")  # the last word of the name of a column of several labels
 IDS = ("id", "id_code", "image_number", "name")  # columns that name images where no other does
 SPLIT = ("split", "subset")
+# Columns of splits if there is nothing else in them.
+MAY_SPLIT = (
+    *("set", "partition", "phase", "usage", "mode", "dataset", "data_set", "fold", "part", "group", "type", "stage"),
+    *("train_test", "train_val", "train_test_split", "data_split", "ml_use", "purpose"),
+)
+# Columns that say of each row whether it is of a split; the others are to train on.
+IS_SPLIT = {"is_valid": "validation", "is_val": "validation", "is_validation": "validation", "is_test": "test"}
 EXTRA = "tables"  # which installs what reads tables other than of text
 ANNOTATOR = {"region_attributes", "region_shape_attributes"}  # columns of VIA
 # The names that are meant where several columns could be.
@@ -138,7 +156,7 @@ def find_columns(
             "table with a column 'label'."
         )
     others = [name for name in names if name != image and name not in _image_columns(schema)]
-    split = known_column(others, SPLIT)
+    split = known_column(others, SPLIT) or _split_by_cells(others, cells)
     if not labelled:
         return Columns(image, None, split, schema=schema)
     named = (
@@ -160,6 +178,31 @@ def find_columns(
             f"{PREFIX}label=NAME: before the name of the data."
         )
     return Columns(image, None, split, labels, schema)
+
+
+def _split_by_cells(names: Sequence[str], cells: Cells | None) -> str | None:
+    """Return the column whose cells are splits, some of them to train on; None where there is none."""
+    if cells is None:
+        return None
+    for name in names:
+        if plain(name) in MAY_SPLIT:
+            written = [cell_text(cell) for cell in cells(name)]
+            splits = {split_named(text) for text in {*written}}
+            if len(splits) > 1 and "train" in splits and None not in splits:
+                return name
+        elif plain(name) in IS_SPLIT and (verdicts := cells(name)) and are_verdicts(verdicts):
+            return name
+    return None
+
+
+def splits_of_rows(columns: Columns, cells: Cells, count: int) -> list[str | None]:
+    """Return the split that each of so many rows of a table names, "" for one not filled in; None where none is named."""
+    if columns.split is None:
+        return [None] * count
+    said = IS_SPLIT.get(plain(columns.split))
+    if said is None:
+        return [cell_text(cell) for cell in cells(columns.split)]
+    return [said if is_yes(cell) else "train" for cell in cells(columns.split)]
 
 
 def find_image(

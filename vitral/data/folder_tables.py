@@ -8,7 +8,7 @@ from vitral.advice import counted
 from vitral.data.chosen import note
 from vitral.data.classes import outermost
 from vitral.data.listing import Listing
-from vitral.data.names import ALL, SYNSETS_FILE, are_parts, natural_key, some, split_in, split_of_file
+from vitral.data.names import ALL, SYNSETS_FILE, are_parts, natural_key, some, split_in, split_of_file, splits_of_files
 from vitral.data.tables import SUFFIXES
 from vitral.data.text_table import LIST_SUFFIX, listed_classes, names_images
 from vitral.images.decode import EXTENSIONS
@@ -103,8 +103,8 @@ def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
     if forms and len(forms) < len(tables):
         note(f"The form for answers is not read: {some(forms)}.")
         tables = [path for path in tables if path not in forms]
-    for path in tables:
-        by_split.setdefault(split_of_file(path), []).append(str(folder / path))
+    for path, split in zip(tables, splits_of_files(tables), strict=True):
+        by_split.setdefault(split, []).append(str(folder / path))
     return by_split
 
 

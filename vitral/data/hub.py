@@ -17,9 +17,11 @@ from vitral.data.columns import (
     find_columns,
     may_lack,
     simple_cells,
+    split_of_row,
+    splits_of_rows,
 )
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, find, split_named, split_of_file
+from vitral.data.names import ALL, find, split_named, splits_of_files
 from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.data.table_cells import cell_text
 from vitral.data.tables import content_of, list_tables
@@ -130,8 +132,9 @@ def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True
             f"'{title}' has no Parquet files; use '{HUB}' instead of '{STREAM}', or name its configuration."
         )
     files: dict[str, list[str]] = {}
-    for file in addresses:
-        files.setdefault(split_of_file(file.removeprefix(base).lstrip("/")), []).append(file)
+    splits = splits_of_files([file.removeprefix(base).lstrip("/") for file in addresses])
+    for file, split in zip(addresses, splits, strict=True):
+        files.setdefault(split, []).append(file)
     return list_tables(title, name, files, labelled=labelled)
 
 
@@ -169,12 +172,14 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
             marked, note = read_objects(title, rows[objects[0]], objects, declared, store)
             annotations |= {first + row: each for row, each in enumerate(marked)}
             notes.append(note)
-        listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
+        whole = split_named(split) or (ALL if len(splits) == 1 else split)
+        parts = splits_of_rows(columns, rows.__getitem__, len(rows))
         labels = classes_of_rows(columns, rows.__getitem__, len(rows), title=title)
         for row, names in enumerate(labels):
             own = annotations[first + row].classes if objects is not None else names
-            listed.append(Entry(first + row, f"{split}[{row}]", own, 0))
-        several = several or any(len(entry.classes) != 1 for entry in listed)
+            part = split_of_row(parts[row], whole, title, f"row {row}")
+            entries.setdefault(part, []).append(Entry(first + row, f"{split}[{row}]", own, 0))
+            several = several or len(own) != 1
         first += len(rows)
     known = {split: listed for split, listed in entries.items() if split in ("train", "validation", "test", ALL)}
     notes += [f"The split '{split}' was left out." for split in entries if split not in known]

@@ -20,9 +20,9 @@ NAMES_LIMIT = 1 << 26  # bytes
 SAVED = ("dataset_info.json", "dataset_dict.json")  # that the `save_to_disk` of `datasets` writes
 ALL = "all"  # the split of images that are in none
 SPLITS = {
-    "train": ("train", "training"),
-    "validation": ("val", "valid", "validate", "validation", "dev", "eval"),
-    "test": ("test", "testing"),
+    "train": ("train", "training", "trainset", "traindata"),
+    "validation": ("val", "valid", "validate", "validation", "dev", "eval", "valset", "valdata"),
+    "test": ("test", "testing", "testset", "testdata"),
 }
 # What fsspec needs for the usual protocols; all of it is in the extra.
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
@@ -32,6 +32,7 @@ SERIES_WORDS = re.compile(
 )
 LAST_NUMBER = re.compile(r"\d{1,18}(?!.*\d)", re.ASCII)
 WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")  # within TrainImages and train1
+LIKE_SPLITS = re.compile(r"(train|test|val)", re.I)  # how names of splits begin in other languages, too
 PART_OF_SET = re.compile(
     r"(?:part|batch|chunk|shard|fold|volume|images?|photos?)s?[\s_-]*\d+", re.I
 )  # how its name ends
@@ -124,11 +125,17 @@ def doubtful_names(names: Sequence[str]) -> list[str]:
         )
     if are_parts(names):
         notes.append(f"The classes are called like parts of one set, not like classes: {some(names)}.")
-    if splits := [name for name in names if split_named(name)]:
+    if splits := [name for name in names if split_named(name)] or _like_splits(names):
         notes.append(
             f"'{splits[0]}' is read as a class, though a split is called so; put training images into 'train'."
         )
     return notes
+
+
+def _like_splits(names: Sequence[str]) -> list[str]:
+    """Return the names if all begin like a split's, one of them like that of training images: Trainingsdaten, Testdaten."""
+    begun = [found[0].lower() for name in names if (found := LIKE_SPLITS.match(name))]
+    return list(names) if len(begun) == len(names) and begun.count("train") == 1 else []
 
 
 def composed(name: str) -> str:
@@ -154,9 +161,20 @@ def split_of_file(name: str) -> str:
     return next((split for candidate in candidates if (split := split_named(candidate))), ALL)
 
 
+def splits_of_files(names: Sequence[str]) -> list[str]:
+    """Return the split of each of some files, see `split_of_file`.
+
+    Where that gives none, any word of their names may be one: "imagenet-train-0000.tar" beside "imagenet-val-0000.tar".
+    """
+    begun = [split_of_file(name) for name in names]
+    spoken = [split_within(PurePosixPath(name).name) or ALL for name in names]
+    return spoken if set(begun) == {ALL} and "train" in spoken else begun
+
+
 def split_within(name: str) -> str | None:
-    """Return the split of which a folder's name speaks in one of its words, such as "training_set" or "seg_test", or None."""
-    found = {split for word in re.split(r"[\s_.-]+", name) if (split := split_named(word))}
+    """Return the split of which a name speaks in one of its words, such as "training_set", "seg_test" or "val2017", or None."""
+    words = re.split(r"[\s_.-]+", WORD_ENDS.sub("_", name))
+    found = {split for word in words if (split := split_named(word))}
     return found.pop() if len(found) == 1 else None
 
 

@@ -17,6 +17,7 @@ from vitral.data.columns import (
     may_lack,
     plain,
     split_of_row,
+    splits_of_rows,
 )
 from vitral.data.find_images import Found, ImageFinder
 from vitral.data.folder import Files
@@ -181,7 +182,7 @@ def _rows(table: PathTable, columns: Columns, bad: list[BadImage]) -> list[Row]:
         DataError: none has a class.
     """
     images = [cell_text(cell) for cell in table.cells(columns.image)]
-    named = [None] * len(images) if columns.split is None else [cell_text(cell) for cell in table.cells(columns.split)]
+    named = splits_of_rows(columns, table.cells, len(images))
     where, labelled = str(table.path), bool(columns.classes or columns.labels)
     classes = _classes(table, columns, len(images))
     if labelled and images and table.split in ("train", ALL) and all(own == UNREAD for own in classes):

@@ -38,7 +38,7 @@ from vitral.data.names import (
     names_in,
     open_address,
     open_anywhere,
-    split_of_file,
+    splits_of_files,
 )
 from vitral.data.stored import UNREAD, Entry, Handles, JoinedStores, Store
 from vitral.errors import DataError, StorageError, one_line
@@ -69,13 +69,13 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labell
     declared = _declared(shards[0])
     read = Labels(title, declared).of(shards, examples) if labelled else None
     base = common_folder(shards)
+    splits = splits_of_files([shard[len(base) :].lstrip("/") for shard in shards])
     entries: dict[str, list[Entry]] = {}
     ends: dict[str, list[int]] = {}
     indices, handles = itertools.count(), Handles(open_anywhere)
     stores: list[tuple[Store, int]] = []
-    for shard, listed in zip(shards, members, strict=True):
+    for shard, split, listed in zip(shards, splits, members, strict=True):
         stores.append((TarImages(shard, shard, listed, handles), len(listed)))
-        split = split_of_file(shard[len(base) :].lstrip("/"))
         for member in listed:
             index = next(indices)
             classes = UNREAD if read is None else read.classes[index]

@@ -75,6 +75,11 @@ def is_no(cell: Any) -> bool:  # noqa: ANN401  # a cell of any type
     return is_given(cell) and _said(cell) in NO
 
 
+def is_yes(cell: Any) -> bool:  # noqa: ANN401  # a cell of any type
+    """Tell whether a cell says yes."""
+    return _said(cell) in YES
+
+
 def are_verdicts(cells: Sequence[Any]) -> bool:
     """Tell whether all cells of a column say yes or no."""
     return all(_said(cell) in YES | NO for cell in cells)

@@ -25,6 +25,7 @@ from vitral.data.columns import (
     several_columns,
     simple_cells,
     split_of_row,
+    splits_of_rows,
 )
 from vitral.data.find_images import ImageFinder
 from vitral.data.listing import Listing
@@ -302,7 +303,7 @@ def _group_rows(
     except Exception as error:  # file systems and damaged files raise many types
         raise DataError(f"'{path}', row group {group}, cannot be read ({one_line(error)}).") from error
     classes = classes_of_rows(columns, cells.__getitem__, count, title=path)
-    splits = [None] * count if columns.split is None else [cell_text(cell) for cell in cells[columns.split]]
+    splits = splits_of_rows(columns, cells.__getitem__, count)
     images = cells[columns.image] if own else [None] * count
     names = [cell.get("path") if isinstance(cell, dict) else cell for cell in images]
     return list(zip(names, classes, splits, strict=True))
