@@ -162,7 +162,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (shard({"cls": "one"}), "hold numbers, such as 0, and names, such as 'one'"),
     (shard({"cls": "[1, 2]"}), "'[1, 2]'"),
     (shard({"cls": ""}), "cannot be read"),
-    (shard({"cls": "-1"}), "must hold the number of a class"),
+    (shard({"cls": "-2"}), "must hold the number of a class"),
     (shard({"json": '{"x": 1}'}), 'neither "label" nor "labels"'),
     (shard({"json": '{"labels": [["a"], {"b": 1}]}'}), 'neither "label" nor "labels"'),
     (shard({"cls": "1000000000"}), "class of the number 1,000,000,000"),

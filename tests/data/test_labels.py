@@ -259,3 +259,44 @@ def test_a_test_folder_of_one_folder_without_a_class_is_to_predict(tmp_path: Pat
     data = open_data(write_folders(tmp_path, {"train": ("cat", "dog"), "test": (name,)}))
     assert data.class_names == ("cat", "dog")
     assert "8 images of the test split" in notes(data)
+
+
+@every_case("write", [write_csv, write_parquet, write_paths, write_saved], ids=lambda write: write.__name__)
+def test_spaces_around_a_name_are_no_part_of_it(tmp_path: Path, write: Write) -> None:
+    cells = [name + " " * (number % 2) for number, name in enumerate(("cat", "dog", "bird") * 12)]
+    assert set(counted(open_data(write(tmp_path, "label", cells)))) == {("cat",), ("dog",), ("bird",)}
+
+
+@every_case("write", [write_csv, write_parquet, write_paths, write_saved], ids=lambda write: write.__name__)
+@every_case("nothing", ["NaN", "#N/A", "<NA>"])
+def test_what_programs_write_for_nothing_is_no_class(tmp_path: Path, write: Write, nothing: str) -> None:
+    cells = [nothing if number == 5 else name for number, name in enumerate(("cat", "dog", "bird") * 12)]
+    assert set(counted(open_data(write(tmp_path, "label", cells)))) == {("cat",), ("dog",), ("bird",)}
+
+
+@every_case(
+    ("cells", "names"),
+    [
+        (("0", "1.0", "2.0"), ("0", "1", "2")),  # of tables of which one has gaps
+        (("1.0", "1.5", "2.0"), ("1.0", "1.5", "2.0")),
+        (("v1.0", "1.0", "2.0"), ("1.0", "2.0", "v1.0")),
+    ],
+)
+@every_case("write", [write_csv, write_parquet, write_saved], ids=lambda write: write.__name__)
+def test_whole_numbers_are_classes_without_a_point(
+    tmp_path: Path, write: Write, cells: Sequence[str], names: tuple[str, ...]
+) -> None:
+    assert open_data(write(tmp_path, "label", list(cells) * 12)).class_names == names
+
+
+def test_numbers_are_matched_to_a_classifiers_with_and_without_a_point(tmp_path: Path) -> None:
+    floats = write_csv(tmp_path, "label", ["0.0", "1.0"] * 12)
+    for names in (("0", "1"), ("0.0", "1.0")):
+        assert open_data(floats, class_names=names, trained_on="").class_names == names
+
+
+def test_a_column_of_decimals_with_gaps_is_one_of_classes(tmp_path: Path) -> None:
+    values = [None if number == 3 else float(number % 3) for number in range(24)]
+    columns = {"image": pa.array([encode(0, number) for number in range(24)]), "label": pa.array(values)}
+    pq.write_table(pa.table(columns), tmp_path / "all.parquet")
+    assert open_data(tmp_path / "all.parquet").class_names == ("0", "1", "2")

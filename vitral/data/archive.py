@@ -4,16 +4,10 @@ Only regular files count, by their index in the archive; a member's name is neve
 Vitral wrote is not data.
 """
 
-import atexit
-import bz2
 import contextlib
-import gzip
-import lzma
-import shutil
 import stat
 import struct
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +24,7 @@ from vitral.data.classes import Arranged, Folder
 from vitral.data.folder import list_classes, note_ours, note_systems, ours_error
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import some, split_in
+from vitral.data.packed import MAX_RATIO, UNREADABLE, plain_tar
 from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError, one_line
@@ -39,17 +34,11 @@ from vitral.paths import MARK_LIMIT, MARKERS, FoundFile, is_hidden, is_of_system
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", "synsets.txt")  # names of files that may hold labels
-MAX_RATIO = 1000  # unpacked over packed size of a member; no image format compresses so badly
 MAX_MEMBER = 1 << 30  # bytes
 UTF_8_FLAG = 0x800  # of a zip's member whose name is UTF-8
 UNICODE_PATH_KIND = 0x7075
 # Kind, size of what follows, version, and checksum of the name that it stands for.
 UNICODE_PATH = struct.Struct("<HHBL")
-# What readers raise for a damaged archive.
-UNREADABLE = (
-    *(OSError, EOFError, ValueError, RuntimeError),
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
-)
 
 
 @dataclass(frozen=True)
@@ -75,6 +64,11 @@ class ZipImages:
         try:
             archive: zipfile.ZipFile = self._handles.get(str(self._path))
             return archive.read(archive.infolist()[int(self._indices[index])])
+        except NotImplementedError as error:
+            raise ImageError(
+                f"'{self.name(index)}' is packed in a way that is not read ({one_line(error)}); unpack '{self._path}' and name "
+                "the folder."
+            ) from error
         except UNREADABLE as error:
             raise ImageError(
                 f"'{self.name(index)}' is damaged in the archive ({error}); replace or remove it."
@@ -147,7 +141,12 @@ def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], Non
     ours = _ours(members, parts, store)
     if () in ours:
         raise ours_error(path)
-    files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
+    last = {name: index for index, name in enumerate(parts)}  # of two of one path it counts, as when it is unpacked
+    files = [
+        index
+        for index, name in enumerate(parts)
+        if last[name] == index and not _hidden(name) and not _is_in(name, ours)
+    ]
     if (annotated := list_annotated(_tree(path, members, parts, files, store, ours), how)) is not None:
         return annotated
     refuse(member.name for member in members)
@@ -189,7 +188,7 @@ def _tree(
     store: "ZipImages | TarImages",
     ours: Iterable[Folder],
 ) -> FileTree:
-    """Return the files of an archive as those of a folder; of two of one path the last counts, as when it is unpacked."""
+    """Return the files of an archive as those of a folder."""
     numbers = {"/".join(parts[index]): index for index in files}
     found = [FoundFile(name, members[numbers[name]].size) for name in sorted(numbers)]
     folders = {str(folder) for name in numbers for folder in PurePosixPath(name).parents}
@@ -224,7 +223,7 @@ def _open(path: Path, *, nested: bool = False) -> tuple[Sequence[Member], "ZipIm
     if path.name.lower().endswith(ZIP_SUFFIXES):
         members, names = _zip_members(path)
         return members, ZipImages(path, members), names
-    plain = _plain_tar(path)
+    plain = plain_tar(path)
     members = tar_members(path, plain)
     if nested:
         members = [inner for member in members for inner in _inside(path, plain, member)]
@@ -383,27 +382,6 @@ def _unicode_path(extra: bytes, raw: bytes) -> str | None:
                 return extra[UNICODE_PATH.size : 4 + size].decode()
         extra = extra[4 + size :]
     return None
-
-
-def _plain_tar(path: Path) -> Path:
-    """Return an uncompressed tar: the file itself, or a copy that is deleted when this process ends."""
-    suffix = path.suffix.lower()
-    if suffix == ".tar":
-        return path
-    unpacker = bz2.open if suffix == ".bz2" else lzma.open if suffix == ".xz" else gzip.open
-    limit = MAX_RATIO * max(path.stat().st_size, 1)
-    folder = tempfile.mkdtemp(prefix="vitral-tar-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    plain = Path(folder) / "plain.tar"
-    try:
-        with unpacker(path, "rb") as packed, open(plain, "wb") as copy:
-            while block := packed.read(1 << 20):
-                copy.write(block)
-                if copy.tell() > limit:
-                    raise DataError(f"'{path}' unpacks to over {MAX_RATIO} times its size: no images do.")
-    except UNREADABLE as error:
-        raise DataError(f"'{path}' cannot be read as a tar file ({error}); fetch or make it again.") from error
-    return plain
 
 
 def tar_members(title: Path, plain: Path) -> list[Member]:

@@ -12,6 +12,8 @@ from typing import TypeGuard
 
 from vitral.data.archive import Member
 from vitral.data.chosen import PREFIX, choose, chosen
+from vitral.data.stored import UNREAD
+from vitral.data.table_cells import UNKNOWN_NUMBER
 from vitral.errors import DataError
 
 LABELS = (".cls", ".txt", ".json")
@@ -154,7 +156,7 @@ class Labels:
                 f"The .cls files of '{self.title}' hold numbers, such as {self._numbers[0]}, and names, such as "
                 f"'{self._names[0][:SHOWN]}'; give one or the other."
             )
-        if self.class_names is None and len(self._numbers) == len(self.classes):
+        if self.class_names is None and 0 < len(self._numbers) == sum(each != UNREAD for each in self.classes):
             if (most := max(self._numbers)) >= MOST_CLASSES:
                 raise DataError(
                     f"'{self.title}' has a class of the number {most:,}, and so as many classes; number them from 0, or give "
@@ -178,6 +180,8 @@ class Labels:
             if len(value.splitlines()) != 1 or value.isdecimal() or value[0] in "[{":
                 raise DataError(f"'{where}' cannot be read as the number or the name of a class ({error}).") from error
         names = self.class_names
+        if value == UNKNOWN_NUMBER:
+            return UNREAD
         if isinstance(value, str) and value.strip() and (names is None or value in names):
             self._names.append(value.strip())
             return (value.strip(),)
@@ -194,14 +198,16 @@ class Labels:
         if isinstance(value, Mapping) and _are_names(value.get("labels")):
             self.several = True
             return tuple(self._named(label) for label in value["labels"])
-        if isinstance(value, Mapping) and isinstance(value.get("label"), str | int):
-            return (self._named(value["label"]),)
+        if isinstance(value, Mapping) and isinstance(value.get("label"), str | int | float):
+            return UNREAD if value["label"] == UNKNOWN_NUMBER else (self._named(value["label"]),)
         raise DataError(f'\'{where}\' has neither "label" nor "labels".')
 
     def _named(self, value: object) -> str:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if self.class_names is not None and isinstance(value, int) and 0 <= value < len(self.class_names):
             return self.class_names[value]
-        return str(value)
+        return str(value).strip()
 
 
 def _candidates(example: Example) -> tuple[str, ...]:

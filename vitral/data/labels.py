@@ -3,6 +3,7 @@
 | labels | meaning |
 |---|---|
 | names that differ only in their Unicode form, such as two of "café" | one class, spelled as most of its images have it |
+| whole numbers, some with a point, as tables with gaps have them: "1.0" | the numbers without it: "1" |
 | none for any image of a split beside labelled training images | a split to predict, which is left out |
 | cells of a column named in the plural ("labels", "tags"), with marks between | several labels of an image |
 
@@ -30,6 +31,7 @@ SEPARATORS = {"|": "bars", ";": "semicolons", ",": "commas", "": "spaces"}
 CERTAIN = ("|", ";")  # which no name holds
 # What stands for a label that is not known, in the test splits of the Hub and of competitions.
 UNKNOWN = {"", "-1", "?", "nan", "none", "null", "unknown", "unlabeled", "unlabelled", "test"}
+WHOLE = re.compile(r"(-?\d+)(\.0+)?")
 LIST = re.compile(r"\[.*\]")  # a cell that was a list when it was written
 OF_WORDS = 0.9  # share of the images with spaces in their cell whose every word occurs in another cell, too
 OF_COMMAS = 0.5  # the same for commas, which fewer names hold
@@ -43,10 +45,18 @@ def settle(listing: Listing, wanted: Sequence[str] | None) -> Listing:
     if listing.column is not None and listing.class_names is None:
         listing = _separated(listing, listing.column, counts, wanted)
         listing = _note_empty(listing, listing.column)
-    spelled = one_spelling(counts, wanted or listing.class_names or ())
+    spelled = one_spelling(counts, wanted or listing.class_names or ()) or _without_points(listing, counts, wanted)
     if not spelled:
         return listing
     return _renamed(listing, lambda names: tuple(dict.fromkeys(spelled.get(name, name) for name in names)))
+
+
+def _without_points(listing: Listing, counts: Iterable[str], wanted: Sequence[str] | None) -> dict[str, str]:
+    """Return whole numbers by how they are written with a point; nothing where other labels are, or all are known."""
+    found = {name: WHOLE.fullmatch(name) for name in counts if name}
+    if listing.class_names is not None or not all(found.values()) or (wanted and found.keys() <= set(wanted)):
+        return {}
+    return {name: match[1] for name, match in found.items() if match is not None and match[2]}
 
 
 def _renamed(listing: Listing, rename: Rename) -> Listing:

@@ -15,6 +15,7 @@ from vitral.transfers import bound_requests
 
 NAMED = 5  # names that a message lists
 NAMES_FILE = "classes.txt"  # next to images whose classes are numbers
+SHARDS_NAMES_FILES = (NAMES_FILE, "classnames.txt")  # likewise, next to shards
 SYNSETS_FILE = "synsets.txt"  # likewise, as CVAT and Caffe call it
 NAMES_LIMIT = 1 << 26  # bytes
 SAVED = ("dataset_info.json", "dataset_dict.json")  # that the `save_to_disk` of `datasets` writes

@@ -244,7 +244,8 @@ def list_data(spec: str, how: Opening) -> Listing:
 def _is_plain(listing: Listing) -> bool:
     """Tell whether labels are plain names, of which nothing is to be settled: the usual case of folders."""
     names = {name for images in listing.entries.values() for entry in images for name in entry.classes}
-    return listing.column is None and all(name.isascii() and name.lower() not in UNKNOWN for name in names)
+    plain = listing.column is None and all(name.isascii() and name.lower() not in UNKNOWN for name in names)
+    return plain and not any(name.endswith(".0") for name in names)
 
 
 def _list_any(spec: str, how: Opening) -> Listing:
@@ -376,7 +377,7 @@ def _list_file(path: Path, how: Opening) -> Listing:
     if name.endswith(".tar") and is_shard(str(path)):
         return list_shards(str(path), [str(path)], how.listener, labelled=how.labelled)
     if is_archive(path):
-        return list_archive(path, how, partial(_refuse_packed, path))
+        return list_archive(path, how, partial(_refuse_packed, path, how))
     if name.endswith(ANNOTATIONS):
         raise DataError(f"'{path}' is a file; annotations are read with their photos: name the folder that holds both.")
     raise DataError(
@@ -385,13 +386,22 @@ def _list_file(path: Path, how: Opening) -> Listing:
     )
 
 
-def _refuse_packed(path: Path, names: Iterable[str]) -> None:
+def _refuse_packed(path: Path, how: Opening, names: Iterable[str]) -> None:
     """Refuse an archive whose folders are not its classes, or not all there is to it, by a `DataError` that says what to do."""
     names = list(names)
     refuse_unnamed(path, names)
     refuse_matlab(path, names)
     if joined_in(names):
         raise DataError(f"'{path}' has lists of its labels and splits, which are read in a folder; unpack it.")
+    images = {name.rpartition("/")[0] for name in names if name.lower().endswith(EXTENSIONS)}
+    if len(images) > 1:
+        return
+    if any(name.endswith(".cls") for name in names):
+        list_shards(str(path), [str(path)], how.listener)  # which says why it is none
+    if tables := [name for name in names if name.lower().endswith(NAMED_COLUMNS)]:
+        raise DataError(
+            f"'{path}' has a table, {some(tables)}, which is read in a folder; unpack it, and name the folder."
+        )
 
 
 def _list_address(spec: str, how: Opening) -> Listing:

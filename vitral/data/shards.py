@@ -6,7 +6,7 @@ files are an example. The classes of an image:
 
 | file | holds |
 |---|---|
-| .cls | the number of the class, in the order of classes.txt next to the shards if there is one; or its name |
+| .cls | the number of the class, in the order of classes.txt next to the shards or above their splits; or its name |
 | .txt | the class's name |
 | .json | an object with "label", or "labels" for several |
 
@@ -25,12 +25,12 @@ from typing import Any
 
 import fsspec
 
-from vitral.data.archive import UNREADABLE, TarImages, headers, regular
+from vitral.data.archive import TarImages, headers, regular
 from vitral.data.examples import LABELS, Example, Labels, grouped, image_members
 from vitral.data.listing import Listing
 from vitral.data.names import (
-    NAMES_FILE,
     NAMES_LIMIT,
+    SHARDS_NAMES_FILES,
     address_errors,
     common_folder,
     is_address,
@@ -38,8 +38,10 @@ from vitral.data.names import (
     names_in,
     open_address,
     open_anywhere,
+    split_named,
     splits_of_files,
 )
+from vitral.data.packed import UNREADABLE, packing
 from vitral.data.stored import UNREAD, Entry, Handles, JoinedStores, Store
 from vitral.errors import DataError, StorageError, one_line
 from vitral.events import Listener, Progress
@@ -134,6 +136,10 @@ def _read_index(shard: str) -> list[Example]:
             if file.seek(0, os.SEEK_END) < end:
                 raise DataError(f"The shard '{shard}' is cut short; fetch it again.")
     except UNREADABLE as error:
+        if packed := packing(shard):
+            raise DataError(
+                f"The shard '{shard}' is compressed ({packed}), so its images have no place in the file; unpack it to a .tar."
+            ) from error
         raise DataError(
             f"The shard '{shard}' cannot be read as a tar file ({one_line(error)}); fetch it again."
         ) from error
@@ -161,8 +167,15 @@ def _label(file: Any, offset: int, size: int) -> str:  # noqa: ANN401  # fsspec'
 
 
 def _declared(shard: str) -> tuple[str, ...] | None:
+    """Return the class names that a file beside a shard lists, or beside the folder of its split; None if there is none."""
     folder = shard.rpartition("/")[0]
-    path = f"{folder}/{NAMES_FILE}" if folder else NAMES_FILE
+    above, slash, name = folder.rpartition("/")
+    folders = (folder, above if slash else ".") if split_named(name) else (folder or ".",)
+    listed = (_listed(f"{each}/{file}") for each in folders for file in SHARDS_NAMES_FILES)
+    return next((names for names in listed if names is not None), None)
+
+
+def _listed(path: str) -> tuple[str, ...] | None:
     if not is_address(path):
         return names_in(Path(path))
     try:

@@ -14,6 +14,7 @@ from vitral.images.decode import EXTENSIONS
 
 YES = {"1", "true", "yes", "x"}
 NO = {"0", "-1", "false", "no", ""}
+MISSING = {"", "nan", "<na>", "#n/a"}  # what pandas and spreadsheets write for nothing
 UNKNOWN_NUMBER = -1  # of a class, in test splits of Hugging Face's datasets
 FEWEST_OF_CLASS = 2  # images, on average, where no name says that a column holds classes
 FEWEST_LABELS = 2  # columns of yes and no: a single one may be anything
@@ -22,7 +23,7 @@ Cells = Callable[[str], Sequence[Any]]  # of a column
 
 def is_given(cell: Any) -> bool:  # noqa: ANN401  # a cell of any type
     """Tell whether a cell is filled in: not empty, null or NaN."""
-    return cell is not None and cell == cell and (not isinstance(cell, str) or bool(cell.strip()))
+    return cell is not None and cell == cell and (not isinstance(cell, str) or cell.strip().lower() not in MISSING)
 
 
 def cell_text(cell: object) -> str:
@@ -108,7 +109,7 @@ def class_names(value: Any, declared: Sequence[str] | None, where: str) -> tuple
         if not 0 <= value < len(declared):
             raise DataError(f"'{where}' has the class number {value}, but declares only {len(declared)} names.")
         return (declared[value],)
-    return (str(value),)
+    return (str(value).strip(),)
 
 
 def _said(cell: Any) -> str:  # noqa: ANN401  # a cell of any type
