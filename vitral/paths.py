@@ -59,6 +59,8 @@ MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classif
 BESIDE_RECIPE = (METRICS_FILE, CHECKPOINTS)
 # The names by which a folder that Vitral wrote is recognised.
 MARKERS = {*MARKS, RECIPE_FILE, *BESIDE_RECIPE, PREDICTIONS, COUNTS, *MAPS}
+LFS = b"version https://git-lfs."  # how a file begins that git lfs has not fetched
+POINTER = "is a pointer of Git LFS, not the file itself; fetch it with 'git lfs pull'"
 HOMELESS = "/nonexistent"  # the home of a user of a container who has none, where nothing can be kept
 # What systems put beside a user's files, in lower case: thumbnails, snapshots, recycle bins, and what a check of a disk finds.
 OF_SYSTEMS = {
@@ -154,6 +156,19 @@ def is_folder(path: str | Path) -> bool:
 def is_regular(path: str | Path) -> bool:
     """Tell whether there is a regular file of that name: not a folder, pipe, socket or device."""
     return (status := look_at(path)) is not None and stat.S_ISREG(status.st_mode)
+
+
+def is_pointer(content: object) -> bool:
+    """Tell whether bytes, or a file at a path, stand for a file that git lfs has not fetched; no for anything else."""
+    if isinstance(content, bytes):
+        return content.startswith(LFS)
+    if not isinstance(content, str | Path) or not is_regular(content):
+        return False
+    try:
+        with open(content, "rb") as file:
+            return file.read(len(LFS)) == LFS
+    except OSError:
+        return False
 
 
 def refuse_endless(path: str | Path, error: type[VitralError]) -> None:

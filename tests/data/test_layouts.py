@@ -130,7 +130,7 @@ def test_metadata_without_classes_leave_them_to_the_folders(tmp_path: Path) -> N
 def test_metadata_in_an_archive_are_named(tmp_path: Path) -> None:
     images(tmp_path / "photos", folder="all")
     metadata(tmp_path / "photos" / "metadata.jsonl", [{"file_name": n, "label": c} for n, (c,) in EXPECTED.items()])
-    with pytest.raises(DataError, match="only one class.*metadata.jsonl"):
+    with pytest.raises(DataError, match="has a table, photos/metadata.jsonl.* unpack it"):
         open_data(shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "photos"))
 
 

@@ -29,7 +29,7 @@ from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError, one_line
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import MARK_LIMIT, MARKERS, FoundFile, is_hidden, is_of_system, is_ours
+from vitral.paths import MARK_LIMIT, MARKERS, POINTER, FoundFile, is_hidden, is_of_system, is_ours, is_pointer
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -346,7 +346,8 @@ def _zip_members(path: Path) -> tuple[list[Member], Names]:
         with zipfile.ZipFile(path) as archive:
             members = [(index, info) for index, info in enumerate(archive.infolist()) if not info.is_dir()]
     except UNREADABLE as error:
-        raise DataError(f"'{path}' cannot be read as a zip file ({error}); fetch or make it again.") from error
+        why = POINTER if is_pointer(path) else f"cannot be read as a zip file ({error}); fetch or make it again"
+        raise DataError(f"'{path}' {why}.") from error
     for _, info in members:
         if info.flag_bits & 1:
             raise DataError(f"'{path}' is encrypted; unpack it with its password first.")
@@ -390,7 +391,8 @@ def tar_members(title: Path, plain: Path) -> list[Member]:
         with open(plain, "rb") as file:
             members = [Member(info.name, info.size, info.offset_data) for info in headers(file) if regular(info)]
     except UNREADABLE as error:
-        raise DataError(f"'{title}' cannot be read as a tar file ({error}); fetch or make it again.") from error
+        why = POINTER if is_pointer(plain) else f"cannot be read as a tar file ({error}); fetch or make it again"
+        raise DataError(f"'{title}' {why}.") from error
     if members and members[-1].offset + members[-1].size > plain.stat().st_size:
         raise DataError(f"'{title}' is cut short: it ends in the middle of '{members[-1].name}'; fetch it again.")
     return members

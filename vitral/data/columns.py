@@ -45,10 +45,12 @@ CLASSES = (
     *("label", "labels", "class", "class_name", "category", "target", "fine_label", "coarse_label", "cls"),
     *("tags", "classes", "categories", "tag", "label_name", "labelname", "classname", "finding_labels"),
 )
+CHOSEN = ("choice", "choices")  # columns of classes in Label Studio's tables
 NUMBERED = ("class_id", "classid", "label_id", "category_id")  # columns of classes where no other has such a name
 PLURAL = ("labels", "tags", "classes", "categories")  # the last word of the name of a column of several labels
 IDS = ("id", "id_code", "image_number", "name")  # columns that name images where no other does
 SPLIT = ("split", "subset")
+MOST_SHOWN = 20  # names of columns in a message
 # Columns of splits if there is nothing else in them.
 MAY_SPLIT = (
     *("set", "partition", "phase", "usage", "mode", "dataset", "data_set", "fold", "part", "group", "type", "stage"),
@@ -142,7 +144,7 @@ def find_columns(
     Raises:
         DataError: there is no column of images, or of classes that are to be read, or there are several.
     """
-    have = ", ".join(names) or "none"
+    have = _shown(names)
     image = find_image(title, names, schema=schema, cells=cells)
     if image is None:
         raise DataError(
@@ -161,7 +163,7 @@ def find_columns(
         return Columns(image, None, split, schema=schema)
     named = (
         [name for name in dict.fromkeys(others) if _may_be_classes(name, schema, known)]
-        for known in (CLASSES, NUMBERED)
+        for known in (CLASSES, NUMBERED, CHOSEN)
     )
     classes = choose(title, "label", next(filter(None, named), []), LABELS)
     if classes is not None:
@@ -203,6 +205,12 @@ def splits_of_rows(columns: Columns, cells: Cells, count: int) -> list[str | Non
     if said is None:
         return [cell_text(cell) for cell in cells(columns.split)]
     return [said if is_yes(cell) else "train" for cell in cells(columns.split)]
+
+
+def _shown(names: Sequence[str]) -> str:
+    """Return the first names of columns, in their order."""
+    more = f", … ({len(names):,} in all)" if len(names) > MOST_SHOWN else ""
+    return ", ".join(names[:MOST_SHOWN]) + more or "none"
 
 
 def find_image(
@@ -331,9 +339,17 @@ def declared_names(schema: Schema, column: str | None) -> tuple[str, ...] | None
 def check_column(title: str, column: str, names: Sequence[str]) -> None:
     """Refuse a column that a table does not have, or has several times, by a `DataError`."""
     if column not in names:
-        raise DataError(f"'{title}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
+        raise DataError(f"'{title}' has no column '{column}', only {_shown(names)}.{did_you_mean(column, names)}")
     if list(names).count(column) > 1:
         raise several_columns(title, column)
+
+
+def lists_of_images(title: str, column: str) -> DataError:
+    """Return the error for a column of lists where images are to be: of pixels, or of several images."""
+    return DataError(
+        f"'{title}' has lists in its column '{column}', where an image is to be in each row; write one image a row there, "
+        "encoded (PNG or JPEG), or its path."
+    )
 
 
 def several_columns(title: str, column: str) -> DataError:

@@ -1,7 +1,7 @@
 """Where a table's images are: by paths as written, from another machine, without suffix, or in folders of any name.
 
-What all paths of a table have in common at their beginning may be another machine's; what they differ in never is left out,
-so that no image is taken for another. A name that fits several images is refused.
+What all paths of a table have in common at their beginning may be another machine's, or an address's; what they differ in
+never is left out, so that no image is taken for another. A name that fits several images is refused.
 """
 
 import functools
@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from vitral.data.batch import evenly
-from vitral.data.names import ALL, composed, some, split_within
+from vitral.data.names import ALL, composed, is_address, some, split_within
 from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import files_below, is_folder, is_hidden, look_at
@@ -20,6 +20,8 @@ from vitral.paths import files_below, is_folder, is_hidden, look_at
 TRIED = 20  # rows that are tried to find the images' folder
 MOST_FILES = 1_000_000  # below the table's folder among which images are looked for
 MOST_BESIDE = 100  # folders beside that of the table that are tried
+MOST_ABOVE = 4  # folders above that of the table that are tried, in one of which its program may have run
+SHOWN = 200  # characters of a name that a message repeats
 
 
 class Found(NamedTuple):
@@ -55,9 +57,15 @@ class ImageFinder:
             DataError: none is found anywhere, or one may be either of several.
         """
         place = self._place(names)
-        if place is None:
+        if place is None and is_address(names[0]):
             raise DataError(
-                f"None of the {len(names):,} images in '{self._table}' exists, such as '{self._table.parent / names[0]}'; "
+                f"The images in '{self._table}' are at addresses, such as '{names[0]:.{SHOWN}}', and none is here under its "
+                "name; download them into a folder beside the table."
+            )
+        if place is None:
+            where = f"{self._table.parent / names[0]}"
+            raise DataError(
+                f"None of the {len(names):,} images in '{self._table}' exists, such as '{where:.{SHOWN}}'; "
                 "paths are relative to the table's folder."
             )
         return [self._found(name, place) for name in names]
@@ -79,7 +87,17 @@ class ImageFinder:
         places, most = _best(tried, self._beside(), dropped)
         if tried and most == len(tried):
             return self._one_of(places, names[0])
+        if (above := self._above(tried)) is not None:
+            self.elsewhere[str(above)] = None
+            return Place(above, 0, "")
         return Place(here, 0, "") if not tried or any(_image(here / name) for name in names) else None
+
+    def _above(self, tried: Sequence[str]) -> Path | None:
+        """Return the folder above that of the table, or the current one, to which paths with folders are relative, if any."""
+        if not tried or not all("/" in name.removeprefix("./") and not name.startswith("..") for name in tried):
+            return None
+        above = (*self._table.parent.resolve().parents[:MOST_ABOVE], Path.cwd())
+        return next((folder for folder in above if all(_image(folder / name) is not None for name in tried)), None)
 
     def _beside(self) -> list[Path]:
         """Return the folders beside that of the table, for a table in a folder of its own."""
@@ -168,8 +186,8 @@ def _best(tried: Sequence[str], folders: Sequence[Path], dropped: Sequence[int])
 
 def _foreign(names: Sequence[str]) -> Sequence[int]:
     """Return how many leading parts of the paths may be another machine's: none, or those of absolute paths that all share."""
-    slashed = [name.replace("\\", "/") for name in names]
-    if not all(name[:1] in "/~" or name[1:3] == ":/" for name in slashed):
+    slashed = [_slashed(name) for name in names]
+    if not all(name[:1] in "/~" or name[1:3] == ":/" or is_address(name) for name in slashed):
         return (0, -1) if slashed != list(names) else (0,)
     shared = os.path.commonprefix([name.split("/")[:-1] for name in slashed])
     return (0, *range(1, len(shared) + 1))
@@ -177,7 +195,13 @@ def _foreign(names: Sequence[str]) -> Sequence[int]:
 
 def _left(name: str, dropped: int) -> str:
     """Return a path without so many of its leading parts, with slashes; as it is for none, with slashes alone for -1."""
-    return name if dropped == 0 else "/".join(name.replace("\\", "/").split("/")[max(dropped, 0) :])
+    return name if dropped == 0 else "/".join(_slashed(name).split("/")[max(dropped, 0) :])
+
+
+def _slashed(name: str) -> str:
+    """Return a path with slashes alone; an address without what follows its path."""
+    slashed = name.replace("\\", "/")
+    return slashed.partition("?")[0] if is_address(slashed) else slashed
 
 
 def _key(name: str) -> str:

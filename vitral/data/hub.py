@@ -1,5 +1,6 @@
 """Hugging Face datasets: saved on disk, from the Hub, or streamed from the Hub's Parquet files."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,17 +16,19 @@ from vitral.data.columns import (
     check_column,
     classes_of_rows,
     find_columns,
+    lists_of_images,
     may_lack,
     simple_cells,
     split_of_row,
     splits_of_rows,
 )
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, find, split_named, splits_of_files
+from vitral.data.names import ALL, find, is_saved, saved_splits, split_named, splits_of_files
 from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.data.table_cells import cell_text
 from vitral.data.tables import content_of, list_tables
 from vitral.errors import DataError, extra_module, one_line
+from vitral.paths import is_regular
 from vitral.tasks.boxes import BOXES
 from vitral.tasks.registry import task_of
 from vitral.transfers import bound_requests
@@ -44,7 +47,10 @@ class HubImages:
     def read(self, index: int) -> bytes | Path:
         """Return an image's bytes, or its path. See `Store`."""
         content = content_of(self._rows[index][self._column], self.name(index))
-        return content if isinstance(content, bytes) else Path(content)
+        if isinstance(content, bytes):
+            return content
+        around = (Path(), Path(self._title), Path(self._title).parent)  # the current folder first, as for `datasets`
+        return next((folder / content for folder in around if is_regular(folder / content)), Path(content))
 
     def name(self, index: int) -> str:
         """Return the dataset with split and row, such as "hf:owner/name train[17]"."""
@@ -94,14 +100,19 @@ def _offline_if_out_of_reach(name: str, datasets: Any) -> Iterator[None]:  # noq
 
 
 def list_saved(folder: Path, *, labelled: bool = True) -> Listing:
-    """Return the images of a folder that `save_to_disk` wrote.
+    """Return the images of a folder that `save_to_disk` wrote, or of a folder of such, one for each split.
 
     Raises:
         DataError: it is damaged, or has no images, or none with classes where it is `labelled`.
     """
     datasets = _library(str(folder))
+    splits = [] if is_saved(folder, alone=True) else saved_splits(folder)
     try:
-        loaded = datasets.load_from_disk(str(folder))
+        loaded = (
+            {name: datasets.load_from_disk(str(folder / name)) for name in splits}
+            if splits
+            else datasets.load_from_disk(str(folder))
+        )
     except Exception as error:  # the library raises many types, some of its own
         raise DataError(f"'{folder}' cannot be read as a saved dataset ({one_line(error)}).") from error
     return _list(str(folder), folder.resolve().name, loaded, labelled=labelled)
@@ -138,8 +149,18 @@ def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True
     return list_tables(title, name, files, labelled=labelled)
 
 
-def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # noqa: ANN401  # `datasets` is imported late
+def _undecoded(title: str, rows: Any, column: str) -> Any:  # noqa: ANN401  # `datasets` is imported late
+    """Return rows whose images are bytes or paths; arrays of pixels are encoded."""
     datasets = _library(title)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of 64-bit numbers that hold 8 bits
+            return rows.cast_column(column, datasets.Image(decode=False))
+    except Exception as error:  # the library raises many types, some of its own
+        raise lists_of_images(title, column) from error
+
+
+def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # noqa: ANN401  # `datasets` is imported late
     splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
     stores: list[tuple[Store, int]] = []
     entries: dict[str, list[Entry]] = {}
@@ -164,7 +185,7 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         several = several or columns.are_lists
         declared = columns.declared or columns.label_names or declared
         text_column = columns.classes if columns.are_text else text_column
-        undecoded = rows.cast_column(columns.image, datasets.Image(decode=False))
+        undecoded = _undecoded(title, rows, columns.image)
         store = HubImages(title, undecoded, columns.image)
         stores.append((store, len(rows)))
         if objects is not None:
@@ -182,7 +203,8 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
             several = several or len(own) != 1
         first += len(rows)
     known = {split: listed for split, listed in entries.items() if split in ("train", "validation", "test", ALL)}
-    notes += [f"The split '{split}' was left out." for split in entries if split not in known]
+    left = [split for split in entries if split not in known]
+    notes += [f"The split '{split}' was left out: it is none of train, validation and test." for split in left]
     return Listing(
         title=title,
         name=name,

@@ -40,9 +40,15 @@ PART_OF_SET = re.compile(
 BLOCK = 4 << 20  # bytes fetched at once over a network
 
 
-def is_saved(folder: Path) -> bool:
-    """Tell whether a folder was written by the `save_to_disk` of `datasets`."""
-    return any((folder / name).is_file() for name in SAVED)
+def is_saved(folder: Path, *, alone: bool = False) -> bool:
+    """Tell whether a folder was written by the `save_to_disk` of `datasets`, or, unless `alone`, holds such for each split."""
+    return any((folder / name).is_file() for name in SAVED) or (not alone and bool(saved_splits(folder)))
+
+
+def saved_splits(folder: Path) -> list[str]:
+    """Return the folders in a folder that are splits and were written by `save_to_disk`."""
+    names = (name for names in SPLITS.values() for name in names)
+    return [name for name in names if all((folder / name / file).is_file() for file in (SAVED[0], "state.json"))]
 
 
 def series_in(images: Iterable[tuple[str, Collection[str]]]) -> dict[str, list[str]]:

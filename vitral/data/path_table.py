@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from vitral.advice import counted
 from vitral.data.bad_images import are_few
+from vitral.data.batch import evenly
+from vitral.data.chosen import NOTES
 from vitral.data.columns import (
     Columns,
     Schema,
@@ -19,7 +21,7 @@ from vitral.data.columns import (
     split_of_row,
     splits_of_rows,
 )
-from vitral.data.find_images import Found, ImageFinder
+from vitral.data.find_images import TRIED, Found, ImageFinder
 from vitral.data.folder import Files
 from vitral.data.listing import Listing
 from vitral.data.names import ALL, some
@@ -59,6 +61,27 @@ class Row(NamedTuple):
     found: Found
     place: str
     table: str
+
+
+def without_unrelated(tables: list[PathTable]) -> tuple[list[PathTable], list[str]]:
+    """Return tables without those in no split that are not of images and classes beside others that are, and a note on them."""
+    token = NOTES.set(None)  # what is noted of a table that is not read would mislead
+    try:
+        kept = [table for table in tables if table.split != ALL or len(tables) == 1 or _is_of_images(table)]
+    finally:
+        NOTES.reset(token)
+    if not kept or len(kept) == len(tables):
+        return tables, []
+    left = [str(table.path) for table in tables if table not in kept]
+    return kept, [f"Not read, as no images with classes are in them: {some(left)}."]
+
+
+def _is_of_images(table: PathTable) -> bool:
+    try:
+        columns = find_columns(str(table.path), table.names, schema=table.schema, cells=table.cells)
+        return table.finder.count(evenly([cell_text(cell) for cell in table.cells(columns.image)], TRIED)) > 0
+    except DataError:
+        return False
 
 
 def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: bool) -> Listing:

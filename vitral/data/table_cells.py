@@ -3,6 +3,7 @@
 A column of yes and no for each label (1 and 0, true and false, 1 and -1, x and nothing) stands for a column of classes.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ NO = {"0", "-1", "false", "no", ""}
 MISSING = {"", "nan", "<na>", "#n/a"}  # what pandas and spreadsheets write for nothing
 UNKNOWN_NUMBER = -1  # of a class, in test splits of Hugging Face's datasets
 FEWEST_OF_CLASS = 2  # images, on average, where no name says that a column holds classes
+CHOICES = '{"choices":'  # how a cell of several labels begins in Label Studio's tables
 FEWEST_LABELS = 2  # columns of yes and no: a single one may be anything
 Cells = Callable[[str], Sequence[Any]]  # of a column
 
@@ -103,6 +105,8 @@ def class_names(value: Any, declared: Sequence[str] | None, where: str) -> tuple
     """
     if isinstance(value, list | tuple):
         return tuple(name for item in value for name in class_names(item, declared, where))
+    if isinstance(value, str) and value.lstrip().startswith(CHOICES):
+        return _choices(value)
     if declared is not None and isinstance(value, int):
         if value == UNKNOWN_NUMBER:
             return UNREAD
@@ -110,6 +114,14 @@ def class_names(value: Any, declared: Sequence[str] | None, where: str) -> tuple
             raise DataError(f"'{where}' has the class number {value}, but declares only {len(declared)} names.")
         return (declared[value],)
     return (str(value).strip(),)
+
+
+def _choices(text: str) -> tuple[str, ...]:
+    """Return the labels in a cell of Label Studio's; the text itself where it is something else."""
+    try:
+        return tuple(str(name) for name in json.loads(text)["choices"])
+    except (ValueError, TypeError):
+        return (text.strip(),)
 
 
 def _said(cell: Any) -> str:  # noqa: ANN401  # a cell of any type

@@ -6,6 +6,7 @@
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from vitral.data.columns import (
     classes_of_rows,
     find_columns,
     find_image,
+    holds_lists,
     in_order,
     is_encoded,
     is_text,
+    lists_of_images,
     may_lack,
     several_columns,
     simple_cells,
@@ -35,11 +38,12 @@ from vitral.data.names import (
     open_anywhere,
     split_of_file,
 )
-from vitral.data.path_table import PathTable, bad_row, list_paths, path_column
+from vitral.data.path_table import PathTable, bad_row, list_paths, path_column, without_unrelated
 from vitral.data.stored import Entry, Strings
 from vitral.data.table_cells import cell_text
 from vitral.data.text_table import LIST_SUFFIX, read_sheet
 from vitral.errors import DataError, ImageError, PackageError, one_line
+from vitral.paths import POINTER, is_pointer
 from vitral.tasks.registry import task_of
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
@@ -65,7 +69,9 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, la
                 f"'{every[opened.index(None)][1]}'; name the one to read."
             )
         if tables:
+            tables, notes = without_unrelated(tables) if labelled else (tables, [])
             listing = list_paths(title, name, tables, labelled=labelled)
+            listing = replace(listing, notes=(*listing.notes, *notes))
         else:
             listing = _list_parquet(title, name, files, labelled=labelled)
     if not any(listing.entries.values()) and not listing.bad:
@@ -94,8 +100,11 @@ def path_table(path: str, split: str, stack: contextlib.ExitStack) -> PathTable 
     table = stack.enter_context(_parquet(path))
     schema = table.schema_arrow
     image = find_image(path, schema.names, schema=schema)
-    if image in schema.names and is_encoded(schema.field(image).type):
-        return None
+    if image is not None and image in schema.names:
+        if is_encoded(schema.field(image).type):
+            return None
+        if holds_lists(schema.field(image).type):
+            raise lists_of_images(path, image)
 
     @functools.cache
     def cells(column: str) -> list[Any]:
@@ -276,6 +285,8 @@ def _parquet(path: str) -> Iterator[Any]:  # pyarrow's file
         except (DataError, PackageError):
             raise
         except Exception as error:  # file systems and damaged files raise many types
+            if is_pointer(path):
+                raise DataError(f"'{path}' {POINTER}.") from error
             raise DataError(f"'{path}' cannot be read as a Parquet file ({one_line(error)}).") from error
         names = table.schema_arrow.names
         if len(set(names)) < len(names):

@@ -2,7 +2,7 @@
 
 | kind | line |
 |---|---|
-| .csv, .tsv with column names | as in `vitral.data.columns`; cells between commas, semicolons, tabs or spaces |
+| .csv, .tsv with column names | as in `vitral.data.columns`; cells between commas, semicolons, tabs, bars or spaces |
 | .csv, .tsv without | image and class in either order, with train, val or test in a further column if there is one |
 | .txt | image and class, separated by a tab, a comma or spaces; or only the image, whose folder is its class |
 
@@ -28,10 +28,11 @@ from vitral.data.find_images import TRIED, ImageFinder
 from vitral.data.names import names_beside, some, split_named
 from vitral.errors import DataError, one_line
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import look_at, nearest_path, refuse_endless
+from vitral.paths import POINTER, is_pointer, look_at, nearest_path, refuse_endless
 
 LIST_SUFFIX = ".txt"
 DELIMITERS = (",", ";", "\t")
+BAR = "|"  # separates cells where nothing else does: it may stand between labels, too
 SPREADSHEET = re.compile(r'"?sep=(.)"?\r?\n?')  # a first line by which spreadsheets are told what separates cells
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the beginnings of such files
 BETWEEN = re.compile(rb"[,;|\t\r\n\"]+")  # cells
@@ -130,6 +131,8 @@ def read_text(table: Path) -> tuple[str, str]:
     refuse_endless(table, DataError)
     try:
         content = table.read_bytes()
+        if is_pointer(content):
+            raise DataError(f"'{table}' {POINTER}.")
         return content.decode(_unicode(content[:2])), ""
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) or b"\0" in content:
@@ -167,15 +170,15 @@ def _delimiter(lines: Sequence[str]) -> str | None:
     """Return what separates the cells, the mark that gives all rows the same number; None for spaces."""
     sample = [line for line in lines[:TRIED] if line.strip() and not line.startswith("#")]
     widths: dict[str, set[int]] = {}
-    for mark in DELIMITERS:
+    for mark in (*DELIMITERS, BAR):
         try:
             widths[mark] = {len(row) for row in csv.reader(sample, delimiter=mark)}
         except csv.Error:
             widths[mark] = set()
-    even = [mark for mark in DELIMITERS if len(widths[mark]) == 1 and widths[mark] != {1}]
-    if even:
-        return max(even, key=lambda mark: max(widths[mark]))
+    even = [mark for mark in widths if len(widths[mark]) == 1 and widths[mark] != {1}]
     first = next((line for line in sample if not line.strip().isdecimal()), "")
+    if even and (even != [BAR] or not any(mark in first for mark in (*DELIMITERS, " "))):
+        return max(even, key=lambda mark: (mark != BAR, max(widths[mark])))
     most = max(DELIMITERS, key=first.count)
     return most if most in first or len(first.split()) < 2 else None
 

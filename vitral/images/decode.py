@@ -21,7 +21,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from vitral.advice import argument
 from vitral.errors import ImageError, ImageTooLarge, UnknownFormat, one_line, refuse_shortage
 from vitral.images.depth import FULL, DeepPixels, colours_of, depth_of
-from vitral.paths import LIMIT
+from vitral.paths import LIMIT, POINTER, is_pointer
 
 Pixels = UInt8[np.ndarray, "height width 3"]
 Encoded = str | Path | bytes | BinaryIO  # a path, the bytes, or an open file
@@ -114,7 +114,7 @@ def read_image(
     except ImageError:
         raise
     except UnidentifiedImageError as error:
-        raise _unknown(name) from error
+        raise _unknown(name, source) from error
     except OSError as error:
         if error.errno is None:  # raised by a decoder, about the file's content
             raise _damaged(name, error) from error
@@ -383,7 +383,9 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _unknown(name: str) -> ImageError:
+def _unknown(name: str, source: Encoded) -> ImageError:
+    if is_pointer(source):
+        return UnknownFormat(f"{name} {POINTER}.")
     if lacks_reader(name.rstrip("'")):
         return UnknownFormat(f"{name} is a HEIC photo, and its reader is not installed: {HEIC_INSTALL}")
     return UnknownFormat(f"{name} is not a readable image; the formats are {', '.join(formats())}.")
