@@ -9,7 +9,7 @@ from vitral.data.chosen import note
 from vitral.data.classes import outermost
 from vitral.data.listing import Listing
 from vitral.data.names import ALL, SYNSETS_FILE, are_parts, natural_key, some, split_in, split_of_file, splits_of_files
-from vitral.data.tables import SUFFIXES
+from vitral.data.tables import JSON, SUFFIXES
 from vitral.data.text_table import LIST_SUFFIX, listed_classes, names_images
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk
@@ -20,6 +20,9 @@ METADATA = "metadata.jsonl"  # which Hugging Face's ImageFolder has beside image
 BOXES = re.compile(
     r"(?:_annotations\.coco|(?:^|/)(?:instances|captions|person_keypoints)_[^/]*)\.json$|(?:^|/)data\.ya?ml$"
 )
+STYLEGAN = "dataset.json"  # beside StyleGAN's images
+MOST_JSON = 20  # files that are looked into for labels,
+MOST_JSON_BYTES = 1 << 28  # of at most so many bytes in all
 LIST_DEPTH = 2  # folder levels that are searched for lists of images
 
 
@@ -39,7 +42,8 @@ def tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
     if set(files) == {ALL} and (classes := _in_classes(walked)) and not are_parts([name for *_, name in classes]):
         return {}
     in_splits = {split: paths for split, paths in files.items() if split != "all"}
-    return in_splits or files or _list_files(folder, walked) or _numbered_lists(folder, walked)
+    lists = in_splits or files or _list_files(folder, walked) or _numbered_lists(folder, walked)
+    return lists or _json_files(folder, walked)
 
 
 def _metadata_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
@@ -53,6 +57,23 @@ def _metadata_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
         files.setdefault(split_of_file(path), []).append(str(folder / path))
     tables = (json_table(Path(path)) for paths in files.values() for path in paths)
     return files if any(map(holds_classes, tables)) else {}
+
+
+def _json_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
+    """Return the files of JSON that give images of a folder their classes, by split, where folders do not."""
+    found = [file for file in walked.files if file.path.lower().endswith(JSON) and file.path.count("/") < LIST_DEPTH]
+    if not 0 < len(found) <= MOST_JSON or sum(file.size for file in found) > MOST_JSON_BYTES:
+        return {}
+    pairs = [file.path for file in found if file.path == STYLEGAN]  # whose folders are parts of one set
+    if not pairs and _in_classes(walked):
+        return {}
+    from vitral.data.json_table import gives_classes  # which other folders do without
+
+    paths = [path for path in pairs or sorted(file.path for file in found) if gives_classes(folder / path)]
+    files: dict[str, list[str]] = {}
+    for path, split in zip(paths, splits_of_files(paths), strict=True):
+        files.setdefault(split, []).append(str(folder / path))
+    return files
 
 
 def _outside_classes(folder: Path, walked: Walk, files: Mapping[str, list[str]]) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
-"""Lines of JSON as a table of paths, an object a line, such as metadata.jsonl in a folder of Hugging Face's ImageFolder.
+"""JSON as a table of paths: lines with an object each, such as metadata.jsonl of Hugging Face's ImageFolder, or a whole file.
 
-File names are relative to the folder of the file; a folder that is a split may have one of its own.
+File names are relative to the folder of the file; a folder that is a split may have one of its own. `vitral.data.json_records`
+tells the forms of a whole file.
 """
 
 import json
@@ -8,27 +9,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vitral.data.batch import evenly
 from vitral.data.columns import CLASSES, DataType, arrow, find_columns, find_image, known_column
-from vitral.data.find_images import ImageFinder
+from vitral.data.find_images import TRIED, ImageFinder
+from vitral.data.json_records import records_of
 from vitral.data.names import ALL
 from vitral.data.path_table import PathTable, bad_row
 from vitral.data.source import BadImage
+from vitral.data.table_cells import cell_text
 from vitral.errors import DataError, one_line
 from vitral.paths import refuse_endless
 
+LARGEST = 1 << 29  # bytes of a whole file
+
 
 def json_table(path: Path, split: str = ALL) -> PathTable:
-    """Return the table that lines of JSON are; lines that are no objects are bad rows.
+    """Return the table that a file of JSON is; lines that are no objects are bad rows.
 
     Raises:
-        DataError: it cannot be read, or no line is an object.
+        DataError: it cannot be read, no line is an object, or a whole file is in no form that is known.
     """
-    lines, bad = _rows(path)
+    whole = path.suffix.lower() == ".json"
+    lines, bad = _whole(path) if whole else _rows(path)
     cells = {
         name: [row.get(name) for _, row in lines] for name in dict.fromkeys(key for _, row in lines for key in row)
     }
     schema = arrow().schema([(name, _type(column)) for name, column in cells.items()])
-    places = [f"line {number}" for number, _ in lines]
+    places = [f"{'entry' if whole else 'line'} {number}" for number, _ in lines]
     return PathTable(path, split, schema.names, cells.__getitem__, places, schema, ImageFinder(path, split), bad)
 
 
@@ -43,6 +50,16 @@ def holds_classes(table: PathTable) -> bool:
         return known_column(names, CLASSES) is not None
     columns = find_columns(title, names, schema=schema, cells=table.cells, may_lack=True)
     return columns.classes is not None or bool(columns.labels)
+
+
+def gives_classes(path: Path) -> bool:
+    """Tell whether a file gives classes to images that are there."""
+    try:
+        table = json_table(path)
+        columns = find_columns(str(path), table.names, schema=table.schema, cells=table.cells)
+        return table.finder.count(evenly([cell_text(cell) for cell in table.cells(columns.image)], TRIED)) > 0
+    except DataError:
+        return False
 
 
 def _type(cells: Sequence[Any]) -> DataType:
@@ -73,6 +90,24 @@ def _rows(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[BadImage]]
     if bad and not rows:
         raise DataError(f"{bad[0].reason}; write one for each image, with its file_name and label.")
     return rows, bad
+
+
+def _whole(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[BadImage]]:
+    refuse_endless(path, DataError)
+    try:
+        if path.stat().st_size > LARGEST:
+            raise DataError(
+                f"'{path}' is larger than {LARGEST >> 20:,} MB; write it as lines of JSON, in a .jsonl file."
+            )
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"'{path}' cannot be read as JSON ({one_line(error)}).") from error
+    records = records_of(values, str(path))
+    if not records:
+        raise DataError(
+            f'\'{path}\' is in no form of JSON that is read as labels; write [{{"image": "1.jpg", "label": "cat"}}, …].'
+        )
+    return list(enumerate(records, 1)), []
 
 
 def _object(text: str) -> tuple[dict[str, Any] | None, str]:

@@ -30,7 +30,7 @@ from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_matlab, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards
 from vitral.data.source import DataSet
-from vitral.data.tables import JSON_LINES, SUFFIXES, list_tables
+from vitral.data.tables import JSON, SUFFIXES, list_tables
 from vitral.data.text_table import LIST_SUFFIX
 from vitral.errors import DataError, PluginError
 from vitral.events import Listener, ignore
@@ -49,7 +49,7 @@ MANY_FOLDERS = 20  # of images, which may be patients or visits,
 FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
-NAMED_COLUMNS = (*SUFFIXES, JSON_LINES)  # of tables that name their columns, or may
+NAMED_COLUMNS = (*SUFFIXES, *JSON)  # of tables that name their columns, or may
 ANNOTATIONS = (".json", ".yaml", ".yml", ".xml")  # how files are called that say what is in photos
 SHOWN = 200  # characters of a name that a message repeats
 
@@ -398,7 +398,7 @@ def _refuse_packed(path: Path, how: Opening, names: Iterable[str]) -> None:
         return
     if any(name.endswith(".cls") for name in names):
         list_shards(str(path), [str(path)], how.listener)  # which says why it is none
-    if tables := [name for name in names if name.lower().endswith(NAMED_COLUMNS)]:
+    if tables := [name for name in names if name.lower().endswith((*SUFFIXES, JSON[0]))]:
         raise DataError(
             f"'{path}' has a table, {some(tables)}, which is read in a folder; unpack it, and name the folder."
         )

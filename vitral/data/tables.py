@@ -50,7 +50,7 @@ IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
 MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those of a window of shards, and two more
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
-JSON_LINES = ".jsonl"
+JSON = (".jsonl", ".json")
 
 
 def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True) -> Listing:
@@ -91,7 +91,7 @@ def path_table(path: str, split: str, stack: contextlib.ExitStack) -> PathTable 
         names, places = [name for name in sheet.names if name], [f"line {line.number}" for line in sheet.lines]
         bad = [bad_row(path, f"line {number}", why) for number, why in sheet.uneven]
         return PathTable(Path(path), split, names, sheet.column, places, None, finder, bad, sheet.note)
-    if path.lower().endswith(JSON_LINES):
+    if path.lower().endswith(JSON):
         from vitral.data.json_table import json_table  # which other tables do without
 
         return json_table(Path(path), split)

@@ -83,7 +83,7 @@ def _of_objects(values: Any) -> Fields | None:  # noqa: ANN401
     if not lists or not values["categories"] or not values["images"]:
         return None
     listed = values["annotations"]
-    known = any("category_id" in item and ("bbox" in item or "segmentation" in item) for item in listed)
+    known = any("category_id" in item and (item.get("bbox") or item.get("segmentation")) for item in listed)
     return values if known or not listed else None
 
 

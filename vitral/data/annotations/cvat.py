@@ -18,6 +18,7 @@ from vitral.data.annotations.marked import (
     split_of_path,
 )
 from vitral.data.annotations.tree import FileTree
+from vitral.data.chosen import note
 from vitral.data.names import split_within
 from vitral.errors import DataError, one_line
 from vitral.images.run_lengths import counts_text, encode_mask
@@ -36,7 +37,7 @@ def read_cvat(tree: FileTree) -> MarkedPhotos | None:
     found = Collected(tree, FORM)
     names: dict[str, None] = {}
     damaged: DataError | None = None
-    others = 0
+    others = tags = 0
     for path in tree.ending(".xml"):
         try:
             root = tree.xml(path)
@@ -47,6 +48,7 @@ def read_cvat(tree: FileTree) -> MarkedPhotos | None:
             others += 1
             continue
         names |= dict.fromkeys(class_names(root))
+        tags += sum(1 for _ in root.iterfind("image/tag"))
         for image, shapes in _images(root):
             name = image.get("name") or ""
             split = split_within(image.get("subset") or "") or split_of_path(path)
@@ -55,6 +57,12 @@ def read_cvat(tree: FileTree) -> MarkedPhotos | None:
                 names |= dict.fromkeys(mark.name for mark in found.marks[photo])
     if damaged is not None and not others:
         raise damaged
+    if tags and not any(found.marks.values()):
+        note(
+            f"{FORM} in '{tree.title}' has tags of whole photos and no shapes, which is not read; let CVAT export it as "
+            "'ImageNet 1.0', a folder for each class."
+        )
+        return None
     return found.photos([*names]) if found.marks or found.traps else None
 
 

@@ -45,7 +45,7 @@ def read_label_studio(tree: FileTree) -> MarkedPhotos | None:
             if "annotations" in task and not _finished(task):
                 found.traps.append(Trap(UNFINISHED, path))
                 continue
-            if (photo := found.photo(_photo_named(task, path), path)) is not None:
+            if (photo := found.photo(photo_named(task, path), path)) is not None:
                 found.stated[photo], found.marks[photo] = _read_task(task, path, found.traps)
     return found.photos(relative=True) if found.marks or found.traps else None
 
@@ -62,7 +62,7 @@ def _whole(task: dict[str, Any]) -> dict[str, Any]:
     return {**inside, "annotations": [task]} if "result" in task and "data" in inside else task
 
 
-def _photo_named(task: Mapping[str, Any], file: str) -> str:
+def photo_named(task: Mapping[str, Any], file: str) -> str:
     """Return the name of a task's photo: without address, but with its folders and the prefix of an upload.
 
     Raises:
@@ -97,23 +97,29 @@ def _read_task(task: Mapping[str, Any], file: str, traps: list[Trap]) -> tuple[S
     counts = {
         NAMELESS: sum(not _name(region) and region.get("id") not in classed for region in regions),
         NO_REGION: len(named) - len(marks),
-        SEVERAL: len(_finished(task)) - 1,
+        SEVERAL: len(finished(task)) - 1,
     }
     traps += [Trap(kind, file, count) for kind, count in counts.items() if count > 0]
     return size, usable(marks, file, traps)
 
 
-def _finished(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+def finished(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a task's annotations in the whole form, without those that were given up."""
     found = task.get("annotations")
     return [each for each in map(mapping, found if isinstance(found, list) else []) if not each.get("was_cancelled")]
 
 
+def results_of(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give what is said of a task's photo, each as one object; of several annotations that of the ground truth, or the last."""
+    every = finished(task)
+    chosen = next((each for each in every if each.get("ground_truth")), every[-1] if every else {})
+    yield from ({**each, **mapping(each.get("value"))} for each in map(mapping, chosen.get("result") or []))
+
+
 def _regions(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Give a task's regions, each as one object: of the whole form what is in "value" beside the rest."""
-    if finished := _finished(task):
-        chosen = next((each for each in finished if each.get("ground_truth")), finished[-1])
-        results = map(mapping, chosen.get("result") or [])
-        yield from ({**each, **mapping(each.get("value"))} for each in results if "original_width" in each)
+    if finished(task):
+        yield from (result for result in results_of(task) if "original_width" in result)
     elif "data" not in task:
         lists = (value for value in task.values() if isinstance(value, list))
         yield from (each for value in lists for each in map(mapping, value) if "original_width" in each)
