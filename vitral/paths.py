@@ -61,6 +61,7 @@ BESIDE_RECIPE = (METRICS_FILE, CHECKPOINTS)
 MARKERS = {*MARKS, RECIPE_FILE, *BESIDE_RECIPE, PREDICTIONS, COUNTS, *MAPS}
 LFS = b"version https://git-lfs."  # how a file begins that git lfs has not fetched
 POINTER = "is a pointer of Git LFS, not the file itself; fetch it with 'git lfs pull'"
+IN_ICLOUD = ".icloud"  # how the name of what stands for a file ends: ".IMG_1.HEIC.icloud"
 HOMELESS = "/nonexistent"  # the home of a user of a container who has none, where nothing can be kept
 # What systems put beside a user's files, in lower case: thumbnails, snapshots, recycle bins, and what a check of a disk finds.
 OF_SYSTEMS = {
@@ -96,6 +97,7 @@ class Walk:
         ours: The folders that Vitral wrote, which were not visited.
         closed: The folders that cannot be read.
         systems: The folders of systems, such as recycle bins, which were not visited.
+        absent: The files that stand for those that iCloud has not brought to this machine.
     """
 
     files: list[FoundFile] = field(default_factory=list)
@@ -105,6 +107,7 @@ class Walk:
     ours: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     systems: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
 
 
 def look_at(path: str | Path) -> os.stat_result | None:
@@ -255,6 +258,7 @@ def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], link
         except OSError:
             found.closed.append(folder)
             continue
+        found.absent += [_below(folder, entry.name) for entry in listed if entry.name.endswith(IN_ICLOUD)]
         entries = [entry for entry in listed if not is_hidden(entry.name)]
         if is_ours({entry.name for entry in entries}, partial(_holds, path)):
             found.ours.append(folder)

@@ -10,8 +10,9 @@ import pytest
 from tests.cases import every_case
 from tests.data.test_foreign_tables import by_name, sizes, write
 from tests.data.test_labels import counted, notes
+from vitral.data.image_stream import list_unlabelled
 from vitral.data.open import open_data
-from vitral.errors import DataError
+from vitral.errors import DataError, ImageError
 
 COUNT = 18
 NAMES = ("bird", "cat", "dog")
@@ -141,3 +142,23 @@ def test_tags_of_whole_photos_of_cvat_are_named(tmp_path: Path, folders: bool) -
     else:
         with pytest.raises(DataError, match="CVAT XML.* has tags of whole photos .*'ImageNet 1.0'"):
             open_data(tmp_path)
+
+
+@every_case(
+    ("name", "text"),
+    [
+        ("photos.jsonl", "\n".join(json.dumps({"file_name": file}) for file in FILES)),
+        ("photos.json", json.dumps([{"file_name": file} for file in FILES])),
+        ("photos.txt", "\n".join(FILES)),
+    ],
+)
+def test_photos_to_predict_may_be_listed(tmp_path: Path, name: str, text: str) -> None:
+    write(tmp_path, FILES)
+    (tmp_path / name).write_text(text)
+    assert [image.name for image in list_unlabelled(str(tmp_path / name))] == [str(tmp_path / file) for file in FILES]
+
+
+def test_a_text_that_lists_no_photos_is_no_photo(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("what was seen\nand when\n")
+    with pytest.raises(ImageError, match="is not a readable image"):
+        list_unlabelled(str(tmp_path / "notes.txt"))[0].read()

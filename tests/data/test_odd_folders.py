@@ -402,3 +402,13 @@ def test_a_walk_ends_on_any_tree(tmp_path: Path) -> None:
     found = walk(tmp_path)
     assert found.folders == ["", "a", "b", "c"]
     assert len(found.again) == 15
+
+
+def test_photos_that_icloud_has_not_brought_are_counted(make: Make) -> None:
+    root = make({"a": 5, "b": 5, "c": 0})
+    for name in ("a/.IMG_1.HEIC.icloud", "c/.IMG_2.JPG.icloud"):
+        (root / name).write_bytes(b"bplist00")
+    data = open_data(root)
+    assert data.class_names == ("a", "b")
+    assert "2 files in" in notes(data)
+    assert "iCloud has not brought to this machine, left out: a/.IMG_1.HEIC.icloud, c/.IMG_2.JPG.icloud" in notes(data)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from vitral.advice import counted
 from vitral.data.classes import Arranged, Folder, arrange
 from vitral.data.image_files import describes, note_others
 from vitral.data.listing import Listing, Opening
@@ -179,6 +180,11 @@ def _notes(folder: Path, walked: Walk, empty: list[str], outside: int) -> list[s
         notes.append(note_ours(folder, walked.ours))
     if walked.systems:
         notes.append(note_systems(folder, walked.systems))
+    if walked.absent:
+        notes.append(
+            f"{counted(len(walked.absent), 'file')} in '{folder}' that iCloud has not brought to this machine, left out: "
+            f"{some(walked.absent)}; download them there."
+        )
     if walked.again:
         notes.append(
             f"{len(walked.again)} links in '{folder}' to folders that were already read, skipped: {some(walked.again)}."

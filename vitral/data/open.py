@@ -31,7 +31,7 @@ from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_
 from vitral.data.shards import is_shard, list_shards
 from vitral.data.source import DataSet
 from vitral.data.tables import JSON, SUFFIXES, list_tables
-from vitral.data.text_table import LIST_SUFFIX
+from vitral.data.text_table import LIST_SUFFIX, names_images
 from vitral.errors import DataError, PluginError
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
@@ -198,7 +198,7 @@ def is_built_in(spec: str) -> bool:
 def is_data_name(spec: str) -> bool:
     """Tell whether a name is spelled like a dataset, not like a folder or an image file."""
     if look_at(spec) is not None:
-        return spec.lower().endswith(SUFFIXES)
+        return spec.lower().endswith(NAMED_COLUMNS) or (spec.lower().endswith(LIST_SUFFIX) and names_images(Path(spec)))
     named = prefix_of(spec) is not None or is_built_in(spec)
     return named or is_address(spec) or RANGE.search(spec) is not None
 
