@@ -181,3 +181,26 @@ def test_a_column_of_such_a_name_may_hold_anything_else(tmp_path: Path, cells: l
 def test_a_saved_row_of_no_split_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"row 0, has the split 'first'"):
         open_data(saved_of(tmp_path, {"split": ["first", *SAID[1:]]}))
+
+
+def test_splits_in_the_only_folder_beside_one_of_test_photos(tmp_path: Path) -> None:
+    photos = [path_of(f"photos/photos/{split}", number) for split in ("train", "valid") for number in range(9)]
+    write(tmp_path, [*photos, *(f"test/test/{number}.png" for number in range(4))])
+    data = open_data(tmp_path)
+    assert data.class_names == NAMES
+    assert sizes(data) == {"train": 9, "validation": 9}
+    assert "4 images" in notes(data)
+
+
+def test_the_only_split_of_a_saved_dataset_may_have_a_column_of_them(tmp_path: Path) -> None:
+    for name, cells in (("of splits", SAID), ("of other words", ["first", *SAID[1:]])):
+        datasets.DatasetDict({"train": rows_of({"split": cells})}).save_to_disk(tmp_path / name)
+    assert sizes(open_data(tmp_path / "of splits"))["test"] == 6
+    assert "test" not in sizes(open_data(tmp_path / "of other words"))
+
+
+def test_tables_of_one_name_in_several_folders_are_said(tmp_path: Path) -> None:
+    for size in ("small", "large"):
+        (tmp_path / size).mkdir()
+        write_parquet(tmp_path / size, "train-00000-of-00001", range(15))
+    assert "read together (train-00000-of-00001.parquet)" in notes(open_data(tmp_path))

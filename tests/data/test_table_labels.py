@@ -1,5 +1,6 @@
 """Labels in tables from elsewhere: a column for each, a line for each box, lists, verdicts and empty cells."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -226,3 +227,18 @@ def test_attributes_with_their_number_on_top_are_labels(tmp_path: Path) -> None:
     data = open_data(tmp_path / "list_attr.txt")
     assert data.class_names == ("Bald", "Young")
     assert counted(data) == {("Bald", "Young"): 10, ("Young",): 5, (): 5}
+
+
+@every_case("form", ["csv", "jsonl"])
+@every_case(("names", "read"), [(("bird", "cat", "dog"), True), (("bird", "cat"), False)])
+def test_numbers_stand_for_the_names_beside_a_table(
+    tmp_path: Path, form: str, names: tuple[str, ...], read: bool
+) -> None:
+    write(tmp_path, [f"{number}.png" for number in range(12)])
+    rows = ["image,label", *(f"{number}.png,{number % 3}" for number in range(12))]
+    lines = [json.dumps({"image": f"{number}.png", "label": number % 3}) for number in range(12)]
+    (tmp_path / f"all.{form}").write_text("\n".join(rows if form == "csv" else lines))
+    (tmp_path / "classes.txt").write_text("\n".join(names))
+    data = open_data(tmp_path / f"all.{form}")
+    assert data.class_names == (names if read else ("0", "1", "2"))
+    assert ("counted from 0" in "\n".join(data.notes)) == read

@@ -159,7 +159,19 @@ def _splits_below(parents: set[Folder], every: set[Folder]) -> tuple[int, dict[s
     deeper = _common(parents, parents)
     if not splits and deeper > skip and (below := _split_folders(parents, every, deeper)):
         return deeper, below
-    return skip, splits
+    return (skip, splits) if splits else _splits_beside_a_test(parents, skip)
+
+
+def _splits_beside_a_test(parents: set[Folder], skip: int) -> tuple[int, dict[str, str]]:
+    """Return the splits in the only folder beside others that are splits themselves, such as photos/train/ beside test/."""
+    tops = {folder[skip] for folder in parents if len(folder) > skip}
+    named = [top for top in tops if split_named(top) is None]
+    if len(named) != 1 or len(tops) < 2:
+        return skip, {}
+    within = {folder for folder in parents if len(folder) > skip and folder[skip] == named[0]}
+    below = _common(within, within)
+    splits = _split_folders(within, within, below)
+    return (below, splits) if "train" in splits.values() else (skip, {})
 
 
 def _split_folders(parents: set[Folder], every: set[Folder], skip: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Which tables and lists of a folder say what its images are: a user's, those of exports, and published lists of splits."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -126,7 +127,15 @@ def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
         tables = [path for path in tables if path not in forms]
     for path, split in zip(tables, splits_of_files(tables), strict=True):
         by_split.setdefault(split, []).append(str(folder / path))
+    if several := {name for paths in by_split.values() for name, count in _names(paths).items() if count > 1}:
+        note(
+            f"Tables of one name in several folders are read together ({some(several)}); if they are several sets, name one."
+        )
     return by_split
+
+
+def _names(paths: Sequence[str]) -> Counter[str]:
+    return Counter(PurePosixPath(path).name for path in paths)
 
 
 def _list_files(folder: Path, walked: Walk) -> dict[str, list[str]]:

@@ -193,8 +193,11 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
             marked, note = read_objects(title, rows[objects[0]], objects, declared, store)
             annotations |= {first + row: each for row, each in enumerate(marked)}
             notes.append(note)
-        whole = split_named(split) or (ALL if len(splits) == 1 else split)
         parts = splits_of_rows(columns, rows.__getitem__, len(rows))
+        alone = len(splits) == 1 and all(
+            map(split_named, map(str, parts))
+        )  # its only split is called so for want of another
+        whole = ALL if alone else split_named(split) or (ALL if len(splits) == 1 else split)
         labels = classes_of_rows(columns, rows.__getitem__, len(rows), title=title)
         for row, names in enumerate(labels):
             own = annotations[first + row].classes if objects is not None else names

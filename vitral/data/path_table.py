@@ -24,7 +24,7 @@ from vitral.data.columns import (
 from vitral.data.find_images import TRIED, Found, ImageFinder
 from vitral.data.folder import Files
 from vitral.data.listing import Listing
-from vitral.data.names import ALL, some
+from vitral.data.names import ALL, names_beside, some
 from vitral.data.source import BadImage
 from vitral.data.stored import UNREAD, Entry
 from vitral.data.table_cells import Cells, are_verdicts, cell_text, is_no
@@ -34,6 +34,7 @@ from vitral.tasks.registry import task_of
 # Columns that tell of boxes: any of these sets.
 BOXES = ({"xmin", "ymin"}, {"x_min", "y_min"}, {"x1", "y1"}, {"bbox"}, {"bboxes"})
 PARQUET = ".parquet"
+MOST_DIGITS = 9  # of a number that stands for a name
 CONFIDENCE = "confidence"  # a column of Open Images: 0 for a class that people did not find in an image
 
 
@@ -111,18 +112,36 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
         lists or boxes or any(columns.labels or (columns.classes and is_plural(columns.classes)) for columns in chosen)
     )
     images, more = _images(title, rows, several=several, boxes=boxes)
+    labels = tuple(dict.fromkeys(label for columns in chosen for label in columns.label_names))
+    declared = next((columns.declared for columns in chosen if columns.declared), labels or None)
+    images, names, named = (images, declared, []) if declared else _named_beside(tables, images)
     classed = [columns for columns in chosen if columns.classes]
     text = bool(classed) and all(columns.are_text for columns in classed)
-    labels = tuple(dict.fromkeys(label for columns in chosen for label in columns.label_names))
     return listing_of(
         title,
         name,
         images,
         several=lists or any(len(row.classes) != 1 for row in images),
-        class_names=next((columns.declared for columns in chosen if columns.declared), labels or None),
-        notes=(*notes, *more, *_in_several_splits(title, images)),
+        class_names=names,
+        notes=(*notes, *more, *named, *_in_several_splits(title, images)),
         bad=bad,
         column=classed[0].classes if text else None,
+    )
+
+
+def _named_beside(tables: Sequence[PathTable], rows: list[Row]) -> tuple[list[Row], tuple[str, ...] | None, list[str]]:
+    """Return rows whose classes are numbers with the names in classes.txt beside the first table, if it has one for each."""
+    folder = tables[0].path.parent
+    numbers = {name for row in rows for name in row.classes if name}
+    short = all(name.isdecimal() and len(name) <= MOST_DIGITS for name in numbers)
+    names = names_beside(folder) if numbers and short else None
+    if names is None or max(map(int, numbers)) >= len(names):
+        return rows, None, []
+    renamed = [row._replace(classes=tuple(name and names[int(name)] for name in row.classes)) for row in rows]
+    return (
+        renamed,
+        names,
+        [f"The classes' numbers stand for the names in the file of classes in '{folder}', counted from 0."],
     )
 
 
