@@ -43,28 +43,45 @@ def write(
     outputs: int = 3,
     takes: Sequence[int | str] = (1, 3, SIDE, SIDE),
     gives: Sequence[int | str] | None = None,
+    kinds: tuple[int, int] = (TensorProto.FLOAT, TensorProto.FLOAT),
+    scale: float = 8,
     metadata: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write a file: the mean colour by a matrix, and then some operations; the channels come last if they do in `takes`."""
+    """Write a file: the mean colour by a matrix, and then some operations; the channels come last if they do in `takes`.
+
+    Of `ends`, "Round" is a step of 8 bits, and "One" the reshaping of a file that was traced with one image.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    matrix = np.random.default_rng(0).normal(0, 8, (3, outputs)).astype(np.float32)
-    first = [helper.make_node("Transpose", ["images"], ["planes"], perm=[0, 3, 1, 2])] if takes[-1] == 3 else []
+    matrix = np.random.default_rng(0).normal(0, scale, (3, outputs)).astype(np.float32)
+    first = [helper.make_node("Transpose", ["given"], ["planes"], perm=[0, 3, 1, 2])] if takes[-1] == 3 else []
     nodes = [
+        helper.make_node("Cast", ["images"], ["given"], to=TensorProto.FLOAT),
         *first,
-        helper.make_node("GlobalAveragePool", ["planes" if first else "images"], ["pooled"]),
+        helper.make_node("GlobalAveragePool", ["planes" if first else "given"], ["pooled"]),
         helper.make_node("Flatten", ["pooled"], ["flat"]),
         helper.make_node("MatMul", ["flat", "matrix"], ["0"]),
     ]
     for number, end in enumerate(ends):
-        where: dict[str, Any] = {"axis": 1} if end.endswith("Softmax") else {}
-        nodes.append(helper.make_node(end, [str(number)], [str(number + 1)], **where))
-    last = str(len(ends))
+        before, after = str(number), str(number + 1)
+        if end == "Round":
+            nodes += [
+                helper.make_node("QuantizeLinear", [before, "step", "zero"], [f"{after}-integers"]),
+                helper.make_node("DequantizeLinear", [f"{after}-integers", "step", "zero"], [after]),
+            ]
+        elif end == "One":
+            nodes.append(helper.make_node("Reshape", [before, "one"], [after]))
+        else:
+            where: dict[str, Any] = {"axis": 1} if end.endswith("Softmax") else {}
+            nodes.append(helper.make_node(end, [before], [after], **where))
+    nodes.append(helper.make_node("Cast", [str(len(ends))], ["answers"], to=kinds[1]))
+    constants = {"matrix": matrix, "step": np.float32(0.005), "zero": np.uint8(0), "one": np.array([1, outputs])}
+    used = {name for node in nodes for name in node.input}
     graph = helper.make_graph(
         nodes,
         "theirs",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, takes)],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, gives or (takes[0], outputs))],
-        [numpy_helper.from_array(matrix, "matrix")],
+        [helper.make_tensor_value_info("images", kinds[0], takes)],
+        [helper.make_tensor_value_info("answers", kinds[1], gives or (takes[0], outputs))],
+        [numpy_helper.from_array(value, name) for name, value in constants.items() if name in used],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     helper.set_model_props(model, dict(metadata or {}))
@@ -144,6 +161,85 @@ def test_one_output_is_of_the_second_of_two_classes(
     assert classifier.class_names == ("sound", "scratched")
     assert message.warning
     assert "second of two classes" in message.text
+
+
+@every_case(("kind", "last"), [("FLOAT16", False), ("DOUBLE", False), ("UINT8", False), ("UINT8", True)], ids=str)
+def test_images_and_answers_of_other_types(kind: str, last: bool, photo: Path, tmp_path: Path) -> None:
+    shape = ("batch", SIDE, SIDE, 3) if last else ("batch", 3, SIDE, SIDE)
+    number, gives = getattr(TensorProto, kind), TensorProto.FLOAT if kind == "UINT8" else getattr(TensorProto, kind)
+    path = write(tmp_path / "theirs.onnx", ("Softmax",), takes=shape, kinds=(number, gives), scale=0.02)
+    images = guessed(photo)
+    if kind == "UINT8":
+        images = ((images + 1) * 127.5).round()
+    given = images.astype({"FLOAT16": np.float16, "DOUBLE": np.float64, "UINT8": np.uint8}[kind])
+    right = own(path, given.transpose(0, 2, 3, 1) if last else given)[0]
+    assert right.std() > 0.001
+    classifier, message = load(path)
+    np.testing.assert_allclose(answers(classifier, photo), right, atol=1e-4)
+    assert ("0 to 255" in message.text) == (kind == "UINT8")
+
+
+@every_case(
+    ("ends", "task"),
+    [
+        (("Softmax", "Round"), "single-label"),
+        (("Sigmoid", "Round"), "multi-label"),
+        (("Sigmoid", "Relu"), "multi-label"),
+        (("Neg", "Neg", "Sigmoid", "Abs"), "multi-label"),
+    ],
+)
+def test_probabilities_are_known_when_another_operation_follows(
+    ends: tuple[str, ...], task: str, photo: Path, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "theirs.onnx", ends, scale=3)
+    classifier, message = load(path)
+    right = own(path, guessed(photo))[0]
+    np.testing.assert_allclose(answers(classifier, photo), right, atol=0.01)
+    assert classifier.task.name == task
+    assert "probabilities" in message.text
+
+
+def test_a_file_that_was_traced_with_one_image_is_given_one_at_a_time(photo: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "theirs.onnx", ("One",), takes=("batch", 3, SIDE, SIDE))
+    classifier, _ = load(path)
+    right = softmax(own(path, guessed(photo))[0])
+    pixels = np.array(Image.open(photo))
+    predictions = classifier.predict([pixels, 255 - pixels, pixels], top=3, listener=ignore)
+    found = [dict(prediction.top)["class 0"] for prediction in predictions]
+    np.testing.assert_allclose(found, [right[0], found[1], right[0]], atol=1e-5)
+
+
+def test_the_number_of_classes_may_be_left_open(photo: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "theirs.onnx", ("Identity",), takes=("batch", 3, SIDE, SIDE))
+    model = onnx.load(path)
+    model.graph.node[-2].CopyFrom(helper.make_node("Reshape", ["0", "shape"], ["1"]))
+    model.graph.node.insert(len(model.graph.node) - 2, helper.make_node("Shape", ["0"], ["shape"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("answers", TensorProto.FLOAT, None))
+    onnx.save(model, path)
+    assert not isinstance(onnxruntime.InferenceSession(path).get_outputs()[0].shape[1], int)
+    np.testing.assert_allclose(answers(load(path)[0], photo), softmax(own(path, guessed(photo))[0]), atol=1e-5)
+
+
+def test_the_answers_may_be_a_further_output(photo: Path, tmp_path: Path) -> None:
+    for names in ({}, {"names": PETS}):
+        model = onnx.load(write(tmp_path / "theirs.onnx", outputs=3, metadata=names))
+        model.graph.node.append(helper.make_node("ArgMax", ["0"], ["class"], axis=1, keepdims=0))
+        model.graph.node.append(helper.make_node("Concat", ["0", "0"], ["features"], axis=1))
+        others = [helper.make_tensor_value_info("class", TensorProto.INT64, (1,))]
+        others += [helper.make_tensor_value_info("features", TensorProto.FLOAT, (1, 6))] if names else []
+        for value in reversed(others):
+            model.graph.output.insert(0, value)
+        onnx.save(model, tmp_path / "theirs.onnx")
+        classifier, message = load(tmp_path / "theirs.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "theirs.onnx")
+        right = softmax(session.run(["answers"], {"images": guessed(photo)})[0][0])
+        np.testing.assert_allclose(answers(classifier, photo), right, atol=1e-5)
+        assert "'answers'" in message.text
+
+
+def test_one_image_s_answers_without_an_axis_for_it(photo: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "theirs.onnx", ("Squeeze",), gives=(3,))
+    np.testing.assert_allclose(answers(load(path)[0], photo), softmax(own(path, guessed(photo))), atol=1e-5)
 
 
 def test_what_is_no_answer_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import ast
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.metadata import Provenance
-from vitral.errors import VitralError, WeightsError
+from vitral.errors import ModelError, VitralError, WeightsError, one_line
 from vitral.events import Listener, Message
 from vitral.files import text_of
 from vitral.images.preprocessing import PHOTOS, Preprocessing
-from vitral.inference.exported.format import Graph
-from vitral.inference.exported.predictor import Ending, ExportedPredictor
+from vitral.inference.exported.format import ROUNDED, Graph, Port
+from vitral.inference.exported.predictor import FLOATS, Ending, ExportedPredictor
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
@@ -43,6 +43,7 @@ YAML = "metadata.yaml"  # Ultralytics' beside a file of OpenVINO's
 ULTRALYTICS = Preprocessing(resize="crop", antialias=True, mean=(0, 0, 0), std=(1, 1, 1), resampler="pillow")
 NEAR = 1e-3  # from 1, for the sum of an image's probabilities
 ENDINGS: dict[str, Ending] = {"Softmax": "softmax", "Sigmoid": "sigmoid"}  # by the names that both runtimes have
+TAKEN = (*FLOATS, "uint8")  # the types of prepared images, the last for values from 0 to 255
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def read_foreign(graph: Graph, listener: Listener) -> Classifier:
     preprocessing = (said.preprocessing or PHOTOS).with_size(size)
     common: dict[str, Any] = {"name": "a network", "image_size": size, "channels_last": channels_last}
     raw = ExportedPredictor(graph, num_classes=outputs, **common)
-    ends_in = _ending(graph, raw.logits(_shown(preprocessing)))
+    ends_in = _ending(graph, _answers(raw, _shown(preprocessing)))
     task = _task(said, ends_in, outputs)
     two = outputs == 1 and task is SINGLE_LABEL
     names = said.class_names[-outputs:] if said.class_names and not two else said.class_names
@@ -96,6 +97,8 @@ def _message(graph: Graph, said: Said, preprocessing: Preprocessing, ends_in: En
     height, width = preprocessing.image_size
     resized = f"{'cropped' if preprocessing.resize == 'crop' else 'squashed'} to {height}x{width} pixels"
     scaled = f"scaled by mean {preprocessing.mean[0]:.3g} and std {preprocessing.std[0]:.3g}"
+    if graph.inputs[0].dtype not in FLOATS:
+        scaled = "of values from 0 to 255"
     if said.preprocessing is None:
         images = f"{resized} and scaled to -1 to 1, which is a guess"
     elif said.whole:
@@ -103,7 +106,8 @@ def _message(graph: Graph, said: Said, preprocessing: Preprocessing, ends_in: En
     else:
         images = f"{scaled}, as it says, and {resized}, which is a guess"
     names = "classes have numbers" if said.class_names is None else "classes have the names that it says"
-    answers = f"its output is {'logits' if ends_in == 'logits' else f'probabilities, by its last {ends_in}'}"
+    output = f"its output '{graph.outputs[graph.taken].name}'" if len(graph.outputs) > 1 else "its output"
+    answers = f"{output} is {'logits' if ends_in == 'logits' else f'probabilities, by its last {ends_in}'}"
     one = ", of the second of two classes (a network that learned to give a number does not tell)" if two else ""
     guessed = two or said.preprocessing is None or not said.whole or said.class_names is None
     return Message(
@@ -112,6 +116,15 @@ def _message(graph: Graph, said: Said, preprocessing: Preprocessing, ends_in: En
 
 
 def _said(graph: Graph, outputs: int) -> Said:
+    """Return what a file, its metadata, and where they are silent the files beside it say."""
+    said = _told(graph, outputs)
+    if graph.inputs[0].dtype in FLOATS:
+        return said
+    pixels = dataclasses.replace(said.preprocessing or PHOTOS, mean=(0, 0, 0), std=(1 / 255, 1 / 255, 1 / 255))
+    return dataclasses.replace(said, preprocessing=pixels, whole=said.preprocessing is not None and said.whole)
+
+
+def _told(graph: Graph, outputs: int) -> Said:
     """Return what the file's metadata say, and where they are silent what the files beside it say."""
     metadata = {**_from_yaml(graph), **graph.metadata}
     names = next((names for key in NAMES if (names := _names(metadata.get(key, ""), outputs))), None)
@@ -218,7 +231,7 @@ def _image_size(graph: Graph, said: Preprocessing | None) -> tuple[tuple[int, in
 
     Where the file takes images of any size, it is the size that is said.
     """
-    if len(graph.inputs) == 1 and graph.inputs[0].dtype == "float32" and len(graph.inputs[0].shape) == 4:
+    if len(graph.inputs) == 1 and graph.inputs[0].dtype in TAKEN and len(graph.inputs[0].shape) == 4:
         _, *sides = graph.inputs[0].shape
         channels_last = sides[2] == 3 and sides[0] != 3
         channels, height, width = (sides[2], *sides[:2]) if channels_last else sides
@@ -228,21 +241,86 @@ def _image_size(graph: Graph, said: Preprocessing | None) -> tuple[tuple[int, in
             return (size[0], size[1]), channels_last
     ports = ", ".join(f"{port.name}: {port.dtype} {list(port.shape)}" for port in graph.inputs)
     raise WeightsError(
-        f"'{graph.path}' takes something else than images ({ports}); one input is needed, float32 "
+        f"'{graph.path}' takes something else than images ({ports}); one input is needed, of floats or uint8, "
         "(batch, 3, height, width) or (batch, height, width, 3) of a fixed height and width, or of one that it says."
     )
 
 
 def _outputs(graph: Graph) -> int:
-    """Return how many values the first output has for each image."""
-    first = graph.outputs[0]
-    count = math.prod(axis or 0 for axis in first.shape[1:])
-    if first.dtype != "float32" or not count or count not in (1, *first.shape[1:2]):
-        raise WeightsError(
-            f"The first output of '{graph.path}' is no row of values for each image ({first.dtype} {list(first.shape)}); "
-            "float32 (batch, classes) is needed."
-        )
+    """Return how many values a file gives for each image, in the first of its outputs that is a row of them.
+
+    Of several such the first is taken for which there are names of classes.
+    """
+    alone = graph.inputs[0].shape[0] == 1
+    counts = [_count(port, alone=alone) for port in graph.outputs]
+    rows = [place for place, count in enumerate(counts) if count is not None]
+    if not rows:
+        raise _no_row(graph, 0, graph.outputs[0].shape)
+    several = rows if len(rows) > 1 else ()
+    named = (place for place in several if _said(graph, counts[place] or 0).class_names)
+    graph.taken = next(named, rows[0])
+    return counts[graph.taken] or _counted(graph)
+
+
+def _count(port: Port, *, alone: bool) -> int | None:
+    """Return how many values an output has for each image: 0 where the file does not say, None where it is no row of them.
+
+    Of a file that takes one image alone they may be all that there is, without an axis for the batch.
+    """
+    if port.dtype not in FLOATS:
+        return None
+    if not port.shape or None in port.shape[1:2]:
+        return 0
+    if alone and len(port.shape) == 1:
+        return port.shape[0] or 0
+    count = math.prod(axis or 0 for axis in port.shape[1:])
+    return count if count and count in (1, *port.shape[1:2]) else None
+
+
+def _counted(graph: Graph) -> int:
+    """Return how many values a file gives for an image, by computing one: some exporters leave it open.
+
+    Raises:
+        WeightsError: They are no row, or the runtime cannot compute them.
+    """
+    taken = graph.inputs[0]
+    (height, width), last = _image_size(graph, _said(graph, 0).preprocessing)
+    shape = (taken.shape[0] or 1, *((height, width, 3) if last else (3, height, width)))
+    try:
+        found = np.atleast_1d(graph.answer(np.zeros(shape, taken.dtype)))
+    except Exception as error:  # a runtime raises anything
+        raise WeightsError(f"{graph.engine} cannot compute '{graph.path}': {one_line(error)}") from error
+    count = _count(dataclasses.replace(graph.outputs[graph.taken], shape=found.shape), alone=len(found.shape) == 1)
+    if not count:
+        raise _no_row(graph, graph.taken, found.shape)
     return count
+
+
+def _no_row(graph: Graph, place: int, shape: Sequence[int | None]) -> WeightsError:
+    """Return the refusal of an output that is no row of values for each image."""
+    port = graph.outputs[place]
+    return WeightsError(
+        f"The output '{port.name}' of '{graph.path}' is no row of values for each image ({port.dtype} {list(shape)}); floats "
+        "(batch, classes) are needed."
+    )
+
+
+def _answers(raw: ExportedPredictor, images: Tensor) -> Tensor:
+    """Return a file's answers to images, each computed alone.
+
+    Where it gives others to several at once, it is given one at a time from now on: it was traced with one image, or quantizes
+    all of a batch by one scale.
+    """
+    alone = torch.cat([raw.logits(image[None]) for image in images])
+    taken = raw.graph.inputs[0]
+    if taken.shape[0] is None:
+        try:
+            same = torch.allclose(raw.logits(images), alone, rtol=NEAR, atol=NEAR)
+        except ModelError:
+            same = False
+        if not same:
+            raw.graph.inputs = (dataclasses.replace(taken, shape=(1, *taken.shape[1:])),)
+    return alone
 
 
 def _shown(preprocessing: Preprocessing) -> Tensor:
@@ -259,13 +337,15 @@ def _ending(graph: Graph, found: Tensor) -> Ending:
     Raises:
         WeightsError: it ends in a softmax over one value, which is 1 for every image, or over anything but its classes.
     """
-    last = ENDINGS.get(graph.last_operation(), "logits")
+    operation = graph.last_operation()
+    last = ENDINGS.get(operation.removeprefix(ROUNDED), "logits")
     if found.shape[1] == 1:
         if last == "softmax":
             raise WeightsError(f"'{graph.path}' ends in a softmax over one value, which is 1 for every image.")
         return last
-    if bool((found >= 0).all()) and bool(((found.sum(dim=1) - 1).abs() < NEAR).all()):
+    positive = bool((found >= 0).all())
+    if positive and bool(((found.sum(dim=1) - 1).abs() < NEAR).all()):
         return "softmax"
-    if last == "softmax":
+    if last == "softmax" and not operation.startswith(ROUNDED):
         raise WeightsError(f"'{graph.path}' ends in a softmax whose values do not add up to 1 over its classes.")
-    return last
+    return "sigmoid" if last == "logits" and positive and bool((found <= 1).all()) else last

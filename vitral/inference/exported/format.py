@@ -27,6 +27,7 @@ IMAGES = "images"  # its input
 PROBABILITIES = "probabilities"  # its first output
 LOGITS = "logits"  # its second output
 PREPARED = "prepared"  # where preparation ends and the network begins
+ROUNDED = "QLinear"  # before the name of an operation whose values are rounded to 8 bits, as ONNX Runtime has it
 ANSWERS = "answers"  # the entry that names the values which a network of regions gives, spaces between them
 
 
@@ -47,6 +48,7 @@ class Graph(ABC):
         metadata: What the file says of itself, texts by name.
         inputs: What it takes.
         outputs: What it gives.
+        taken: The place among them of the answers, in a file of another program.
     """
 
     engine: ClassVar[str]
@@ -55,7 +57,7 @@ class Graph(ABC):
     outputs: tuple[Port, ...]
 
     def __init__(self, path: Path, precision: Precision) -> None:
-        self.path, self.precision = path, precision
+        self.path, self.precision, self.taken = path, precision, 0
         self._parts: dict[str, Any] = {}
         self._making = threading.Lock()
 
@@ -110,7 +112,7 @@ class Graph(ABC):
         """Return the probabilities of decoded images, computed by the file as it is."""
 
     def last_operation(self) -> str:
-        """Return the name of the operation that gives the first output, such as "Softmax"; empty where that is not known.
+        """Return the name of the operation that gives the answers, such as "Softmax", or "QLinearSoftmax"; empty where unknown.
 
         A runtime that shows its graph overrides it.
         """

@@ -18,6 +18,7 @@ from vitral.inference.exported.format import (
     PREPARED,
     PREPARED_AXES,
     PROBABILITIES,
+    ROUNDED,
     Decoded,
     ExportFormat,
     Graph,
@@ -36,9 +37,15 @@ if TYPE_CHECKING:
 
 REGIONS = "regions"  # the axis of an output whose length depends on what images show
 MOST_BYTES = 2**31 - 2**24  # of a message of protobuf: a graph with more weights has them in a file beside it
-DTYPES = {"tensor(uint8)": "uint8", "tensor(float)": "float32", "tensor(float16)": "float16", "tensor(int64)": "int64"}
-# Operations after the last one that computes.
-AFTER = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+DTYPES = {
+    "tensor(uint8)": "uint8",
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    "tensor(int64)": "int64",
+}
+# Operations after the last one that computes; the last two of them round.
+AFTER = ("Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "QuantizeLinear", "DequantizeLinear")
 NETWORK = "network."  # before the name of each layer of the network in what the exporter notes
 SCOPES = "pkg.torch.onnx.name_scopes"  # the exporter's, with the names of the layers around a node, the outermost first
 LAYER = "vitral.layer"  # the entry of a node's metadata with the innermost layer that it is part of
@@ -132,7 +139,7 @@ class OnnxGraph(Graph):
         return onnxruntime_session(self.path, thread_count())
 
     def _run(self, made: Any, images: np.ndarray, name: str | None) -> np.ndarray:  # noqa: ANN401
-        names, inputs = [name or made.get_outputs()[0].name], {made.get_inputs()[0].name: images}
+        names, inputs = [name or made.get_outputs()[self.taken].name], {made.get_inputs()[0].name: images}
         return run_onnxruntime(made, names, inputs)[0]
 
     def prepare(self, images: Decoded) -> Prepared:
@@ -162,17 +169,20 @@ class OnnxGraph(Graph):
         return dict(zip(names, _session_of(model).run(list(names), {IMAGES: images}), strict=True))
 
     def last_operation(self) -> str:
-        """Return the name of the operation that gives the first output; empty where that is not known."""
+        """Return the name of the operation that gives the answers; empty where that is not known."""
         try:
             import onnx
         except ImportError:
             return ""
         graph = onnx.load(self.path, load_external_data=False).graph
         makers = {name: node for node in graph.node for name in node.output}
-        node = makers.get(graph.output[0].name)
+        node = makers.get(graph.output[self.taken].name)
+        rounded = False
         while node is not None and node.op_type in AFTER:
+            rounded |= node.op_type in AFTER[-2:]
             node = makers.get(node.input[0])
-        return "" if node is None else node.op_type
+        name = "" if node is None else str(node.op_type)
+        return f"{ROUNDED}{name.removeprefix(ROUNDED)}" if rounded else name
 
     def _cut(self, first: Sequence[str], last: Sequence[str], *, weights: bool = True) -> "onnx.ModelProto":
         import onnx

@@ -140,7 +140,7 @@ class OpenVinoGraph(Graph):
 
     def answer(self, images: Prepared) -> Outputs:
         """Return the logits of prepared images, computed by the file's second part."""
-        return self._made("second", self._second_part)(images)[0].copy()
+        return self._made("second", self._second_part)(images)[self.taken].copy()
 
     def whole(self, images: Decoded) -> Outputs:
         """Return the probabilities of decoded images, computed by the file as it is."""
@@ -154,8 +154,8 @@ class OpenVinoGraph(Graph):
         return {name: found[name].copy() for name in names}
 
     def last_operation(self) -> str:
-        """Return the name of the operation that gives the first output."""
-        node = self._model().get_results()[0].input_value(0).get_node()
+        """Return the name of the operation that gives the answers."""
+        node = self._model().get_results()[self.taken].input_value(0).get_node()
         while node.get_type_name() in AFTER:
             node = node.input_value(0).get_node()
         return str(node.get_type_name())

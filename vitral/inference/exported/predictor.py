@@ -19,6 +19,7 @@ from vitral.models.model import Features, Images, Logits
 Values = TypeVar("Values")  # what a file gives
 Ending = Literal["logits", "softmax", "sigmoid"]
 SMALLEST = 1e-7  # distance of a sigmoid's value from 0 and 1, in float32
+FLOATS = ("float32", "float16", "float64")  # what files of other programs take and give
 
 
 class ExportedPredictor(Predictor):
@@ -111,13 +112,21 @@ class ExportedPredictor(Predictor):
     def _answers(self, images: Images) -> Logits:
         """Return the logits of as many images as the file takes at once."""
         given = (images.permute(0, 2, 3, 1) if self._channels_last else images).contiguous().numpy()
+        if not self.graph.is_ours:
+            given = _in_type(given, self.graph.inputs[0].dtype)
         shape = (len(images), 1 if self._two_classes else self._num_classes)
-        found = self._computed(lambda given: self.graph.answer(given).reshape(len(given), -1), given, shape)
+        found = self._computed(self._rows, given, shape)
         if self._ends_in == "softmax":
             found = found.clamp_min(torch.finfo(found.dtype).tiny).log()
         elif self._ends_in == "sigmoid":
             found = found.logit(SMALLEST)
         return torch.cat([-found / 2, found / 2], dim=1) if self._two_classes else found
+
+    def _rows(self, given: np.ndarray) -> np.ndarray:
+        """Return a file's answers, a row for each image; other floats of another program are float32."""
+        found = self.graph.answer(given).reshape(len(given), -1)
+        other = not self.graph.is_ours and found.dtype.name in FLOATS
+        return found.astype(np.float32, copy=False) if other else found
 
     def answers(self, images: Images) -> Any:  # noqa: ANN401  # as a head of regions answers
         """Return a network's answers about regions.
@@ -150,3 +159,8 @@ class ExportedPredictor(Predictor):
         raise ModelError(
             f"{self.describe()} gives answers only, no features; take the classifier that it was made from."
         )
+
+
+def _in_type(images: np.ndarray, dtype: str) -> np.ndarray:
+    """Return prepared images in the type that a file takes; those of bytes are of values from 0 to 255."""
+    return (images if dtype in FLOATS else images.round().clip(0, 255)).astype(dtype, copy=False)
