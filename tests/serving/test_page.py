@@ -75,6 +75,8 @@ def test_the_pages_are_open_and_load_nothing_but_themselves(collecting: Running)
         ].startswith("text/javascript")
         assert not re.search(r"(?:src|href)=\"(?:https?:)?//|url\(|@import", text)
         assert "noise" not in text  # the classifier's name is behind the token
+        head = collecting.request("HEAD", path)  # by which monitors ask whether a server lives
+        assert (head.status, head.body) == (200, b"")
     for method, path in (("POST", "/"), ("GET", "/v1/models"), ("GET", "/v1/review"), ("GET", "/page/other")):
         assert collecting.request(method, path).status == 401
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -244,6 +244,35 @@ def test_what_is_wrong_has_a_status_and_a_line(
     assert "\n" not in reply.json["error"]
     assert not [word for word in ("Traceback", "/tmp", "vitral/") if word in reply.body.decode()]
     assert server.post("/v1/predict", encoded(1)).status == 200
+
+
+@every_case("written", [base64.encodebytes, base64.urlsafe_b64encode, lambda each: base64.b64encode(each).rstrip(b"=")])
+def test_base64_as_programs_write_it(server: Running, served_home: Path, written: Callable[[bytes], bytes]) -> None:
+    image = (
+        encoded(1) + b"\xfb\xef\xbe" + bytes(1)
+    )  # after its end: what differs between the two alphabets, and padding
+    text = written(image).decode()
+    (found,) = server.post("/v1/predict?top=3", b"\xef\xbb\xbf" + json.dumps({"images": [text]}).encode(), JSON).json[
+        "predictions"
+    ]
+    right = pytest.approx(offline(served_home, image), abs=1e-6)
+    assert {row["label"]: row["probability"] for row in found["top"]} == right
+    scores = server.post("/?top=3", json.dumps({"inputs": text}).encode(), JSON).json
+    assert {row["label"]: row["score"] for row in scores} == right
+
+
+@every_case(
+    ("body", "kind", "said"),
+    [
+        (json.dumps({"images": ["https://example.com/cat.jpg"]}).encode(), JSON, "images.0: what .* is not base64"),
+        (encoded(1).translate(None, b"\r\n\0"), "application/x-www-form-urlencoded", "--data-binary"),
+        (json.dumps({"images": []}).encode(), "application/x-www-form-urlencoded", "Content-Type: application/json"),
+    ],
+)
+def test_what_a_client_meant_is_said(server: Running, body: bytes, kind: str, said: str) -> None:
+    reply = server.post("/v1/predict", body, kind)
+    assert reply.status == 400
+    assert re.search(said, reply.json["error"]), reply.body
 
 
 def test_too_many_pixels_and_bytes_are_refused_before_they_cost_anything(server: Running) -> None:

@@ -45,7 +45,7 @@ def _answering(path: str) -> None:
             text, media_type=kind, headers={"content-security-policy": policy, "referrer-policy": "no-referrer"}
         )
 
-    router.add_api_route(path, page, methods=["GET"])
+    router.add_api_route(path, page, methods=["GET", "HEAD"])
 
 
 for each in PATHS:

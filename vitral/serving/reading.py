@@ -16,6 +16,10 @@ from vitral.serving.visit import body_of
 
 LONE = "image"  # the name of an image that has none
 LONGEST_NAME = 200  # characters
+TO_STANDARD = str.maketrans("-_", "+/")  # from base64 for addresses
+BOM = b"\xef\xbb\xbf"  # which Windows' programs put before UTF-8
+STRIPPED = b"\r\n\0"  # what curl's -d takes out of a file
+FORM_TEXT = "application/x-www-form-urlencoded"  # the type that curl gives to all that it is not told of
 MOST_FIELDS = 16  # of a form, besides its files
 SCHEMAS = "#/components/schemas/"  # where OpenAPI has the forms of JSON
 
@@ -24,13 +28,14 @@ Named = tuple[str, bytes]  # an image's name and its encoded bytes
 
 
 def decoded(text: object) -> object:
-    """Return the bytes of base64 text, with or without what a browser puts before it."""
+    """Return the bytes of base64 text in lines or in one, with or without what a browser puts before it."""
     if not isinstance(text, str):
         return text
+    plain = "".join((text.partition(";base64,")[2] or text).split()).translate(TO_STANDARD)
     try:
-        return base64.b64decode(text.partition(";base64,")[2] or text, validate=True)
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ValueError("is not base64") from error
+        raise ValueError("what should be an image's bytes is not base64") from error
 
 
 Base64 = Annotated[bytes, BeforeValidator(decoded, json_schema_input_type=str)]
@@ -60,12 +65,15 @@ def parsed(kind: type[Body], content: bytes) -> Body:
         RequestRefused: It is not.
     """
     try:
-        return kind.model_validate_json(content)
+        return kind.model_validate_json(content.removeprefix(BOM))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        every = error.errors(include_url=False, include_input=False)
+        ours = (each for each in every if each["type"] == "value_error")  # says more than what else it could have been
+        first = next(ours, every[0])
+        place = ".".join(str(part) for part in first["loc"] if str(part).isidentifier() or isinstance(part, int))
+        message = first["msg"].removeprefix("Value error, ")
         raise malformed(
-            f"The JSON of the request is not as it should be: {place + ': ' if place else ''}{first['msg']}."
+            f"The JSON of the request is not as it should be: {place + ': ' if place else ''}{message}."
         ) from None
 
 
@@ -94,7 +102,20 @@ async def images_of(request: Request) -> tuple[list[Named], bool]:
             (f"{LONE} {number}", image) if isinstance(image, bytes) else (image.name, image.data)
             for number, image in enumerate(listed)
         ], True
+    _check_meant(kind_of(request), content)
     return [(LONE, content)], False
+
+
+def _check_meant(kind: str, content: bytes) -> None:
+    """Refuse a body that is no image because of how its client sent it.
+
+    Raises:
+        RequestRefused: It is JSON of another type, or an image that curl took for text.
+    """
+    if content.lstrip()[:1] == b"{":
+        raise malformed("The body is JSON; say so by the header 'Content-Type: application/json'.")
+    if kind == FORM_TEXT and not any(byte in content for byte in STRIPPED):
+        raise malformed("The image has lost bytes, as by curl's -d; send the file by --data-binary @photo.jpg.")
 
 
 async def _of_form(request: Request, content: bytes) -> list[Named]:
