@@ -38,7 +38,7 @@ from vitral.files import (
     temporary_name,
     this_process,
 )
-from vitral.paths import look_at
+from vitral.paths import from_home, look_at
 
 try:
     import fcntl
@@ -310,8 +310,11 @@ def check_location(target: Path) -> None:
     made where the first new entry would go, and removed again.
 
     Raises:
-        StorageError: a name is too long, or the parent is not a folder that can be written to.
+        StorageError: a name is too long, or the parent is not a folder that can be written to; or a folder would be called ~,
+            which stands for the home folder in a shell alone.
     """
+    if (meant := from_home(str(target))) != target and not os.path.lexists(target.parts[0]):
+        raise StorageError(f"'{target}' would be made in a folder called '{target.parts[0]}'; write '{meant}'.")
     for part in target.parts:
         if len(os.fsencode(part)) > LONGEST_NAME:
             raise StorageError(f"The name '{part[:40]}…' is longer than {LONGEST_NAME} bytes; choose a shorter one.")

@@ -129,7 +129,8 @@ def nearest_path(path: str | Path, others: Iterable[str] = ()) -> str:
     while not is_folder(wanted.parent) and wanted.parent != wanted:
         wanted = wanted.parent  # whose name is the one that is mistyped
     with contextlib.suppress(OSError, ValueError):  # a folder that is not there either, or a name that no path can have
-        beside = [entry for entry in wanted.parent.iterdir() if not is_hidden(entry.name)]
+        # What is there is not what the user was told that it is not.
+        beside = [entry for entry in wanted.parent.iterdir() if not is_hidden(entry.name) and entry.name != wanted.name]
     # By the last names alone: long folders in common would make any two paths look alike.
     known = {name: name for name in others} | {
         entry.name: f"{entry}/" if is_folder(entry) else str(entry) for entry in beside

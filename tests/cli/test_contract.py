@@ -1,6 +1,7 @@
 """What programs rely on: the form of every --json, exit statuses, and the text that tells them of the commands."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,12 @@ def test_exit_statuses(words: list[str], status: int, there: Path, tmp_path: Pat
     write_images(tmp_path / "bad", {"red": 2, "green": 2})
     (tmp_path / "bad" / "red" / "broken.jpg").write_bytes(b"no image")
     assert main([word.replace("OUT", str(tmp_path)) for word in words]) == status
+
+
+def test_without_standard_output_a_command_does_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as of a service, or under pythonw
+    assert main(["recipes"]) == 0
+    assert main(["recipes", "--json"]) == 0
 
 
 def too_large() -> ImageError:

@@ -13,7 +13,8 @@ from tests.cases import every_case
 from tests.cli.conftest import Refused
 from vitral.cli.main import app, arranged, main
 from vitral.cli.options import ValidationImages, settle
-from vitral.outputs import locked
+from vitral.errors import StorageError
+from vitral.outputs import check_file, locked
 
 
 def parsed(line: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
@@ -235,6 +236,25 @@ def test_info_of_nothing_is_said(refused: Refused, there: Path) -> None:
 )
 def test_the_path_that_was_meant_is_named(there: Path, refused: Refused, line: str, meant: str) -> None:
     assert f"Did you mean '{meant}'?" in refused(*line.split())
+
+
+@every_case("line", ["status runs", "status runs/photos/classifier"])
+def test_what_is_there_is_not_proposed_in_its_own_place(there: Path, refused: Refused, line: str) -> None:
+    assert "Did you mean" not in refused(*line.split())
+
+
+def test_a_tilde_that_no_shell_has_replaced_is_the_home_folder(
+    there: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    monkeypatch.setenv("HOME", str(there))
+    image = "~/photos/red/0.jpg"
+    assert main(["predict", image, "--classifier=~/runs/photos", "--precision", "fp32", "--out=~/answers.csv"]) == 0
+    assert f"{there}/photos/red/0.jpg" in (there / "answers.csv").read_text()
+    (there / "answers.csv").unlink()
+    assert f"'{there}/nothing'" in refused("predict", image, "--classifier", "~/nothing")
+    with pytest.raises(StorageError, match=f"write '{there}/answers.csv'"):
+        check_file("~/answers.csv")
+    assert not (there / "~").exists()
 
 
 def test_completion_is_installed_for_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

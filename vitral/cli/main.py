@@ -35,7 +35,7 @@ from vitral.errors import (
     is_out_of_memory,
     one_line,
 )
-from vitral.paths import LIMIT
+from vitral.paths import LIMIT, from_home, look_at
 
 DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
@@ -122,11 +122,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         _refuse_empty(tokens)
         with _job(tokens), _environment():
-            tokens = arranged(_of_any_command(tokens))
+            tokens = arranged(_of_any_command([_from_home(token) for token in tokens]))
             run, arguments_given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
             process.restore()  # the imports are done
             run(*arguments_given.args, **arguments_given.kwargs)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where nobody is to read it, as under pythonw
+            sys.stdout.flush()
     except BaseException as error:
         return _failed(error, tokens)
     return 0
@@ -205,6 +206,12 @@ def arranged(tokens: list[str]) -> list[str]:
         if first and flag == first and following and not following[0].startswith("-"):
             return [tokens[0], *following, *tokens[1:place], *tokens[place + (1 if sign else 2) :]]
     return tokens
+
+
+def _from_home(token: str) -> str:
+    """Return an argument with the home folder in place of a ~ that no shell replaces: that of --out=~/new, or in quotes."""
+    flag, sign, value = token.partition("=") if token.startswith("--") else ("", "", token)
+    return f"{flag}{sign}{from_home(value)}" if re.match(r"~[^/]*/", value) and look_at(value) is None else token
 
 
 def _refuse_empty(tokens: Sequence[str]) -> None:
