@@ -294,7 +294,7 @@ def test_folders_beside_the_splits_are_named(make: Make) -> None:
 
 def test_a_refusal_says_what_was_left_out(make: Make) -> None:
     root = make({"cats": 0, "dogs": 0})
-    for name in ("cats/1.tiff", "dogs/license plate.tiff"):
+    for name in ("cats/1.psd", "dogs/license plate.psd"):
         (root / name).write_bytes(b"no matter")
     (root / "README.dataset.txt").write_text("which nobody takes for an image")
     with pytest.raises(DataError, match=r"no classes.*2 files in .* are not named like images \(\.jpg"):

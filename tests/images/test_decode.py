@@ -39,7 +39,7 @@ def valid() -> Iterator[tuple[str, bytes, np.ndarray, int]]:
     """Name, bytes, the expected RGB pixels, and by how many levels a value may differ."""
     rgb, grey = Image.fromarray(COLOUR), Image.fromarray(GREY)
     grey3 = np.repeat(GREY[:, :, None], 3, axis=2)
-    for kind in ("PNG", "BMP"):
+    for kind in ("PNG", "BMP", "TIFF"):
         yield f"{kind} RGB", encode(rgb, kind), COLOUR, 0
         yield f"{kind} grey", encode(grey, kind), grey3, 0
     yield "WebP lossless", encode(rgb, "WEBP", lossless=True), COLOUR, 0
@@ -57,7 +57,7 @@ def valid() -> Iterator[tuple[str, bytes, np.ndarray, int]]:
     yield "PNG LA", encode(Image.fromarray(np.dstack([GREY, alpha])), "PNG"), composite(grey3, alpha), 1
     palette = rgb.quantize(16)
     flat = np.array(palette.convert("RGB"))
-    for kind in ("PNG", "GIF", "BMP"):
+    for kind in ("PNG", "GIF", "BMP", "TIFF"):
         yield f"{kind} palette", encode(palette, kind), flat, 0
     transparent = flat.copy()
     transparent[np.array(palette) == 3] = 255
@@ -67,7 +67,7 @@ def valid() -> Iterator[tuple[str, bytes, np.ndarray, int]]:
     clear[GREY == 7] = 255
     yield "PNG grey transparent", encode(grey, "PNG", transparency=7), clear, 0
     one = Image.fromarray(GREY > 127)
-    for kind in ("PNG", "BMP"):
+    for kind in ("PNG", "BMP", "TIFF"):
         yield f"{kind} 1 bit", encode(one, kind), np.where(grey3 > 127, 255, 0).astype(np.uint8), 0
     deep = Image.fromarray(GREY.astype(np.uint16) * 257)
     yield "PNG 16 bit", encode(deep, "PNG"), grey3, 0
@@ -140,7 +140,7 @@ def other_formats() -> Iterator[tuple[str, bytes]]:
     yield "svg", b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>"
     yield "eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
     yield "psd", b"8BPS\x00\x01" + b"\0" * 60
-    for kind in ("TIFF", "PPM", "TGA", "ICO", "PDF"):
+    for kind in ("PPM", "TGA", "ICO", "PDF"):
         yield kind, encode(rgb.resize((16, 16)), kind)
     for side in (65_535, 30_000, 8_000):
         yield f"bomb {side}", png_header(side, side)

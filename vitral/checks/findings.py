@@ -23,6 +23,7 @@ from vitral.data.bad_images import unusable
 from vitral.data.names import ALL
 from vitral.data.source import BadImage, DataSet
 from vitral.errors import DataError, ImageError
+from vitral.images import tiff
 from vitral.images.decode import FORMATS, HEIC_INSTALL, Pixels, formats, lacks_reader
 from vitral.images.look_alikes import Look, look_at_image, small
 from vitral.machine import in_threads
@@ -36,6 +37,8 @@ TINY = 32  # pixels of the shorter side
 NO_CLASS = "(no class)"  # the row of images without any
 LONG = 4.0  # ratio of the sides
 FLAT = 2.0  # standard deviation of the values
+ANIMATED = " animated"  # after the format and mode of an image
+PAGES = " of several pages"
 SAMPLED = 4096  # pixels of an image that its mean and standard deviation are taken of, about
 
 
@@ -347,8 +350,9 @@ def _format(content: bytes) -> str:
         if image.format == "MPO":  # a camera's JPEG with a preview or a depth map behind it, which is no animation
             return f"JPEG {image.mode}"
         # Not the number of frames, for which every one of them would be read.
-        animated = " animated" if getattr(image, "is_animated", False) else ""
-        return f"{image.format} {image.mode}{animated}"
+        several = getattr(image, "is_animated", False)
+        more = "" if not several else PAGES if image.format == tiff.FORMAT else ANIMATED
+        return f"{image.format} {image.mode}{more}"
 
 
 def oddities(image: InspectedImage, median_side: float) -> Iterator[Finding]:
@@ -359,9 +363,13 @@ def oddities(image: InspectedImage, median_side: float) -> Iterator[Finding]:
         yield Finding(image.name, f"only {image.width}x{image.height} pixels, where most are larger")
     if max(image.height, image.width) > LONG * min(image.height, image.width):
         yield Finding(image.name, f"{image.width}x{image.height} pixels: very long for its width")
-    if "animated" in image.format:
+    if image.format.endswith(ANIMATED):
         yield Finding(image.name, "animated: only the first frame is used")
+    if image.format.endswith(PAGES):
+        yield Finding(image.name, "several pages: only the first is used")
     suffix = Path(image.name).suffix.lower().lstrip(".")
-    known = {"jpg": "JPEG", "jpeg": "JPEG", "jpe": "JPEG", "jfif": "JPEG"}.get(suffix, suffix.upper())
+    known = {"jpg": "JPEG", "jpeg": "JPEG", "jpe": "JPEG", "jfif": "JPEG", "tif": tiff.FORMAT}.get(
+        suffix, suffix.upper()
+    )
     if known in FORMATS and not image.format.startswith((known, "pixels")):
         yield Finding(image.name, f"named .{suffix}, but it is {image.format.split()[0]}")

@@ -22,7 +22,8 @@ from vitral.data.batch import evenly
 from vitral.data.stored import Entry, Store
 from vitral.errors import DataError, VitralError
 from vitral.images.augment import Augmentation
-from vitral.images.decode import Pixels, Shrink, is_deep
+from vitral.images.decode import Pixels, Shrink
+from vitral.images.header import is_deep
 from vitral.machine import in_threads
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL

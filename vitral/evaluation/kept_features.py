@@ -26,7 +26,7 @@ from vitral.data.subset import Subset
 from vitral.errors import StorageError, VitralError, WeightsError
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.files import drop_oldest, new_file
-from vitral.images.decode import is_deep
+from vitral.images.header import is_deep
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import collect
 from vitral.machine import in_threads, vitral_version

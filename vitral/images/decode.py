@@ -20,7 +20,9 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vitral.advice import argument
 from vitral.errors import ImageError, ImageTooLarge, UnknownFormat, one_line, refuse_shortage
-from vitral.images.depth import FULL, DeepPixels, colours_of, depth_of
+from vitral.images import tiff
+from vitral.images.depth import FULL, DeepPixels, colours_of, depth_of, values_of
+from vitral.images.not_images import what_it_is
 from vitral.paths import LIMIT, POINTER, is_pointer
 
 Pixels = UInt8[np.ndarray, "height width 3"]
@@ -28,10 +30,11 @@ Encoded = str | Path | bytes | BinaryIO  # a path, the bytes, or an open file
 # Takes an image's upright height and width; returns the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
 Shrink = Callable[[int, int], int]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF", tiff.FORMAT)
 HEIF = "HEIF"  # the format that a package besides Pillow reads: an iPhone's photos
 HEIC_EXTENSIONS = (".heic", ".heif", ".hif")
-EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".avif", *HEIC_EXTENSIONS)
+COMMON = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".avif")
+EXTENSIONS = (*COMMON, *tiff.EXTENSIONS, *HEIC_EXTENSIONS)
 HEIC_INSTALL = "pip install pi-heif"
 MAX_PIXELS = 50_000_000
 HALVED = 4  # times the limit up to which a JPEG is read, at half its height and width
@@ -40,8 +43,6 @@ HALVED = 4  # times the limit up to which a JPEG is read, at half its height and
 MAX_SCANS = 20
 WHITE = (255, 255, 255)
 JPEG_MAGIC = b"\xff\xd8\xff"
-PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-PNG_DEPTH = 24  # where a PNG's header has its bits a value
 EXIF_MAGIC = b"Exif\x00\x00"
 XMP_MAGIC = b"http://ns.adobe.com/xap/1.0/\x00"
 # JPEG markers.
@@ -80,10 +81,10 @@ def read_image(
 ) -> Pixels:
     """Read an image as RGB, the right way up.
 
-    The content decides the format (JPEG, PNG, WebP, GIF, BMP, AVIF or HEIC), never the extension. The orientation that EXIF
-    states is applied, or else that of XMP, or that of AVIF and HEIC themselves; the first frame of an animation is used,
-    transparency is composited over white, 16-bit values are scaled to 8 bits, and grey becomes three equal channels. Colour
-    profiles are not applied, as in the reference pipelines.
+    The content decides the format (JPEG, PNG, WebP, GIF, BMP, AVIF, TIFF or HEIC), never the extension. The orientation
+    that EXIF states is applied, or else that of XMP, or that of AVIF and HEIC themselves; the first frame of an animation
+    and the first page of a TIFF is used, transparency is composited over white, 16-bit values are scaled to 8 bits, and
+    grey becomes three equal channels. Colour profiles are not applied, as in the reference pipelines.
 
     Args:
         source: A path, the encoded bytes, or an open binary file.
@@ -136,7 +137,7 @@ def _decoded(image: ImageFile.ImageFile, name: str, max_pixels: int, shrink: Shr
     deep = _content(image) if _has_deep_colours(image) else None
     image.load()  # refuses what is cut short
     colours = None if deep is None else colours_of(deep)
-    pixels = to_rgb(image, bits) if colours is None else _from_deep_colours(image, colours, bits)
+    pixels = to_rgb(image, bits, name) if colours is None else _from_deep_colours(image, colours, bits)
     if shrink is not None and image.size != (width, height):  # what it returns, 2 here, is settled
         lies = pixels.shape[:2] != image.size[::-1]
         shrink(*((width, height) if lies else (height, width)))
@@ -233,18 +234,15 @@ def _orientation(data: bytes) -> object:
         return 1
 
 
-def is_deep(content: bytes) -> bool:
-    """Tell whether an encoded image is a PNG of 16 bits a value."""
-    return content.startswith(PNG_MAGIC) and content[PNG_DEPTH : PNG_DEPTH + 1] == bytes([FULL])
+def to_rgb(image: Image.Image, bits: int | None = None, name: str = "The image") -> Pixels:
+    """Return a PIL image of any mode as RGB pixels, upright and with transparency over white; `bits` as for `read_image`.
 
-
-def to_rgb(image: Image.Image, bits: int | None = None) -> Pixels:
-    """Return a PIL image of any mode as RGB pixels, upright and with transparency over white; `bits` as for `read_image`."""
+    Raises:
+        ImageError: It has numbers of which nothing says what is black and what is white; the message begins with `name`.
+    """
     image = _upright(image)
-    if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I"):
-        return DeepPixels.of(np.clip(np.asarray(image), 0, 65535).astype(np.uint16), bits)
-    if image.mode == "F":
-        image = Image.fromarray(np.clip(np.asarray(image), 0, 255).astype(np.uint8))
+    if image.mode.startswith(("I", "F")):
+        return DeepPixels.of(values_of(image, name), bits)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         with_alpha = image.convert("RGBA")
         image = Image.new("RGB", image.size, WHITE)
@@ -282,8 +280,12 @@ def _refuse_empty(size: int, name: str) -> None:
 
 
 def _fit(image: ImageFile.ImageFile, name: str, max_pixels: int) -> None:
-    """Refuse an image of no pixels, or of too many; let a JPEG of not much too many be decoded at half its sides."""
+    """Refuse an image of no pixels, of too many or a preview; let a JPEG of not much too many be decoded at half its sides."""
     width, height = image.size
+    if image.format == tiff.FORMAT and tiff.is_preview(image):
+        raise ImageError(
+            f"{name} is a camera's raw file, of which only a preview could be read; save it as JPEG or PNG."
+        )
     if min(width, height) < 1:
         raise ImageError(f"{name} has no pixels ({width}x{height}); replace or remove it.")
     if max_pixels < width * height <= HALVED * max_pixels and image.format in ("JPEG", "MPO"):
@@ -319,7 +321,9 @@ def _check_scans(image: ImageFile.ImageFile, name: str, max_pixels: int) -> None
 
 
 def _has_deep_colours(image: ImageFile.ImageFile) -> bool:
-    """Tell of an image that is not decoded yet whether it is a 16-bit PNG that has more than grey."""
+    """Tell of an image that is not decoded yet whether it is a 16-bit PNG or TIFF that has more than grey."""
+    if image.format == tiff.FORMAT:
+        return tiff.has_deep_colours(image)
     if image.format != "PNG" or image.mode not in ("RGB", "RGBA", "LA") or "transparency" in image.info:
         return False
     return bool(image.tile) and str(image.tile[0].args).endswith(";16B")
@@ -328,7 +332,7 @@ def _has_deep_colours(image: ImageFile.ImageFile) -> bool:
 def _from_deep_colours(
     image: ImageFile.ImageFile, colours: UInt16[np.ndarray, "height width 3"], bits: int | None
 ) -> Pixels:
-    """Return the pixels of a decoded 16-bit PNG, upright; those that use all bits are cut to 8 as Pillow does."""
+    """Return the pixels of a decoded 16-bit image, upright; those that use all bits are cut to 8 as Pillow does."""
     if (bits or depth_of(colours)) == FULL:
         return to_rgb(image)
     try:
@@ -386,6 +390,8 @@ def _upright(image: Image.Image) -> Image.Image:
 def _unknown(name: str, source: Encoded) -> ImageError:
     if is_pointer(source):
         return UnknownFormat(f"{name} {POINTER}.")
+    if known := what_it_is(source):
+        return UnknownFormat(f"{name} is not a readable image: it is {known}.")
     if lacks_reader(name.rstrip("'")):
         return UnknownFormat(f"{name} is a HEIC photo, and its reader is not installed: {HEIC_INSTALL}")
     return UnknownFormat(f"{name} is not a readable image; the formats are {', '.join(formats())}.")

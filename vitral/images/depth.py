@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import UInt8, UInt16
 from PIL import Image
 
+from vitral.errors import ImageError
+
 DEPTHS = (8, 10, 12, 14, 16)  # bits that such images use
 FULL = 16
 WHITE = 255
@@ -55,6 +57,23 @@ def depth_of(values: Values) -> int:
     return next(bits for bits in DEPTHS if int(values.max(initial=0)) < 1 << bits)
 
 
+def values_of(image: Image.Image, name: str) -> UInt16[np.ndarray, "height width"]:
+    """Return the values of a grey image of integers of more than 8 bits, or of fractions, as whole numbers.
+
+    Raises:
+        ImageError: They are no levels from black to white: below 0, above those of 16 bits, or none above 1.
+    """
+    values = np.asarray(image)
+    least, most = values.min(), values.max()
+    of_shares = image.mode == "F" and 0 < most <= 1
+    if of_shares or not (least >= 0 and most < 1 << FULL):  # NaN is refused, too
+        raise ImageError(
+            f"{name} has numbers from {least:.6g} to {most:.6g}, of which nothing says what is black and what is white; give "
+            "it with 8 bits a value, or with 16."
+        )
+    return values.astype(np.uint16)
+
+
 def read_bits(preprocessing: object) -> int | None:
     """Return the bits that a written preprocessing states; earlier versions took all 16-bit images to use 16.
 
@@ -75,7 +94,10 @@ def at_depth(pixels: UInt8[np.ndarray, "height width 3"], bits: int | None) -> U
 
 
 def colours_of(content: bytes) -> UInt16[np.ndarray, "height width 3"] | None:
-    """Return the red, green and blue of a 16-bit PNG as they are stored, which Pillow cuts to 8 bits; None if it has none."""
+    """Return the red, green and blue of a 16-bit PNG as they are stored, which Pillow cuts to 8 bits; None if it has none.
+
+    Those of a TIFF come upright.
+    """
     import cv2  # which few images need
 
     values = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
