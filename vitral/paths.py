@@ -6,6 +6,7 @@ is not data.
 """
 
 import contextlib
+import glob
 import os
 import re
 import stat
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from vitral.errors import VitralError, nearest_name
 
@@ -62,6 +65,7 @@ MARKERS = {*MARKS, RECIPE_FILE, *BESIDE_RECIPE, PREDICTIONS, COUNTS, *MAPS}
 LFS = b"version https://git-lfs."  # how a file begins that git lfs has not fetched
 POINTER = "is a pointer of Git LFS, not the file itself; fetch it with 'git lfs pull'"
 IN_ICLOUD = ".icloud"  # how the name of what stands for a file ends: ".IMG_1.HEIC.icloud"
+FILE = "file:"  # begins the address of a local file
 HOMELESS = "/nonexistent"  # the home of a user of a container who has none, where nothing can be kept
 # What systems put beside a user's files, in lower case: thumbnails, snapshots, recycle bins, and what a check of a disk finds.
 OF_SYSTEMS = {
@@ -137,6 +141,20 @@ def nearest_path(path: str | Path, others: Iterable[str] = ()) -> str:
     }
     nearest = nearest_name(wanted.name, known)
     return f" Did you mean '{known[nearest]}'?" if nearest else ""
+
+
+def local_path(name: str) -> str:
+    """Return the path in the address of a local file, as browsers and clusters write it; any other name as it is."""
+    return url2pathname(urlsplit(name).path) if name.startswith(FILE) else name
+
+
+def expanded(names: Iterable[str]) -> list[str]:
+    """Return names with the paths that a pattern such as *.jpg stands for, where no shell has replaced it, as on Windows."""
+    found: list[str] = []
+    for name in names:
+        is_pattern = look_at(name) is None and glob.has_magic(name)
+        found += (sorted(glob.glob(name)) if is_pattern else []) or [name]
+    return found
 
 
 def attempt_folder_name(name: str) -> str:

@@ -2,13 +2,15 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.cases import every_case
-from vitral.classifier.inputs import ImageInput, list_images, to_pixels
+from vitral.classifier.inputs import list_images, to_pixels
 from vitral.data.image_files import prepare
 from vitral.errors import ImageError
 from vitral.events import Event, Message, ignore
@@ -35,21 +37,51 @@ def test_images_come_in_the_order_given_folders_by_name(tmp_path: Path) -> None:
     assert [int(image.read()[0, 0, 0]) for image in listed] == [30, 40, 10, 20, 50]
 
 
-@every_case("kind", ["path", "text", "bytes", "image", "array"])
+@every_case("kind", ["path", "text", "bytes", "array of bytes", "view", "buffer", "image", "array"])
 def test_one_image_alone_is_as_good_as_a_list(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / "one.png", 60)
     pixels = np.full((7, 9, 3), 60, dtype=np.uint8)
-    forms: dict[str, ImageInput] = {
+    forms: dict[str, Any] = {
         "path": path,
         "text": str(path),
         "bytes": path.read_bytes(),
+        "array of bytes": bytearray(path.read_bytes()),
+        "view": memoryview(path.read_bytes()),
+        "buffer": io.BytesIO(path.read_bytes()),
         "image": Image.fromarray(pixels),
         "array": pixels,
     }
+    forms["buffer"].read()  # as what has shown an uploaded file leaves it
     given = forms[kind]
     (alone,), (listed,) = list_images(given, ignore), list_images([given], ignore)
-    assert alone.name == listed.name == ("image 0" if kind in ("bytes", "image", "array") else str(path))
-    assert alone.read().tolist() == pixels.tolist()
+    assert alone.name == listed.name == (str(path) if kind in ("path", "text") else "image 0")
+    assert alone.read().tolist() == alone.read().tolist() == pixels.tolist()
+    assert to_pixels(given).tolist() == pixels.tolist()
+    with open(path, "rb") as file:
+        assert [image.read().tolist() for image in list_images(file, ignore)] == [pixels.tolist()]
+
+
+@every_case(
+    "given", [None, 5, {"bytes": b""}, torch.zeros(3, 4, 4), [None], [{"image": 1}], [torch.zeros(3, 4, 4)]], ids=repr
+)
+def test_what_is_no_image_is_named_by_its_type(given: Any) -> None:  # noqa: ANN401
+    name = type(given[0] if isinstance(given, list) else given).__name__
+    with pytest.raises(ImageError, match=rf"Image 0 is of the type {name}; give .*array \(height, width, 3\)"):
+        list_images(given, ignore)
+    with pytest.raises(ImageError, match="gives str.*'rb'"):
+        list_images(io.StringIO("no bytes"), ignore)
+
+
+def test_a_damaged_image_that_pillow_has_opened_is_left_out_like_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "cut.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:-900])
+    heard: list[Event] = []
+    with Image.open(path) as cut:
+        listed = list_images([cut, Image.new("RGB", (9, 7))], ignore)
+        prepared = list(prepare(listed, SMALL, skip_bad_images=True, listener=heard.append))
+    assert [name for name, _ in prepared] == ["image 1"]
+    assert "damaged or cut short" in str(heard)
 
 
 def test_nothing_is_read_before_it_is_needed(tmp_path: Path) -> None:

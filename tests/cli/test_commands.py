@@ -52,6 +52,10 @@ def test_predict_with_nothing_else_said(there: Path, capsys: pytest.CaptureFixtu
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 36
     assert len(rows[0]["top"]) == 2
+    # Windows' shells leave patterns as they are.
+    assert main(["predict", "photos/red/1*.jpg", "photos/blue/[0-2].jpg", "--json"]) == 0
+    sources = [row["source"] for row in json.loads(capsys.readouterr().out)]
+    assert sources == [f"photos/{name}.jpg" for name in ("red/1", "red/10", "red/11", "blue/0", "blue/1", "blue/2")]
 
 
 def test_the_run_that_answers_is_named(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,25 @@ def scattered(folder: Path, count: int = 20) -> Path:
     return folder
 
 
+def test_what_is_no_photo_is_said_without_guessing(tmp_path: Path) -> None:
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    for spec, said in (
+        (str(tmp_path / "gone.jpg"), "a link that leads nowhere"),
+        ("data:image/jpeg;base64," + 5000 * "/9j/", r"'data:image/jpeg;base64,[^ ]{17}…' .* 20,023 characters.*bytes"),
+        ("", "empty name"),
+    ):
+        (image,) = list_unlabelled(spec)
+        with pytest.raises(ImageError, match=said):
+            image.read()
+
+
+def test_the_address_of_a_local_file_is_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a photo.png"
+    path.write_bytes(encode(7, 0))
+    assert [image.name for image in list_unlabelled(path.as_uri())] == [str(path)]
+    assert [image.name for image in list_unlabelled(tmp_path.as_uri())] == [str(path)]
+
+
 def described(spec: str, split: str = "train") -> set[str]:
     source = open_data(spec).splits[split]
     return {source.describe(index) for index in range(len(source))}

@@ -246,8 +246,8 @@ class Classifier(nn.Module):
 
         Args:
             images: one or several of: an image file, a folder or archive (all images in it, by name), whatever else
-                `finetune` takes as data (a table, shards, an address, hf:OWNER/NAME, "digits"), encoded bytes, a PIL
-                image, or an array (height, width, 3) or (height, width) of uint8.
+                `finetune` takes as data (a table, shards, an address, hf:OWNER/NAME, "digits"), encoded bytes, an open
+                file of them, a PIL image, or an array (height, width, 3) or (height, width) of uint8.
             top: how many classes to name.
             batch_size: images computed at once.
             native_aspect: show the network each image whole and at its own shape, with about as many pixels; images of all

@@ -1,20 +1,29 @@
 """The images that `predict` and `explain` take, in whatever form a user has them."""
 
+import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 
 from vitral.data.image_files import LazyImage
 from vitral.data.image_stream import list_unlabelled
 from vitral.errors import ImageError
 from vitral.events import Listener
-from vitral.images.decode import Pixels, ReadsPixels, Shrink, read_image, to_rgb
+from vitral.images.decode import Pixels, ReadsPixels, Shrink, damaged, read_image, to_rgb
 
-ImageInput = str | Path | bytes | Image.Image | np.ndarray | LazyImage
+Encodings = bytes | bytearray | memoryview | BinaryIO  # an open file, or what is in it
+ImageInput = str | Path | Encodings | Image.Image | np.ndarray | LazyImage
+NAMED = "The image"  # in messages about one that has no name
+FORMS = (
+    "give a path, encoded bytes, an open file, a PIL image or an array (height, width, 3) of uint8, which of a tensor "
+    "tensor.permute(1, 2, 0).numpy() is"
+)
 
 
 def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -> list[LazyImage]:
@@ -22,25 +31,57 @@ def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -
 
     Raises:
         DataError: an archive, a table or a dataset cannot be read.
-        ImageError: a folder or archive without images.
+        ImageError: a folder or archive without images; or something that is no image.
     """
-    given = [images] if isinstance(images, ImageInput) else images
-    return [listed for index, image in enumerate(given) for listed in _listed(index, image, listener)]
+    return [listed for index, image in enumerate(_several(images)) for listed in _listed(index, image, listener)]
+
+
+def _several(images: Any) -> Iterable[Any]:  # noqa: ANN401  # whatever a user passes
+    """Return what may be images, one by one."""
+    is_one = _is_image(images) or isinstance(images, Mapping | Tensor) or not isinstance(images, Iterable)
+    return [images] if is_one else images
 
 
 def _listed(index: int, image: ImageInput, listener: Listener) -> list[LazyImage]:
-    if isinstance(image, str | Path):
-        return list_unlabelled(str(image), listener)
+    if isinstance(image, str | os.PathLike):
+        return list_unlabelled(os.fspath(image), listener)
     if isinstance(image, LazyImage):
         return [image]
-    return [LazyImage(f"image {index}", InMemory(image))]
+    if not _is_image(image):
+        raise ImageError(f"Image {index} is of the type {type(image).__name__}; {FORMS}.")
+    held = image if isinstance(image, Image.Image | np.ndarray) else _encoded(image)
+    return [LazyImage(f"image {index}", InMemory(held))]
+
+
+def _is_image(given: object) -> bool:
+    held = bytes | bytearray | memoryview | Image.Image | np.ndarray
+    return hasattr(given, "read") or isinstance(given, str | os.PathLike | held)
+
+
+def _encoded(image: Encodings) -> bytes:
+    """Return the bytes of an encoded image; of an open file from its beginning.
+
+    Raises:
+        ImageError: the file cannot be read, or gives text.
+    """
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    try:
+        if image.seekable():
+            image.seek(0)
+        content = image.read()
+    except (OSError, ValueError) as error:
+        raise damaged(NAMED, error) from error
+    if not isinstance(content, bytes):
+        raise ImageError(f"The file gives {type(content).__name__} in place of bytes; open it in the mode 'rb'.")
+    return content
 
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
     """Gives the pixels of an image that the user passed."""
 
-    image: ImageInput
+    image: bytes | Image.Image | np.ndarray
 
     def __call__(self, *, shrink: Shrink | None = None) -> Pixels:
         """Return its RGB pixels, or raise ImageError; `shrink` is that of `read_image`."""
@@ -83,4 +124,16 @@ def to_pixels(image: ImageInput, *, shrink: Shrink | None = None) -> Pixels:
         return to_rgb(Image.fromarray(image))
     if isinstance(image, LazyImage):
         return image.read(shrink=shrink)
-    return to_rgb(image) if isinstance(image, Image.Image) else read_image(image, shrink=shrink)
+    if isinstance(image, Image.Image):
+        return _of_pillow(image)
+    return read_image(image if isinstance(image, str | Path) else _encoded(image), shrink=shrink)
+
+
+def _of_pillow(image: Image.Image) -> Pixels:
+    """Return the pixels of a PIL image, which may be decoded only now."""
+    try:
+        return to_rgb(image)
+    except (ImageError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can make a decoder raise anything
+        raise damaged(NAMED, error) from error

@@ -15,6 +15,7 @@ from vitral.cli.process import importing
 from vitral.errors import DataError, ImageError, UsageError
 from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
+from vitral.paths import expanded
 
 if TYPE_CHECKING:
     from vitral.classifier.bulk.predict_to_file import WrittenPredictions
@@ -93,7 +94,9 @@ def predict(
             "--precision and --merge out."
         )
     computing = {"engine": engine, "precision": "fp32" if native_aspect else precision, "merge": merge}
-    job = PredictJob(images, classifier, computing, top, skip_bad_images, overwrite, native_aspect, verbose, json)
+    job = PredictJob(
+        expanded(images), classifier, computing, top, skip_bad_images, overwrite, native_aspect, verbose, json
+    )
     if sort_into is not None:
         _sort(job, sort_into)
     elif out is not None and out.suffix:

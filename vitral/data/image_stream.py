@@ -17,8 +17,10 @@ from vitral.data.web_image import is_web_image, web_image
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
 from vitral.images.decode import Pixels
-from vitral.paths import files_below, is_folder, is_regular, look_at, nearest_path
+from vitral.paths import files_below, is_folder, is_regular, local_path, look_at, nearest_path
 
+LONGEST = 4096  # characters of a path
+SHOWN = 40  # characters of what is longer
 PACKED = (".tar", ".zip", ".parquet")  # what a folder without image files may hold them in
 
 
@@ -26,8 +28,8 @@ def list_unlabelled(spec: str, listener: Listener = ignore) -> list[LazyImage]:
     """Return the images that a user names, none of them read yet; those of a folder in order of path.
 
     Args:
-        spec: An image file, or the http or https address of one; a folder or archive of images, in whatever sub-folders; or
-            anything else that `open_data` takes, with all its splits: a table, shards, an address, hf:OWNER/NAME, "digits".
+        spec: An image file, or the file, http or https address of one; a folder or archive of images, in whatever sub-folders;
+            or anything else that `open_data` takes, with all its splits: a table, shards, an address, hf:OWNER/NAME, "digits".
         listener: Receives the progress of listing.
 
     Raises:
@@ -43,8 +45,10 @@ def stream_unlabelled(spec: str, listener: Listener = ignore, arrange: Arrange =
     The order is always the same; in a folder, files come before what is in further folders. Arguments and errors are those of
     `list_unlabelled`, and `arrange` that of `files_in`.
     """
-    path = Path(spec)
-    if is_folder(path):
+    path, local = Path(spec), local_path(spec)
+    if local != spec and look_at(local) is not None:
+        yield from stream_unlabelled(local, listener, arrange)
+    elif spec and is_folder(path):
         yield from require(_of_folder(path, listener, arrange), path)
     elif is_archive(path) and is_regular(path):
         store, indices = archive_images(path)
@@ -53,10 +57,22 @@ def stream_unlabelled(spec: str, listener: Listener = ignore, arrange: Arrange =
         yield web_image(spec)
     elif is_data_name(spec):
         yield from _of_data(spec, listener)
-    elif look_at(path) is None:
-        yield unreadable(spec, f"'{spec}' cannot be read: it is not there.{nearest_path(spec)}")
+    elif not spec or look_at(path) is None:
+        yield unreadable(spec, _missing(spec))
     else:
         yield of_file(path, spec)
+
+
+def _missing(spec: str) -> str:
+    """Return the sentence about a name under which nothing is."""
+    if not spec:
+        return "An empty name is no image; name a file or a folder."
+    if len(spec) > LONGEST:
+        start = f"'{spec[:SHOWN]}…'"
+        return f"{start} cannot be read: no file has a name of {len(spec):,} characters; give encoded images as bytes."
+    if Path(spec).is_symlink():
+        return f"'{spec}' cannot be read: it is a link that leads nowhere."
+    return f"'{spec}' cannot be read: it is not there.{nearest_path(spec)}"
 
 
 def check_named(spec: str) -> None:

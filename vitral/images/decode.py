@@ -118,7 +118,7 @@ def read_image(
         raise _unknown(name, source) from error
     except OSError as error:
         if error.errno is None:  # raised by a decoder, about the file's content
-            raise _damaged(name, error) from error
+            raise damaged(name, error) from error
         what = "no permission; allow reading it" if isinstance(error, PermissionError) else error.strerror
         raise ImageError(f"{name} cannot be read: {what}.") from error
     except Image.DecompressionBombError as error:
@@ -126,7 +126,7 @@ def read_image(
     except MemoryError as error:
         raise ImageError(f"{name} needs more memory to decode than there is; make it smaller.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything
-        raise _damaged(name, error) from error
+        raise damaged(name, error) from error
 
 
 def _decoded(image: ImageFile.ImageFile, name: str, max_pixels: int, shrink: Shrink | None, bits: int | None) -> Pixels:
@@ -397,7 +397,8 @@ def _unknown(name: str, source: Encoded) -> ImageError:
     return UnknownFormat(f"{name} is not a readable image; the formats are {', '.join(formats())}.")
 
 
-def _damaged(name: str, error: Exception) -> ImageError:
+def damaged(name: str, error: Exception) -> ImageError:
+    """Return the error for an image that a decoder refuses."""
     return ImageError(f"{name} is damaged or cut short ({one_line(error)[:120]}); replace or remove it.")
 
 

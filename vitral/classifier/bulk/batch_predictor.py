@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 import torch
@@ -24,10 +22,10 @@ from vitral.data.web_image import is_web_image, web_image
 from vitral.errors import DataError, ModelError
 from vitral.events import ignore
 from vitral.machine import keep_freed_memory
+from vitral.paths import local_path
 from vitral.tasks.unlabelled import check_classifies
 
 CONTENTS = ("image", "bytes", "content")  # names of columns that come before those of paths
-FILE = "file:"  # begins the address of a local file, as Spark and Daft give it
 LOADED_AT_ONCE = 4  # classifiers that a process keeps
 ENCODED = (bytes, bytearray, memoryview)
 NO_NUMBER = float("nan")
@@ -220,8 +218,7 @@ def image_of(index: int, cell: object) -> LazyImage:
 def _of_path(path: str) -> LazyImage:
     if is_web_image(path):
         return web_image(path)
-    local = url2pathname(urlsplit(path).path) if path.startswith(FILE) else path
-    return of_file(Path(local), path)
+    return of_file(Path(local_path(path)), path)
 
 
 Build = Callable[[str, dict[str, Column]], Batch]
