@@ -123,6 +123,7 @@ def _exported(classifier: Classifier, listener: Listener) -> dict[str, Any]:
             "classes": classifier.class_names,
             "task": classifier.task.name,
             "regions": shown_by(classifier),
+            "bits": classifier.preprocessing.bits,
             "onnx": _as_text(written.file),
         }
 
@@ -137,6 +138,7 @@ def _of_file(file: ExportedFile) -> dict[str, Any]:
     return {
         "classes": file.metadata.class_names,
         "threshold": None if calibration is None else calibration.threshold,
+        "bits": file.metadata.bits,
         "onnx": _as_text(file.graph.path),
     }
 

@@ -1,5 +1,7 @@
 // The network in the browser: what browser.js asks for answers.
 const MOST_VALUES = 2 ** 26; // of the maps of a photo, a value for each pixel and class: what a browser's memory holds
+const PNG = 0x89, DEPTH = 24; // the first byte of a PNG, and the place of the bits that its values have
+const DARK = 64; // of 256: what is nowhere brighter uses 14 of 16 bits or less
 let ort = null, session = null;
 
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -15,10 +17,19 @@ async function open() {
 }
 
 async function decode(file) {
+  const start = new Uint8Array(await file.slice(0, DEPTH + 1).arrayBuffer());
   try {
-    return await createImageBitmap(file, { imageOrientation: "from-image", colorSpaceConversion: "none" });
+    const image = await createImageBitmap(file, { imageOrientation: "from-image", colorSpaceConversion: "none" });
+    return Object.assign(image, { isDeep: start[0] === PNG && start[DEPTH] === 16 });
   } catch {
-    throw new Error("This is not a readable image.");
+    throw new Error("This browser cannot read it as an image; save it as JPEG or PNG.");
+  }
+}
+
+// A canvas has the upper 8 of 16 bits: too little of an image whose white takes less than all of them.
+function refuseDark(rgb) {
+  if (vitralModel.bits !== null ? vitralModel.bits < 16 : rgb.every((value) => value < DARK)) {
+    throw new Error("Of 16 bits a value a browser sees the upper 8, and this image needs the lower: save it with 8 bits a value.");
   }
 }
 
@@ -38,6 +49,7 @@ function pixels(image, most = Infinity) {
     rgb[to++] = rgba[from + 1];
     rgb[to++] = rgba[from + 2];
   }
+  if (image.isDeep) refuseDark(rgb);
   return new ort.Tensor("uint8", rgb, [1, canvas.height, canvas.width, 3]);
 }
 
