@@ -16,7 +16,7 @@ from PIL import Image
 from tests.cases import every_case
 from tests.conftest import Record
 from vitral.errors import ImageError
-from vitral.images.decode import count_scans, read_image
+from vitral.images.decode import Shrink, count_scans, read_image
 
 FORMATS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "GIF": "gif", "BMP": "bmp"}
 GREY = np.linspace(0, 255, 48 * 32).reshape(48, 32).astype(np.uint8)
@@ -211,6 +211,16 @@ def test_a_cut_image_is_refused(kind: str, tmp_path: Path) -> None:
         path.write_bytes(data[: int(len(data) * share)])
         with pytest.raises(ImageError, match="cut.jpg"):
             read_image(path)
+
+
+@every_case("shrink", (None, lambda height, width: 2))
+def test_a_jpeg_that_lacks_its_last_marker_alone_is_whole(shrink: Shrink | None) -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 40, 3), np.uint8))
+    data = encode(image, "JPEG", quality=95)
+    assert np.array_equal(read_image(data[:-2], shrink=shrink), read_image(data, shrink=shrink))
+    for cut in (data[:-3], data[:-4], encode(image, "JPEG", progressive=True)[:-2]):
+        with pytest.raises(ImageError, match="cut short"):
+            read_image(cut, shrink=shrink)
 
 
 def test_folders_pipes_and_missing_files_are_refused_at_once(tmp_path: Path) -> None:

@@ -162,12 +162,14 @@ def _read_plain_jpeg(source: Encoded, max_pixels: int, shrink: Shrink | None) ->
         turn = UPRIGHT.get(orientation := _orientation(data))
         upright = (width, height) if orientation in SIDEWAYS else (height, width)
         factor = max(1 if shrink is None else shrink(*upright), 1 if pixels <= max_pixels else 2)
-        if factor == 1:
-            decoded = simplejpeg.decode_jpeg(data)
-        else:
-            decoded = simplejpeg.decode_jpeg(
-                data, min_height=-(-height // factor), min_width=-(-width // factor), min_factor=factor
-            )
+        least = {"min_height": -(-height // factor), "min_width": -(-width // factor), "min_factor": factor}
+        decode = functools.partial(simplejpeg.decode_jpeg, **({} if factor == 1 else least))
+        try:
+            decoded = decode(data)
+        except ValueError:  # all may be there but the end's marker, which programs on small cameras leave out
+            if not _in_one_scan(data):
+                raise
+            decoded = decode(data + bytes([FILL, END]))
     except (OSError, ValueError, MemoryError):
         return None
     return decoded if turn is None else np.ascontiguousarray(turn(decoded))
