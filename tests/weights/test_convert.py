@@ -22,7 +22,7 @@ from vitral.classifier.folder import save
 from vitral.cli.main import main
 from vitral.errors import StorageError, WeightsError
 from vitral.events import Event, Message
-from vitral.images.preprocessing import ORIGINAL, PHOTOS
+from vitral.images.preprocessing import CLIP_MEAN, ORIGINAL, PHOTOS, Preprocessing
 from vitral.models.families import build
 from vitral.training.choose.draft import draft_of
 from vitral.training.request import request_of
@@ -224,7 +224,14 @@ class TestNeighbours:
             ("config.json", '{"model_type": "vit", "num_attention_heads": 5}', "5 heads"),
             ("config.json", '{"model_type": "vit", "num_attention_heads": "many"}', "not hold a whole model"),
             ("preprocessor_config.json", '{"size": 32, "resample": 1}', "resample 1 is not known"),
-            ("preprocessor_config.json", '{"size": {"longest_edge": 3}}', "is not valid"),
+            ("preprocessor_config.json", '{"size": {"longest_edge": 3}}', "longest_edge"),
+            ("preprocessor_config.json", '{"size": 32, "do_flip_channel_order": true}', "says do_flip_channel_order"),
+            ("preprocessor_config.json", '{"image_processor_type": "LevitImageProcessor", "size": 32}', "says Levit"),
+            (
+                "preprocessor_config.json",
+                '{"size": {"height": 40, "width": 36}, "do_center_crop": true, "crop_size": 32}',
+                "32x32 pixels from 40x36",
+            ),
             ("preprocessor_config.json", '{"size": 32, "image_std": [0, 1, 1]}', "std above 0"),
         ],
     )
@@ -251,7 +258,15 @@ class TestNeighbours:
                 1.0,
                 384,
             ),
-            ({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 448}}, "crop", 1.0, 448),
+            (
+                {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 448}, "crop_size": 448},
+                "crop",
+                1.0,
+                448,
+            ),
+            ({"feature_extractor_type": "CLIPFeatureExtractor", "size": 224}, "crop", 1.0, 224),
+            ({"image_processor_type": "DeiTImageProcessor", "do_resize": True}, "squash", 0.875, 224),
+            ({"size": [224, 224], "crop_size": [196, 196], "do_center_crop": True}, "squash", 0.875, 196),
             (
                 {"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True},
                 "crop",
@@ -291,6 +306,40 @@ class TestNeighbours:
         (message,) = said
         assert isinstance(message, Message)
         assert "preprocessor_config.json" in message.text
+
+    @every_case(
+        ("settings", "mean", "std"),
+        [
+            ({"rescale_factor": 1 / 127.5}, (0.25, 0.25, 0.25), (0.1, 0.1, 0.2)),
+            ({"rescale_factor": 1.0, "do_normalize": False}, (0, 0, 0), (1 / 255, 1 / 255, 1 / 255)),
+            ({"image_mean": 0.5, "image_std": 0.25}, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
+        ],
+    )
+    def test_what_white_becomes_before_means_and_deviations(
+        self, settings: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
+    ) -> None:
+        said = {"size": 32, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.2, 0.2, 0.4], **settings}
+        read = usage(Stored("source", "model.safetensors", {}, preprocessor=said), ORIGINAL).preprocessing
+        assert (read.mean, read.std) == (pytest.approx(mean), pytest.approx(std))
+
+    def test_what_a_processor_does_by_itself_is_its_kinds_own(self) -> None:
+        def read(kind: str) -> Preprocessing:
+            said = {"image_processor_type": kind, "do_resize": True}
+            return usage(Stored("source", "model.safetensors", {}, preprocessor=said), ORIGINAL).preprocessing
+
+        clip, vit, pillow = read("CLIPImageProcessorFast"), read("ViTImageProcessor"), read("ViTImageProcessorPil")
+        assert (clip.resize, clip.interpolation, clip.mean) == ("crop", "bicubic", CLIP_MEAN)
+        assert (vit.resize, vit.interpolation, vit.mean) == ("squash", "bilinear", (0.5, 0.5, 0.5))
+        assert (vit.resampler, pillow.resampler) == ("torch", "pillow")
+
+    def test_the_processor_of_images_is_read_within_that_of_texts_too(self, folder: Path) -> None:
+        within = json.loads((folder / "preprocessor_config.json").read_text())
+        (folder / "preprocessor_config.json").unlink()
+        within["image_mean"] = [0.1, 0.2, 0.3]
+        (folder / "processor_config.json").write_text(json.dumps({"image_processor": within}))
+        classifier = vitral.load(folder)
+        assert classifier.preprocessing.mean == (0.1, 0.2, 0.3)
+        assert not any("preprocessor_config" in note for note in classifier.provenance.notes)
 
     def test_one_that_says_nothing_is_like_none(self) -> None:
         said = {"image_processor_type": "TheirOwnProcessor", "scale": "weird"}

@@ -30,7 +30,7 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 from vitral.weights.dialect import Stored
 from vitral.weights.names import timm, transformers
-from vitral.weights.recognize import CONFIG, CONFIG_LIMIT, PREPROCESSOR, foreign_config, read_config
+from vitral.weights.recognize import CONFIG, CONFIG_LIMIT, foreign_config, foreign_preprocessor
 
 LARGEST_SIDE = 4096  # pixels of prepared images
 LONGEST = 1 << 20  # characters of an entry that is read
@@ -142,7 +142,7 @@ def _beside(graph: Graph, outputs: int) -> Said:
     folder = graph.path.parent
     if folder.name == "onnx" and not (folder / CONFIG).is_file():
         folder = folder.parent
-    config, preprocessor = foreign_config(folder), read_config(folder / PREPROCESSOR)
+    config, preprocessor = foreign_config(folder), foreign_preprocessor(folder)
     if not config and not preprocessor:
         return Said()
     transformers.check_answers_with_classes(config, str(graph.path))

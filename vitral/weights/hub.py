@@ -16,7 +16,7 @@ from vitral.errors import WeightsError, one_line
 from vitral.paths import CLASSIFIER_FILES, DESCRIPTION
 from vitral.transfers import NO_ANSWER, bound_requests
 from vitral.weights.named.table import switched_off
-from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
+from vitral.weights.recognize import CONFIG, PREPROCESSOR, PROCESSORS, WEIGHT_FILES
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 SINGLE_FILES = (".npz", ".safetensors", ".pth")
@@ -48,7 +48,8 @@ def download(name: str) -> Path:
             parts = weights.removesuffix(".index.json")
             stem, suffix = parts.rsplit(".", 1)
             shards = [f"{stem}-*-of-*.{suffix}"] if parts != weights else []
-            return Path(snapshot_download(repository, allow_patterns=[weights, *shards, CONFIG, PREPROCESSOR]))
+            described = (CONFIG, PREPROCESSOR, PROCESSORS)
+            return Path(snapshot_download(repository, allow_patterns=[weights, *shards, *described]))
         single = [file for file in files if file.endswith(SINGLE_FILES)]
         if len(single) == 1:
             return Path(hf_hub_download(repository, single[0]))

@@ -76,6 +76,9 @@ CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,12})")  # a folder of a Trainer's,
 TRAINER_STATE = "trainer_state.json"
 CONFIG = "config.json"
 PREPROCESSOR = "preprocessor_config.json"
+PROCESSORS = (
+    "processor_config.json"  # of a processor of images and texts, in which transformers 5 writes that of images
+)
 FOREIGN_CONFIGS = ("architectures", "model_type", "architecture", "pretrained_cfg")  # keys of other libraries' configs
 CONFIG_LIMIT = 32 << 20  # bytes: no config is larger
 
@@ -192,7 +195,7 @@ def recognize(
         file_name=container.path.name,
         shapes=shapes,
         config=foreign_config(container.path.parent),
-        preprocessor=read_config(container.path.parent / PREPROCESSOR),
+        preprocessor=foreign_preprocessor(container.path.parent),
         given=given or {},
         backbone=backbone,
     )
@@ -267,6 +270,12 @@ def foreign_config(folder: Path) -> Mapping[str, Any]:
     """Return the config.json in a folder if timm or transformers wrote it; any other is not about the weights."""
     config = read_config(folder / CONFIG)
     return config if any(key in config for key in FOREIGN_CONFIGS) else {}
+
+
+def foreign_preprocessor(folder: Path) -> Mapping[str, Any]:
+    """Return what the files in a folder say of transformers' image processor; empty if there are none."""
+    within = read_config(folder / PROCESSORS).get("image_processor")
+    return within if isinstance(within, Mapping) else read_config(folder / PREPROCESSOR)
 
 
 def read_config(path: Path) -> Mapping[str, Any]:

@@ -1,11 +1,12 @@
 """transformers' description of a model: config.json and preprocessor_config.json, reading and writing."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vitral.errors import VitralError, WeightsError
-from vitral.images.preprocessing import Preprocessing
+from vitral.images.preprocessing import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD, Preprocessing, Resize
 from vitral.models.foundations import DINOV3_RESCALE
 from vitral.models.layers import Gelu
 from vitral.models.vit_config import ViTConfig
@@ -28,11 +29,29 @@ RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 EXACT_PROCESSOR = "DepthProImageProcessor"
 FLOAT_PROCESSOR = "DINOv3ViTImageProcessor"  # resizes in float32 with antialiasing
 OWN = "vitral"  # the entry for what no processor does, which Vitral reads and others ignore
-SHORTER_SIDE = ("ConvNext", "Bit")
+SQUASH_FROM = 384  # pixels: from this size on ConvNext's processor, which CvT uses, does not crop
+PILLOW_PROCESSOR = re.compile(r"ImageProcessorPil$")
+# Processors to whom a single number is the length of the shorter side; to the others it is that of both sides.
+SHORTER_SIDE = ("ConvNext", "Bit", "CLIP", "ChineseCLIP", "Siglip")
+# What a processor does where its file does not say it, by how its name begins.
+CLIPS: Mapping[str, Any] = {
+    **{"size": {"shortest_edge": 224}, "do_center_crop": True, "crop_size": 224},
+    **{"resample": 3, "image_mean": CLIP_MEAN, "image_std": CLIP_STD},
+}
+UNSAID: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("CLIP", "ChineseCLIP", "Bit"), CLIPS),
+    "DeiT": {"size": 256, "do_center_crop": True, "crop_size": 224, "resample": 3},
+    "ConvNext": {"size": {"shortest_edge": SQUASH_FROM}, "resample": 3},
+    **dict.fromkeys(("Siglip", "Beit"), {"resample": 3}),
+    "Pvt": {"resample": 3, "image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD},
+    "DINOv3ViT": {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD},
+}
+# Steps that are not computed here, and processors whose steps have settings of their own.
+NOT_COMPUTED = ("do_flip_channel_order", "rescale_offset", "pad_size")
+OTHERS = ("Levit", "EfficientNet")
 # Any of these in a preprocessor_config.json says something of how images are prepared.
 PREPARED = {OWN, "size", "crop_size", "resample", "image_mean", "image_std", "do_resize", "do_rescale", "do_normalize"}
 PROBLEM_TYPES = {SINGLE_LABEL: "single_label_classification", MULTI_LABEL: "multi_label_classification"}
-SQUASH_FROM = 384  # pixels: from this size on ConvNext's processor, which CvT uses, does not crop
 
 
 def gelu_of(config: Mapping[str, Any]) -> Gelu:
@@ -133,6 +152,8 @@ def usage(stored: Stored, default: Preprocessing) -> Usage:
         return Usage(default, class_names(stored), (note,))
     try:
         return Usage(_read(stored.preprocessor), class_names(stored))
+    except NotComputed:
+        raise
     except (TypeError, ValueError, KeyError, VitralError) as error:
         raise ValueError(f"its preprocessor_config.json is not valid ({error})") from error
 
@@ -142,42 +163,78 @@ def _read(settings: Mapping[str, Any]) -> Preprocessing:
         own = Preprocessing.from_json(settings[OWN])
         if {**describe_preprocessing(own), OWN: settings[OWN]} == settings:  # later changes by others take precedence
             return own
-    size, crop = settings.get("size", 224), settings.get("crop_size")
     kind = str(settings.get("image_processor_type", settings.get("feature_extractor_type")))
-    edges = size if isinstance(size, Mapping) else _edges(size, kind)
+    settings = {**next((said for name, said in UNSAID.items() if kind.startswith(name)), {}), **settings}
+    _refuse_uncomputed(settings, kind)
+    size, resize, fraction = _resizing(settings, kind)
+    mean, std = _scales(settings)
+    exact = kind.startswith(EXACT_PROCESSOR)
+    plain = "pillow" if PILLOW_PROCESSOR.search(kind) else "torch"
+    return Preprocessing(
+        image_size=size,
+        resize=resize,
+        crop_fraction=fraction,
+        interpolation=RESAMPLING[settings.get("resample", 2)],  # type: ignore[arg-type]
+        antialias=not exact,
+        mean=mean,
+        std=std,
+        resampler="float32" if exact or kind.startswith(FLOAT_PROCESSOR) else plain,  # type: ignore[arg-type]
+    )
+
+
+def _refuse_uncomputed(settings: Mapping[str, Any], kind: str) -> None:
+    """Refuse a processor that does something else than is computed here, by a ValueError."""
     if settings.get("resample", 2) not in RESAMPLING:
         raise ValueError(f"resample {settings['resample']} is not known")
     if not settings.get("do_resize", True) or not settings.get("do_rescale", True):
         raise ValueError("images that are not resized or rescaled")
-    fraction, resize = 1.0, "squash"
-    exact = kind.startswith(EXACT_PROCESSOR)
-    if "shortest_edge" in edges:
-        result = [int(edges["shortest_edge"])] * 2
+    steps = [step for step in NOT_COMPUTED if settings.get(step)] + [kind] * kind.startswith(OTHERS)
+    if steps:
+        raise NotComputed(f"its preprocessor_config.json says {steps[0]}, which is not computed here")
+
+
+def _resizing(settings: Mapping[str, Any], kind: str) -> tuple[tuple[int, int], Resize, float]:
+    """Return the size of prepared images, how they are resized to it, and the share that a crop keeps."""
+    edges = _edges(settings.get("size", 224), shorter_side=kind.startswith(SHORTER_SIDE))
+    fraction, resize, result = 1.0, "squash", (0, 0)
+    if edges.keys() == {"shortest_edge"}:
+        result = int(edges["shortest_edge"]), int(edges["shortest_edge"])
         if "crop_pct" not in settings and not kind.startswith("ConvNext"):
             resize = "crop"
         elif result[0] < SQUASH_FROM:
             resize, fraction = "crop", float(settings.get("crop_pct") or 224 / 256)
+    elif edges.keys() >= {"height", "width"}:
+        result = int(edges["height"]), int(edges["width"])
     else:
-        result = [int(edges["height"]), int(edges["width"])]
-    if settings.get("do_center_crop") and crop is not None:
-        cut = [int(crop["height"]), int(crop["width"])] if isinstance(crop, Mapping) else [int(crop)] * 2
+        raise ValueError(f"a size by {' and '.join(map(str, edges))}, which is not computed here")
+    if settings.get("do_center_crop") and settings.get("crop_size") is not None:
+        crop = _edges(settings["crop_size"], shorter_side=False)
+        cut = int(crop["height"]), int(crop["width"])
+        if cut[0] * result[1] != cut[1] * result[0]:
+            raise ValueError(f"a crop of {cut[0]}x{cut[1]} pixels from {result[0]}x{result[1]}, of another shape")
         fraction, result = cut[0] / result[0], cut
-    normal = settings.get("do_normalize", True)
-    return Preprocessing(
-        image_size=(result[0], result[1]),
-        resize=resize,  # type: ignore[arg-type]
-        crop_fraction=fraction,
-        interpolation=RESAMPLING[settings.get("resample", 2)],  # type: ignore[arg-type]
-        antialias=not exact,
-        mean=tuple(settings.get("image_mean", (0.5, 0.5, 0.5))) if normal else (0.0, 0.0, 0.0),
-        std=tuple(settings.get("image_std", (0.5, 0.5, 0.5))) if normal else (1.0, 1.0, 1.0),
-        resampler="float32" if exact or kind.startswith(FLOAT_PROCESSOR) else "torch",
-    )
+    return result, resize, fraction  # type: ignore[return-value]
 
 
-def _edges(size: Any, kind: str) -> Mapping[str, Any]:  # noqa: ANN401  # a JSON value
-    """Return what a single number means: the shorter side to some processors, both sides to the others."""
-    return {"shortest_edge": size} if kind.startswith(SHORTER_SIDE) else {"height": size, "width": size}
+def _scales(settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return means and standard deviations on the scale 0 to 1, to which the rescaling need not have brought the images."""
+    values = []
+    for name, none in (("image_mean", 0.0), ("image_std", 1.0)):
+        said = settings.get(name, 0.5) if settings.get("do_normalize", True) else none
+        values.append(tuple(said) if isinstance(said, list | tuple) else (float(said),) * 3)
+    whole = 255 * float(settings.get("rescale_factor") or 1 / 255)  # what white becomes
+    if math.isclose(whole, 1.0, rel_tol=1e-6):
+        return values[0], values[1]
+    return tuple(value / whole for value in values[0]), tuple(value / whole for value in values[1])
+
+
+def _edges(size: Any, *, shorter_side: bool) -> Mapping[str, Any]:  # noqa: ANN401  # a JSON value
+    """Return what a size means that is not said by sides: one number, or height and width."""
+    if isinstance(size, Mapping):
+        return {name: value for name, value in size.items() if value is not None}
+    if isinstance(size, list | tuple) and len(size) == 2:
+        return {"height": size[0], "width": size[1]}
+    return {"shortest_edge": size} if shorter_side else {"height": size, "width": size}
 
 
 def describe_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
