@@ -4,9 +4,11 @@ import argparse
 import collections
 import copy
 import datetime
+import functools
 import json
 import re
 import subprocess
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,6 +79,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "averages before the rest": {"model": BAD, "model_ema": GOOD},
     "averages by another name": {"state_dict": BAD, "ema_state_dict": GOOD},
     "averages of timm": {"state_dict": BAD, "state_dict_ema": GOOD},
+    "averages of Lightning": {"state_dict": below("net.", GOOD), "current_model_state": below("net.", BAD)},
     "averages in one dict": {**below("model.", BAD), **below("model_ema.module.", GOOD)},
     "the same twice": {"last": GOOD, "best": copy.deepcopy(GOOD)},
     "itself within": ITSELF,
@@ -103,6 +106,56 @@ FORMS: dict[str, dict[str, Any]] = {
 def test_the_forms_of_training_scripts_are_read(content: dict[str, Any], legacy: bool, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "best.pth", _use_new_zipfile_serialization=not legacy)
     assert distance(vitral.load(tmp_path / "best.pth"), FIVE) < TOLERANCE
+
+
+BESIDE: list[Any] = [
+    functools.partial(torch.optim.AdamW, lr=0.1),
+    types.SimpleNamespace(lr=0.1),
+    re.compile("a"),
+    {"net": FIVE, "optimizer": functools.partial(torch.optim.AdamW, lr=0.1)},
+]
+
+
+@every_case("beside", BESIDE, ids=["partial", "namespace", "pattern", "module in hyper-parameters"])
+def test_objects_of_the_standard_library_beside_the_weights_are_left(beside: object, tmp_path: Path) -> None:
+    torch.save({"state_dict": below("net.", GOOD), "hyper_parameters": beside}, tmp_path / "last.ckpt")
+    assert distance(vitral.load(tmp_path / "last.ckpt"), FIVE) < TOLERANCE
+
+
+def trained(architecture: str, pooling: str | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a network, and the checkpoint of it that timm's training script writes."""
+    arguments = {"depth": 2, "embed_dim": 96, "img_size": 32, **arguments}
+    made = timm.create_model(architecture, num_classes=5, **arguments, **({"global_pool": pooling} if pooling else {}))
+    args = argparse.Namespace(model=architecture, gp=pooling, model_kwargs=arguments, lr=0.1)
+    peer = random_weights(made)
+    return peer, {"arch": architecture, "state_dict": peer.state_dict(), "version": 2, "args": args, "metric": 0.9}
+
+
+@every_case(
+    ("architecture", "pooling", "arguments"),
+    [
+        ("vit_small_patch16_dinov3", None, {}),  # which takes the mean by itself
+        ("vit_tiny_patch16_224", "avg", {"fc_norm": False}),
+        ("vit_tiny_patch16_224", None, {"num_heads": 6}),
+    ],
+)
+def test_what_timms_training_script_says_of_a_network_is_read(
+    architecture: str, pooling: str | None, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    peer, checkpoint = trained(architecture, pooling, **arguments)
+    torch.save(checkpoint, tmp_path / "model_best.pth.tar")
+    classifier = vitral.load(tmp_path / "model_best.pth.tar")
+    assert distance(classifier, peer) < TOLERANCE
+    assert not any("num_heads" in note for note in classifier.provenance.notes)
+
+
+def test_a_network_that_timms_training_script_names_is_refused_or_is_not_timms(tmp_path: Path) -> None:
+    peer, checkpoint = trained("vit_base_patch16_rpn_224")
+    torch.save(checkpoint, tmp_path / "last.pth.tar")
+    with pytest.raises(WeightsError, match="'arch'.*vit_base_patch16_rpn_224"):
+        vitral.load(tmp_path / "last.pth.tar")
+    torch.save({"arch": "vit_small", "state_dict": GOOD}, tmp_path / "last.pth.tar")  # MoCo's own name
+    assert distance(vitral.load(tmp_path / "last.pth.tar"), FIVE) < TOLERANCE
 
 
 @every_case("name", ["AttributeDict", "CfgNode"])  # Lightning's and yacs's, which has attributes, too

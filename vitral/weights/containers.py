@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from vitral.errors import WeightsError, one_line, refuse_shortage
 from vitral.files import POSIX
-from vitral.weights.unpickled import named_tensors, unpickled, what_it_is
+from vitral.weights.unpickled import named_tensors, said_beside, unpickled, what_it_is
 
 Shape = tuple[int, ...]
 
@@ -61,12 +61,14 @@ class Container(ABC):
         shapes: The shape of every tensor, by name.
         entries: the entries of a torch file that hold tensors of their own, such as "model"; the names of these begin with it.
         metadata: text stored with the tensors: that of safetensors files, and an archive's comment where it is ours.
+        said: what else a torch file's outermost entries hold, by name.
     """
 
     path: Path
     shapes: dict[str, Shape]
     entries: tuple[str, ...] = ()
     metadata: Mapping[str, str] = MappingProxyType({})
+    said: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def read(self, name: str) -> Tensor:
@@ -342,12 +344,14 @@ class _Torch(Container):
             content = unpickled(path, zipped=zipped)
         except Exception as error:  # the weights-only reader refuses in many ways
             refuse_shortage(error, f"to read '{path}'")
+            why = f" ({error})" if isinstance(error, WeightsError) else ""
             raise WeightsError(
-                f"'{path}' holds more than tensors, or is damaged, and is not unpickled; convert it to safetensors."
+                f"'{path}' holds more than tensors, or is damaged, and is not unpickled{why}; convert it to safetensors."
             ) from error
         self._tensors = named_tensors(content, path)
         if not self._tensors:
             raise WeightsError(f"'{path}' is not a state_dict: {what_it_is(content)}.")
+        self.said = said_beside(content)
         self.entries = tuple(str(name) for name, value in content.items() if isinstance(value, dict))
         for name, tensor in self._tensors.items():
             _check_plain(tensor, name, path)

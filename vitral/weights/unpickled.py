@@ -13,8 +13,9 @@ import threading
 import warnings
 from _compat_pickle import IMPORT_MAPPING
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -24,13 +25,15 @@ from vitral.errors import WeightsError
 
 NAMED = 8  # entries that an error names
 SHOWN = 60  # characters of each
-STATES = re.compile(
-    "optim(?!al|um|i[sz]ed)|sched|scaler|rng"
-)  # in the names of a training script's entries that hold no network
+# In the names of a training script's entries that hold no network, or, as Lightning's, the one beside its averages.
+STATES = re.compile("optim(?!al|um|i[sz]ed)|sched|scaler|rng|^current_model_state$")
 PARAMETER = re.compile(r"\.(weight|bias)$")  # the name of what has to be a tensor
 DEEPEST = 4  # dots in the names of a torch file's dicts within one another
 # Modules of the standard library whose objects scripts keep beside the weights; of any other of its modules, none.
-PLAIN = frozenset(("argparse", "collections", "datetime", "decimal", "enum", "pathlib", "typing", "uuid"))
+PLAIN = (
+    *("argparse", "collections", "datetime", "decimal", "enum", "functools", "logging"),
+    *("pathlib", "re", "time", "types", "typing", "uuid"),
+)
 # What NumPy's scalars and arrays are pickled by.
 NUMPY = tuple(
     f"numpy.{name}"
@@ -48,8 +51,10 @@ _STAND_INS = threading.Lock()  # torch has one list of what may be named, for al
 class _Left(list[object]):
     """Stands for an object beside the weights: nothing of it is made, and its class is neither imported nor called.
 
-    It is a list, because the reader adds the items of one that is a list, or a deque, to it.
+    It is a list, because the reader adds the items of one that is a list, or a deque, to it. Its attributes are kept as data.
     """
+
+    attributes: Mapping[str, Any] = MappingProxyType({})
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # an enumeration may be a key
 
@@ -58,7 +63,9 @@ class _Left(list[object]):
 
     def __init__(self, *_: object) -> None: ...
 
-    def __setstate__(self, _: object) -> None: ...
+    def __setstate__(self, state: object) -> None:
+        if isinstance(state, dict):
+            self.attributes = state
 
 
 def unpickled(path: Path, *, zipped: bool) -> Any:  # noqa: ANN401  # what torch.save was given
@@ -84,7 +91,7 @@ def _stand_in(name: str) -> Callable[..., object]:
     root = module.split(".")[0]
     plain = isinstance(getattr(builtins, last, None), type) if root == "builtins" else root in PLAIN
     if not plain and root in (*sys.stdlib_module_names, *sys.builtin_module_names):
-        raise WeightsError(f"It names {name}.")
+        raise WeightsError(f"it names {name}")
     if last == "defaultdict":
         return lambda *_: {}
     if last.endswith(("Dict", "CfgNode")):
@@ -114,6 +121,12 @@ def _named(content: object, before: str, seen: set[int]) -> Iterator[tuple[str, 
             yield f"{before}{name}", value
         elif isinstance(name, str) and before.count(".") < DEEPEST and (before or not STATES.search(name)):
             yield from _named(value, f"{before}{name}.", seen)
+
+
+def said_beside(content: object) -> dict[str, Any]:
+    """Return a file's outermost entries by name, in an object's place, such as a script's arguments, its attributes."""
+    entries = content.items() if isinstance(content, dict) else ()
+    return {str(name): value.attributes if isinstance(value, _Left) else value for name, value in entries}
 
 
 def _kind(left: _Left) -> str:

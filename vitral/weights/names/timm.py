@@ -53,6 +53,7 @@ SEEN = (
     *("dynamic_img_size", "dynamic_img_pad", "strict_img_size"),
 )
 CHANNELS = 3
+BY_SCRIPT = "arch"  # the entry in which timm's training script keeps the network's name
 READ = ("global_pool", "num_heads", "img_size")  # arguments that are read where their tensors do not tell
 
 
@@ -76,7 +77,7 @@ class Network:
 
 
 def network(stored: Stored, read: Mapping[str, Any] | None = None) -> Network | None:
-    """Return what the config.json next to a file says of the network; None where it names none.
+    """Return what the config.json next to a file, or its training script, says of the network; None where it names none.
 
     timm_networks.csv holds its networks that are computed here, with what their tensors do not tell; `tests/peers` holds
     each against timm. Others may have the same tensors and compute something else. `read` has timm's arguments as the tensors
@@ -91,14 +92,14 @@ def network(stored: Stored, read: Mapping[str, Any] | None = None) -> Network | 
     row = _networks().get(name)
     if row is None:
         raise NotComputed(
-            f"its config.json names timm's network '{name}', which is not computed here, or not known yet; a copy of the "
-            "file without its config.json is read as what its tensors suggest"
+            f"{_teller(stored)} names timm's network '{name}', which is not computed here, or not known yet; a copy of the "
+            "file without that is read as what its tensors suggest"
         )
     said = _arguments(stored)
-    _check_arguments(name, said, row)
+    _check_arguments(stored, said, row)
     if row["dim"]:
         width = {"embed_dim": stored.config.get("num_features") or int(row["dim"])}
-        _compare(name, {**width, **said}, read or {})
+        _compare(stored, {**width, **said}, read or {})
     eps = NORMS[said["norm_layer"]] if "norm_layer" in said else row["norm_eps"]
     return Network(
         _pooling(stored, said, row),
@@ -109,19 +110,41 @@ def network(stored: Stored, read: Mapping[str, Any] | None = None) -> Network | 
     )
 
 
-def _check_arguments(name: str, said: Mapping[str, Any], row: Mapping[str, str]) -> None:
+def config_of_training(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint of timm's own training script says as a config.json would; nothing of any other's.
+
+    Others keep a name in the entry 'arch', too, which need not be timm's; that script keeps its version beside it.
+    """
+    if not isinstance(said.get("arch"), str) or "version" not in said:
+        return {}
+    given = said.get("args")
+    given = given if isinstance(given, Mapping) else {}
+    return {
+        BY_SCRIPT: said["arch"],
+        "global_pool": given.get("gp"),
+        "model_args": given.get("model_kwargs") or {},
+    }
+
+
+def _teller(stored: Stored) -> str:
+    return f"its entry '{BY_SCRIPT}'" if BY_SCRIPT in stored.config else "its config.json"
+
+
+def _check_arguments(stored: Stored, said: Mapping[str, Any], row: Mapping[str, str]) -> None:
     words = {"act_layer": tuple(GELUS), "norm_layer": tuple(NORMS)} if row["dim"] else {}
     for key, value in said.items():
         if value not in words[key] if key in words else key not in (*SEEN, *READ):
-            raise NotComputed(f"its config.json makes timm's '{name}' with {key}={value}, which is not computed here")
+            name = architecture(stored)
+            raise NotComputed(f"{_teller(stored)} is timm's '{name}' with {key}={value}, which is not computed here")
 
 
-def _compare(name: str, said: Mapping[str, Any], read: Mapping[str, Any]) -> None:
+def _compare(stored: Stored, said: Mapping[str, Any], read: Mapping[str, Any]) -> None:
     for key, value in read.items():
         described = image_size(said[key]) if isinstance(value, tuple) and key in said else said.get(key, value)
         if described != value:
             raise NotComputed(
-                f"its config.json is of another network: '{name}' with {key}={said[key]}, and its tensors have {value}"
+                f"{_teller(stored)} is of another network: '{architecture(stored)}' with {key}={said[key]}, and its tensors "
+                f"have {value}"
             )
 
 
@@ -140,10 +163,11 @@ def input_size(stored: Stored) -> tuple[int, int] | None:
 
 
 def architecture(stored: Stored) -> str:
-    """Return the network that a config.json names, without the tag of its weights; empty where it names none."""
+    """Return the network that is named beside the tensors, without the tag of its weights; empty where none is."""
     settings = stored.config.get("pretrained_cfg")
     within = settings.get("architecture") if isinstance(settings, Mapping) else None
-    return str(stored.config.get("architecture") or within or "").partition(".")[0]
+    named = stored.config.get("architecture") or within or stored.config.get(BY_SCRIPT)
+    return str(named or "").partition(".")[0]
 
 
 def _arguments(stored: Stored) -> dict[str, Any]:
