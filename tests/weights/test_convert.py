@@ -222,6 +222,8 @@ class TestNeighbours:
             ("config.json", "[]", "not a JSON object"),
             ("config.json", '{"model_type": "vit", "hidden_act": "relu"}', "activation 'relu' is unknown"),
             ("config.json", '{"model_type": "vit", "num_attention_heads": 5}', "5 heads"),
+            ("config.json", '{"model_type": "vit", "id2label": {"cat": 0, "dog": 1}}', "id2label has 'cat'"),
+            ("config.json", '{"model_type": "vit", "id2label": {"99999999": "cat"}}', "id2label has '99999999'"),
             ("config.json", '{"model_type": "vit", "num_attention_heads": "many"}', "not hold a whole model"),
             ("preprocessor_config.json", '{"size": 32, "resample": 1}', "resample 1 is not known"),
             ("preprocessor_config.json", '{"size": {"longest_edge": 3}}', "longest_edge"),
@@ -291,6 +293,24 @@ class TestNeighbours:
         config["id2label"] = {"0": "crane", "1": "bee", "2": "crane"}
         (folder / "config.json").write_text(json.dumps(config))
         assert vitral.load(folder).class_names == ("crane (0)", "bee", "crane (2)")
+
+    @every_case(
+        ("labels", "names", "left_out"),
+        [
+            ({"0": "ape", "2": "cat"}, ("ape", "class 1", "cat"), False),
+            ({"0": "ape", "1": "bee", "3": "dog"}, ("class 0", "class 1", "class 2"), True),
+            ({"1": "ape", "2": "bee", "3": "cat"}, ("class 0", "class 1", "class 2"), True),
+            ({"0": "ape", "1": "bee"}, ("class 0", "class 1", "class 2"), True),
+        ],
+    )
+    def test_names_belong_to_the_numbers_that_they_are_given_for(
+        self, folder: Path, labels: dict[str, str], names: tuple[str, ...], *, left_out: bool
+    ) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "id2label": labels}))
+        classifier = vitral.load(folder)
+        assert classifier.class_names == names
+        assert any("are left out: its head has 3" in note for note in classifier.provenance.notes) == left_out
 
     def test_without_them_the_defaults_are_noted(self, folder: Path) -> None:
         (folder / "preprocessor_config.json").unlink()

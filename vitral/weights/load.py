@@ -22,6 +22,7 @@ from vitral.weights.layouts import Rule
 from vitral.weights.recognize import Recognized, open_weights, recognize
 
 READERS = 4  # threads
+UNFITTING = "The names of classes 0 to {} beside the file are left out: its head has {} outputs."
 
 
 @dataclass(frozen=True)
@@ -108,13 +109,16 @@ def read_weights(
         notes.append(f"The file's head is all zeros: {UNTRAINED}")
     if image_size is None and reading.image_size not in (None, model.image_size):
         notes.append(_resized(model, reading))
+    class_names = _fitting(reading, model)
+    if class_names is None and reading.class_names and not reading.absent:
+        notes.append(UNFITTING.format(len(reading.class_names) - 1, model.num_classes))
     label = variant_name(config)
     return LoadedWeights(
         model,
         reading.preprocessing.with_size(model.image_size),
         f"{source} ({label})" if label else source,
         recognized.dialect.name,
-        _fitting(reading, model),
+        class_names,
         tuple(notes),
         reading.task,
         reading.calibration,

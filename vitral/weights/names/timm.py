@@ -16,6 +16,7 @@ from vitral.models.layers import Gelu
 from vitral.models.model import ModelConfig
 from vitral.models.vit_config import Pooling, ViTConfig
 from vitral.weights.dialect import NotComputed, Stored, Usage, image_size
+from vitral.weights.names.transformers import unique
 
 # timm's default for its Vision Transformers, and DeiT's own evaluation (deit/main.py).
 CROP_BICUBIC = Preprocessing(
@@ -202,7 +203,7 @@ def usage(stored: Stored, default: Preprocessing) -> Usage:
     """Return what the config.json next to the file says of images and classes; without it `default`, with a note."""
     network(stored)
     settings = stored.config.get("pretrained_cfg", stored.config)
-    if not isinstance(settings, Mapping) or "mean" not in settings:
+    if not isinstance(settings, Mapping) or not settings.get("mean"):
         note = (
             "The file does not say how its images were prepared; assumed: its source's default "
             f"({default.resize} {default.crop_fraction}, {default.interpolation}, mean {default.mean[0]}). "
@@ -216,8 +217,8 @@ def usage(stored: Stored, default: Preprocessing) -> Usage:
         preprocessing = Preprocessing(
             image_size=input_size(stored) or (224, 224),
             resize=RESIZES[mode],  # type: ignore[arg-type]
-            crop_fraction=float(settings.get("crop_pct", 0.875)),
-            interpolation=settings.get("interpolation", "bicubic"),
+            crop_fraction=float(settings.get("crop_pct") or 0.875),
+            interpolation=settings.get("interpolation") or "bicubic",
             antialias=True,
             mean=tuple(settings["mean"]),
             std=tuple(settings["std"]),
@@ -234,7 +235,7 @@ def _class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
         return None
     described = config.get("label_descriptions")
     described = described if isinstance(described, Mapping) else {}
-    return tuple(str(described.get(name, name)) for name in names)
+    return unique([str(described.get(name, name)) for name in names])
 
 
 def describe(

@@ -29,6 +29,7 @@ RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 EXACT_PROCESSOR = "DepthProImageProcessor"
 FLOAT_PROCESSOR = "DINOv3ViTImageProcessor"  # resizes in float32 with antialiasing
 OWN = "vitral"  # the entry for what no processor does, which Vitral reads and others ignore
+MOST_CLASSES = 1_000_000
 SQUASH_FROM = 384  # pixels: from this size on ConvNext's processor, which CvT uses, does not crop
 PILLOW_PROCESSOR = re.compile(r"ImageProcessorPil$")
 # Processors to whom a single number is the length of the shorter side; to the others it is that of both sides.
@@ -102,11 +103,14 @@ def moves(config: ViTConfig) -> dict[str, float | None]:
 
 
 def class_names(stored: Stored) -> tuple[str, ...] | None:
-    """Return the class names of a config.json, unless they are its numbered defaults."""
+    """Return the class names of a config.json, a number in place of one that it leaves out; None for its numbered defaults."""
     labels = stored.config.get("id2label")
     if not isinstance(labels, Mapping) or not labels:
         return None
-    names = tuple(str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0])))
+    if strange := [key for key in labels if not key.isdecimal() or int(key) > MOST_CLASSES]:
+        raise NotComputed(f"its config.json's id2label has '{strange[0][:20]}' where a class's number belongs")
+    named = {int(index): str(name) for index, name in labels.items()}
+    names = tuple(named.get(index, f"class {index}") for index in range(max(named) + 1))
     return None if all(name == f"LABEL_{index}" for index, name in enumerate(names)) else unique(names)
 
 
