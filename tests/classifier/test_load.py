@@ -79,8 +79,21 @@ def test_weights_alone_in_a_folder_are_loaded_and_two_are_not_guessed_between(tm
         assert loaded.model.image_size == (32, 32)
         assert "ViT.npz" in loaded.provenance.source
     (tmp_path / "one" / "other.npz").write_bytes(written.path.read_bytes())
-    with pytest.raises(WeightsError, match=r"no classifier\.json, and no single weights file"):
+    with pytest.raises(WeightsError, match=r"no classifier\.json, and no single weights file; .*ViT\.npz, other\.npz"):
         load(tmp_path / "one")
+
+
+def test_a_folder_of_one_checkpoint_is_read_whatever_its_ending_and_whatever_a_training_left_beside_it(
+    tmp_path: Path,
+) -> None:
+    written = vitral.convert("vit-mu16", tmp_path / "ViT.pth", format="timm", image_size=32)
+    for name in ("best.pt", "model_best.pth.tar", "pytorch_model_fsdp.bin"):
+        folder = tmp_path / name.replace(".", "-")
+        folder.mkdir()
+        (folder / name).write_bytes(written.path.read_bytes())
+        for beside in ("optimizer.pt", "training_args.bin", "rng_state.pth"):
+            (folder / beside).write_bytes(b"")
+        assert load(folder).model.image_size == (32, 32)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 import vitral
 from tests.cases import every_case
-from tests.models.test_contract import VIT, images
+from tests.models.test_contract import CONFIGS, VIT, images
 from vitral.errors import WeightsError
-from vitral.images.preprocessing import PHOTOS
+from vitral.images.preprocessing import CLIP_MEAN, PHOTOS
 from vitral.models.families import build, replace
 from vitral.weights.save import write_weights
 
@@ -127,6 +127,61 @@ def test_a_description_of_another_network_is_refused_by_what_it_says(
     with pytest.raises(WeightsError, match=what) as refused:
         vitral.load(bare(network(), tmp_path, **said))
     assert "\n" not in str(refused.value)
+
+
+def test_what_timm_leaves_open_is_its_default_and_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    images = {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.5, 0.5], "crop_pct": None, "interpolation": ""}
+    file = bare(network(num_classes=3), tmp_path, pretrained_cfg=images, label_names=["crane", "bee", "crane"])
+    classifier = vitral.load(file)
+    assert classifier.class_names == ("crane (0)", "bee", "crane (2)")
+    prepared = classifier.preprocessing
+    assert (prepared.crop_fraction, prepared.interpolation, prepared.mean) == (0.875, "bicubic", (0.1, 0.2, 0.3))
+
+
+def test_what_hides_patches_in_pretraining_is_not_needed(tmp_path: Path) -> None:
+    model = network(num_heads=1)
+    file = bare(model, tmp_path)
+    hiding = {"mask_token": torch.ones(1, 1, 32), "decoder_embed.weight": torch.ones(8, 32)}
+    encoder = {name: tensor for name, tensor in load_file(file).items() if not name.startswith("head.")}
+    save_file({**encoder, **hiding}, file)
+    theirs = write_weights(model, PHOTOS.with_size(32), ("a", "b", "c"), tmp_path / "hf", "transformers").path
+    tensors = load_file(theirs / "model.safetensors")
+    save_file({**tensors, "vit.embeddings.mask_token": torch.ones(1, 1, 32)}, theirs / "model.safetensors")
+    for source in (file, theirs):
+        with torch.inference_mode():
+            read, right = (
+                vitral.load(source).features(images(model)),
+                vitral.Classifier(model, PHOTOS.with_size(32)).features(images(model)),
+            )
+        torch.testing.assert_close(read, right, atol=1e-5, rtol=1e-5)
+
+
+@every_case(
+    ("images", "model", "expected"),
+    [
+        (
+            {"mean": [0.5, 0.5, 0.5], "std": [0.1, 0.2, 0.3], "interpolation": "bilinear", "resize_mode": "squash"},
+            {"quick_gelu": True, "vision_cfg": {"image_size": 32}},
+            ("quick", "squash", "bilinear", (0.5, 0.5, 0.5)),
+        ),
+        ({}, {"vision_cfg": {"image_size": 32}}, ("exact", "crop", "bicubic", CLIP_MEAN)),
+    ],
+)
+def test_what_openclip_says_of_its_file_is_read(
+    images: dict[str, Any], model: dict[str, Any], expected: tuple[Any, ...], tmp_path: Path
+) -> None:
+    network = build(replace(CONFIGS["clip"], image_size=(32, 32)))
+    names = tuple(map(str, range(network.num_classes)))
+    file = tmp_path / "open_clip_model.safetensors"
+    write_weights(network, PHOTOS.with_size(32), names, file, "original")
+    save_file(load_file(file), file)
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"preprocess_cfg": images, "model_cfg": model}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip"}))  # of the other file in its repository
+    classifier = vitral.load(file)
+    prepared = classifier.preprocessing
+    read = (classifier.model.config.gelu, prepared.resize, prepared.interpolation, prepared.mean)  # type: ignore[attr-defined]
+    assert read == expected
+    assert "GELU" not in " ".join(classifier.provenance.notes)
 
 
 def test_what_vitral_wrote_of_a_file_is_taken_before_a_config_next_to_it(tmp_path: Path) -> None:

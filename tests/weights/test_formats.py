@@ -1,6 +1,7 @@
 """Every family through every format and back, and what a format cannot hold."""
 
 import dataclasses
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,32 @@ def test_what_a_format_cannot_hold_is_refused_and_nothing_written(
     with pytest.raises(WeightsError, match=message):
         write_weights(model, PHOTOS.with_size(32), NAMES, tmp_path / file, format_name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_stands_for_weights_is_named(tmp_path: Path) -> None:
+    pointer = tmp_path / "model.safetensors"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+    with pytest.raises(WeightsError, match="git lfs pull"):
+        vitral.load(pointer)
+    with zipfile.ZipFile(tmp_path / "best.zip", "w") as archive:
+        archive.writestr("run/best.pth", b"PK")
+    with pytest.raises(WeightsError, match=r"run/best\.pth.*unpack it"):
+        vitral.load(tmp_path / "best.zip")
+
+
+@every_case(
+    "name",
+    [
+        "base_model.model.vit.encoder.layer.0.attention.attention.query.lora_A.default.weight",
+        "blocks.0.attn.qkv.base_layer.weight",
+        "blocks.0.attn.lora_B",
+    ],
+)
+def test_changes_by_lora_are_not_taken_for_a_network(name: str, tmp_path: Path) -> None:
+    written = vitral.convert("vit-mu16", tmp_path / "a.safetensors", format="timm").path
+    save_file({**load_file(written), name: torch.zeros(4, 4)}, written)
+    with pytest.raises(WeightsError, match="LoRA.*merge"):
+        vitral.load(written)
 
 
 def test_coatnet_of_the_paper_is_not_timms() -> None:

@@ -20,14 +20,15 @@ from vitral.machine import processor_name
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.families import build, configure
 from vitral.paths import DESCRIPTION, RUNS, is_folder, look_at, nearest_path
+from vitral.weights.containers import some
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
 from vitral.weights.named.fetch import fetch, origin
 from vitral.weights.named.table import find, is_named, offer
-from vitral.weights.recognize import checkpoint_in, weights_in
+from vitral.weights.recognize import checkpoint_in, is_state, weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
-WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".ckpt", ".bin")
+WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".pth.tar")
 
 
 def load(
@@ -199,14 +200,26 @@ def _load(
             note = f"Read of the checkpoints in '{path}': {checkpoint[0].name}, {checkpoint[1]}."
             classifier.provenance = replace(classifier.provenance, notes=(note, *classifier.provenance.notes))
             return classifier
-        if weights is None:
-            raise WeightsError(
-                f"'{path}' is no classifier folder: it holds no {DESCRIPTION}, and no single weights file."
-            )
-        return _from_weights(weights, architecture, size)
+        return _from_weights(weights or _only_weights(path), architecture, size)
     if look_at(path) is not None:
         return _from_weights(path, architecture, size)
     return _named(str(source), architecture, size, listener)
+
+
+def _only_weights(folder: Path) -> Path:
+    """Return the weights file of a folder that no library wrote, by its ending.
+
+    Raises:
+        WeightsError: there is none, or several.
+    """
+    ending = sorted(file for file in folder.iterdir() if file.name.endswith(WEIGHT_SUFFIXES))
+    files = [file for file in ending if not is_state(file.name)]
+    if len(files) == 1:
+        return files[0]
+    several = f"; name one of its files: {some([file.name for file in files])}" if files else ""
+    raise WeightsError(
+        f"'{folder}' is no classifier folder: it holds no {DESCRIPTION}, and no single weights file{several}."
+    )
 
 
 def _from_weights(

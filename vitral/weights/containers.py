@@ -218,7 +218,7 @@ def check_file(path: Path) -> None:
 
 def _open(path: Path) -> Container:
     with open(path, "rb") as file:
-        start = file.read(9)
+        start = file.read(64)
     if start.startswith(b"PK"):
         with zipfile.ZipFile(path) as archive:
             members, metadata = archive.infolist(), _comment(archive)
@@ -227,10 +227,17 @@ def _open(path: Path) -> Container:
                 f"'{path}' is {program}, which is never run here; save the network's state_dict(), or export it as ONNX."
             )
         if not any(member.filename.endswith("data.pkl") for member in members):
+            if members and not any(member.filename.endswith(".npy") for member in members):
+                held = some([member.filename for member in members])
+                raise WeightsError(f"'{path}' is an archive of other files ({held}); unpack it, and name one of them.")
             return _Npz(path)
         check_total(path, sum(member.file_size for member in members))
         return _Torch(path, metadata)
-    if len(start) == 9 and start[8:] == b"{":
+    if start.startswith(b"version https://git-lfs"):
+        raise WeightsError(
+            f"'{path}' is Git LFS's pointer to the weights, not they themselves; fetch them by: git lfs pull"
+        )
+    if start[8:9] == b"{":
         return _Safetensors(path, int.from_bytes(start[:8], "little"))
     if start.startswith(b"\x93NUMPY"):
         raise WeightsError(f"'{path}' is a single NumPy array, not a file of named tensors (.npz).")

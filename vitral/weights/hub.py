@@ -16,7 +16,7 @@ from vitral.errors import WeightsError, one_line
 from vitral.paths import CLASSIFIER_FILES, DESCRIPTION
 from vitral.transfers import NO_ANSWER, bound_requests
 from vitral.weights.named.table import switched_off
-from vitral.weights.recognize import CONFIG, PREPROCESSOR, PROCESSORS, WEIGHT_FILES
+from vitral.weights.recognize import CONFIG, OPEN_CLIP, PREPROCESSOR, PROCESSORS, WEIGHT_FILES
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 SINGLE_FILES = (".npz", ".safetensors", ".pth")
@@ -52,6 +52,8 @@ def download(name: str) -> Path:
             return Path(snapshot_download(repository, allow_patterns=[weights, *shards, *described]))
         single = [file for file in files if file.endswith(SINGLE_FILES)]
         if len(single) == 1:
+            if OPEN_CLIP in files:
+                hf_hub_download(repository, OPEN_CLIP)
             return Path(hf_hub_download(repository, single[0]))
     raise WeightsError(f"'{repository}' on the Hub holds no {DESCRIPTION} and no single weights file.")
 

@@ -53,6 +53,7 @@ from vitral.weights.names import (
     vit_transformers,
 )
 from vitral.weights.places import TensorLocation, beside, meant, places, plain_names
+from vitral.weights.unpickled import STATES
 from vitral.weights.vmoe_shards import VMoEShards, is_shard_index
 
 SUFFIX = ".vitral.json"
@@ -73,13 +74,13 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+ADAPTED = re.compile(r"(?<![^.])(?:lora_[AB]|base_layer)(?![^.])")  # parts of the names of low-rank changes
 CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,12})")  # a folder of a Trainer's, and its step
 TRAINER_STATE = "trainer_state.json"
 CONFIG = "config.json"
 PREPROCESSOR = "preprocessor_config.json"
-PROCESSORS = (
-    "processor_config.json"  # of a processor of images and texts, in which transformers 5 writes that of images
-)
+OPEN_CLIP = "open_clip_config.json"
+PROCESSORS = "processor_config.json"  # transformers' of images and texts, which holds that of images
 FOREIGN_CONFIGS = ("architectures", "model_type", "architecture", "pretrained_cfg")  # keys of other libraries' configs
 CONFIG_LIMIT = 32 << 20  # bytes: no config is larger
 
@@ -134,8 +135,13 @@ def weights_in(folder: Path) -> Path | None:
     if known:
         return known[0]
     patterns = ("*.npz", "*.safetensors", "*.index", "*.pth", "*.ckpt")
-    single = [path for pattern in patterns for path in folder.glob(pattern)]
+    single = [path for pattern in patterns for path in folder.glob(pattern) if not is_state(path.name)]
     return single[0] if len(single) == 1 else None
+
+
+def is_state(name: str) -> bool:
+    """Tell whether a file is what a training keeps beside the weights, by its name."""
+    return bool(STATES.search(name)) or name == "training_args.bin"
 
 
 def checkpoint_in(folder: Path) -> tuple[Path, str] | None:
@@ -190,12 +196,17 @@ def recognize(
         WeightsError: the names or shapes belong to no known architecture, or are incomplete; or the file holds several
             networks, or one that answers with numbers.
     """
+    if adapted := next(filter(ADAPTED.search, container.shapes), ""):
+        raise WeightsError(
+            f"'{container.path}' holds changes by LoRA ('{adapted}') beside a network, or alone; merge them into it where it "
+            "was made (peft: model.merge_and_unload()), and save the whole."
+        )
     locations, shapes = plain_names(container.shapes)
     stored = Stored(
         source=str(container.path),
         file_name=container.path.name,
         shapes=shapes,
-        config=foreign_config(container.path.parent) or timm.config_of_training(container.said),
+        config=_config_of(container),
         preprocessor=foreign_preprocessor(container.path.parent),
         given=given or {},
         backbone=backbone,
@@ -265,6 +276,13 @@ def _description(container: Container, stored: Stored) -> tuple[str | None, str]
     text, note = read_description(container.path)
     within = stored.config.get(DESCRIPTION)  # in a config.json
     return text or container.metadata.get(ARCHITECTURE) or (None if within is None else json.dumps(within)), note
+
+
+def _config_of(container: Container) -> Mapping[str, Any]:
+    """Return what its library says of a file, next to it or within."""
+    folder = container.path.parent
+    own = clip.open_clip_config(read_config(folder / OPEN_CLIP)) if container.path.name.startswith("open_clip") else {}
+    return own or foreign_config(folder) or timm.config_of_training(container.said)
 
 
 def foreign_config(folder: Path) -> Mapping[str, Any]:

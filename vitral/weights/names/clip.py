@@ -21,12 +21,13 @@ from vitral.weights.dialect import (
     cannot_hold,
     having,
     headless,
+    image_size,
     our_names,
     reading,
     square_side,
 )
 from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, has_values, renamed
-from vitral.weights.names import transformers
+from vitral.weights.names import timm, transformers
 from vitral.weights.names.vit_torch import CLIP_EPS, heads_of_width
 
 PROJECTION_NOTE = (
@@ -100,8 +101,31 @@ def _open_clip_table(config: ViTConfig) -> list[Rule]:
     return renamed(our_names(config), OPEN_CLIP, _layout, [head])
 
 
+def open_clip_config(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what OpenCLIP's description says, with its images as timm describes them; empty where it says nothing."""
+    images, model = said.get("preprocess_cfg"), said.get("model_cfg")
+    if not isinstance(images, Mapping) or not isinstance(model, Mapping):
+        return {}
+    vision = model.get("vision_cfg")
+    vision = vision if isinstance(vision, Mapping) else {}
+    size = image_size(images.get("size")) or image_size(vision.get("image_size")) or CLIP_IMAGES.image_size
+    mode = images.get("resize_mode") or "shortest"
+    return {
+        "model_cfg": model,
+        "pretrained_cfg": {
+            "mean": images.get("mean") or CLIP_MEAN,
+            "std": images.get("std") or CLIP_STD,
+            "interpolation": images.get("interpolation"),
+            "crop_pct": 1.0,
+            "crop_mode": "center" if mode == "shortest" else mode,
+            "input_size": [3, *size],
+        },
+    }
+
+
 def read_open_clip(stored: Stored) -> Reading:
     """Read one of OpenCLIP's own files."""
+    said = stored.config.get("model_cfg")
     shapes = stored.shapes
     dim, patch = stored.patches("visual.conv1.weight")
     size, _ = stored.image(shapes["visual.positional_embedding"][0] - 1, patch)
@@ -113,7 +137,7 @@ def read_open_clip(stored: Stored) -> Reading:
         mlp_dim=shapes["visual.transformer.resblocks.0.mlp.c_fc.weight"][0],
         num_heads=heads_of_width(dim),
         num_classes=stored.classes("visual.proj", 1),
-        gelu="exact",
+        gelu="quick" if isinstance(said, Mapping) and said.get("quick_gelu") else "exact",
         norm_eps=CLIP_EPS,
         norm_before=True,
         patch_bias=False,
@@ -122,7 +146,8 @@ def read_open_clip(stored: Stored) -> Reading:
     )
     rules = [*_open_clip_table(config), *stored.ignored(*OPEN_CLIP_TEXT)]
     images = dataclasses.replace(CLIP_IMAGES, resampler="pillow")
-    return _say_projection(reading(stored, config, rules, Usage(images), {"gelu": GELU_NOTE}))
+    usage = Usage(images) if said is None else timm.usage(stored, images)
+    return _say_projection(reading(stored, config, rules, usage, {"gelu": GELU_NOTE} if said is None else {}))
 
 
 def _names(base: str) -> Renames:

@@ -29,6 +29,7 @@ QUICK_NOTE = (
 )
 
 BACKBONE = "patch_embed.backbone"
+PRETRAINING = ("mask_token", "masked_embed", "decoder_")  # what MAE, SimMIM and iBOT keep for patches that are masked
 RENAMES: Renames = (
     (r"^map_head\.probe$", "attn_pool.latent"),
     (r"^map_head\.attention\.query\.", "attn_pool.q."),
@@ -100,6 +101,8 @@ def read(stored: Stored) -> Reading:
         default = dataclasses.replace(default, crop_fraction=1.0)
     renames = (*(DEIT_III if third else ()), *(POOLED if "fc_norm.weight" in shapes else ()))
     rules = table(config, renames, _prefix_rules(stored, config))
+    if "head.weight" not in shapes:
+        rules += stored.ignored(*PRETRAINING)
     return reading(stored, config, rules, timm.usage(stored, default), _assumed(stored, config, known))
 
 
@@ -156,7 +159,7 @@ def torch_config(
     dim, channels, patch_height, patch_width = shapes["patch_embed.proj.weight"]
     stem = _stem_config(stored)
     if channels != (stem.channels if stem else 3):
-        raise ValueError(f"its patches have {channels} channels")
+        raise ValueError(f"its patches have {channels} channels, where photos have 3")
     pooling = _pooling(stored, stored.given.get("pooling") or (known and known.pooling))
     size, rows = _image(stored, known)
     registers = shapes.get("reg_token", (1, 0))[1]

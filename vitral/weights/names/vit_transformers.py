@@ -111,7 +111,7 @@ def read(stored: Stored) -> Reading:
         position_resize="bicubic" if own else "bilinear",
         initialization="deit" if own else "vit",
     )
-    special = stored.ignored(MAE_DECODER)
+    special = stored.ignored(MAE_DECODER, f"{base}embeddings.mask_token")
     if token_alone:
         special.append(Rule(("registers", "position.embedding"), (token, position), _register()))
     rules = table(config, base, layer, in_memory=in_memory, special=special)
