@@ -399,9 +399,7 @@ def _refuse_packed(path: Path, how: Opening, names: Iterable[str]) -> None:
     if any(name.endswith(".cls") for name in names):
         list_shards(str(path), [str(path)], how.listener)  # which says why it is none
     if tables := [name for name in names if name.lower().endswith((*SUFFIXES, JSON[0]))]:
-        raise DataError(
-            f"'{path}' has a table, {some(tables)}, which is read in a folder; unpack it, and name the folder."
-        )
+        raise DataError(f"'{path}' has a table, {some(tables)}, which is read in a folder; unpack it.")
 
 
 def _list_address(spec: str, how: Opening) -> Listing:

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from vitral.errors import WeightsError, one_line, refuse_shortage
 from vitral.files import POSIX
+from vitral.paths import POINTER, is_pointer
 from vitral.weights.unpickled import named_tensors, said_beside, unpickled, what_it_is
 
 Shape = tuple[int, ...]
@@ -233,10 +234,8 @@ def _open(path: Path) -> Container:
             return _Npz(path)
         check_total(path, sum(member.file_size for member in members))
         return _Torch(path, metadata)
-    if start.startswith(b"version https://git-lfs"):
-        raise WeightsError(
-            f"'{path}' is Git LFS's pointer to the weights, not they themselves; fetch them by: git lfs pull"
-        )
+    if is_pointer(start):
+        raise WeightsError(f"'{path}' {POINTER}.")
     if start[8:9] == b"{":
         return _Safetensors(path, int.from_bytes(start[:8], "little"))
     if start.startswith(b"\x93NUMPY"):

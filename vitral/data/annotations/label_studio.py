@@ -42,7 +42,7 @@ def read_label_studio(tree: FileTree) -> MarkedPhotos | None:
     found = Collected(tree, FORM)
     for path in tree.json_files():
         for task in tree.json(path, ["original_width"], FORM, _tasks) or []:
-            if "annotations" in task and not _finished(task):
+            if "annotations" in task and not finished(task):
                 found.traps.append(Trap(UNFINISHED, path))
                 continue
             if (photo := found.photo(photo_named(task, path), path)) is not None:
