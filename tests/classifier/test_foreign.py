@@ -177,6 +177,9 @@ def test_images_and_answers_of_other_types(kind: str, last: bool, photo: Path, t
     classifier, message = load(path)
     np.testing.assert_allclose(answers(classifier, photo), right, atol=1e-4)
     assert ("0 to 255" in message.text) == (kind == "UINT8")
+    path = write(tmp_path / "any.onnx", takes=("batch", "height", "width", 3), kinds=(TensorProto.UINT8, gives))
+    with pytest.raises(WeightsError, match="fixed height and width"):
+        load(path)
 
 
 @every_case(

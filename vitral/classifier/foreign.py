@@ -70,10 +70,10 @@ def read_foreign(graph: Graph, listener: Listener) -> Classifier:
         WeightsError: its input is no image or its output no row of values, or it answers with numbers instead of classes.
         ModelError: its runtime cannot compute it.
     """
-    _image_size(graph, PHOTOS)  # what takes no images is refused for that
+    _image_size(graph, Said(PHOTOS))  # what takes no images is refused for that
     outputs = _outputs(graph)
     said = _said(graph, outputs)
-    size, channels_last = _image_size(graph, said.preprocessing)
+    size, channels_last = _image_size(graph, said)
     preprocessing = (said.preprocessing or PHOTOS).with_size(size)
     common: dict[str, Any] = {"name": "a network", "image_size": size, "channels_last": channels_last}
     raw = ExportedPredictor(graph, num_classes=outputs, **common)
@@ -226,16 +226,17 @@ def _normalization(metadata: Mapping[str, str]) -> Preprocessing | None:
     return None
 
 
-def _image_size(graph: Graph, said: Preprocessing | None) -> tuple[tuple[int, int], bool]:
+def _image_size(graph: Graph, said: Said) -> tuple[tuple[int, int], bool]:
     """Return the height and width of the images that a file takes, and whether their channels come last.
 
-    Where the file takes images of any size, it is the size that is said.
+    Where the file takes images of any size, it is the size that is said; one that takes bytes may well resize them itself.
     """
     if len(graph.inputs) == 1 and graph.inputs[0].dtype in TAKEN and len(graph.inputs[0].shape) == 4:
         _, *sides = graph.inputs[0].shape
         channels_last = sides[2] == 3 and sides[0] != 3
         channels, height, width = (sides[2], *sides[:2]) if channels_last else sides
-        own = said.image_size if said else (None, None)
+        known = said.preprocessing if said.whole or graph.inputs[0].dtype in FLOATS else None
+        own = known.image_size if known else (None, None)
         size = (height or own[0], width or own[1])
         if channels in (3, None) and size[0] and size[1] and max(size[0], size[1]) <= LARGEST_SIDE:
             return (size[0], size[1]), channels_last
@@ -284,7 +285,7 @@ def _counted(graph: Graph) -> int:
         WeightsError: They are no row, or the runtime cannot compute them.
     """
     taken = graph.inputs[0]
-    (height, width), last = _image_size(graph, _said(graph, 0).preprocessing)
+    (height, width), last = _image_size(graph, _said(graph, 0))
     shape = (taken.shape[0] or 1, *((height, width, 3) if last else (3, height, width)))
     try:
         found = np.atleast_1d(graph.answer(np.zeros(shape, taken.dtype)))
