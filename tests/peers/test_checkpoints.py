@@ -112,11 +112,12 @@ BESIDE: list[Any] = [
     functools.partial(torch.optim.AdamW, lr=0.1),
     types.SimpleNamespace(lr=0.1),
     re.compile("a"),
+    "a".upper,
     {"net": FIVE, "optimizer": functools.partial(torch.optim.AdamW, lr=0.1)},
 ]
 
 
-@every_case("beside", BESIDE, ids=["partial", "namespace", "pattern", "module in hyper-parameters"])
+@every_case("beside", BESIDE, ids=["partial", "namespace", "pattern", "method", "module in hyper-parameters"])
 def test_objects_of_the_standard_library_beside_the_weights_are_left(beside: object, tmp_path: Path) -> None:
     torch.save({"state_dict": below("net.", GOOD), "hyper_parameters": beside}, tmp_path / "last.ckpt")
     assert distance(vitral.load(tmp_path / "last.ckpt"), FIVE) < TOLERANCE
@@ -261,6 +262,29 @@ def test_a_head_beside_the_network_is_taken_where_it_fits(
     classifier = vitral.load(tmp_path / "last.ckpt")
     assert distance(classifier, peer) < TOLERANCE
     assert any(re.search(f"head is .*{named}", note) for note in classifier.provenance.notes)
+
+
+def test_a_head_that_was_made_without_a_bias_is_read(tmp_path: Path) -> None:
+    peer = network(5)
+    peer.head = NO_BIAS
+    torch.save(peer.state_dict(), tmp_path / "best.pth")
+    classifier = vitral.load(tmp_path / "best.pth")
+    assert distance(classifier, peer) < TOLERANCE
+    assert "Its head has no bias." in classifier.provenance.notes
+
+
+def test_of_a_pooler_and_a_classifier_is_said_which_is_assumed_to_be_read(tmp_path: Path) -> None:
+    config = transformers.ViTConfig(
+        hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=3, intermediate_size=64, image_size=32
+    )
+    body = random_weights(transformers.ViTModel(config))
+    torch.save(below("vit.", body.state_dict()) | below("classifier.", HEAD.state_dict()), tmp_path / "a.pth")
+    pooled = vitral.load(tmp_path / "a.pth")
+    assert any("representation_size=null" in note for note in pooled.provenance.notes)
+    assert distance(pooled, lambda images: HEAD(body(images).pooler_output)) < TOLERANCE
+    token = vitral.load(tmp_path / "a.pth", architecture={"representation_size": None})
+    assert not any("pooler" in note for note in token.provenance.notes)
+    assert distance(token, lambda images: HEAD(body(images).last_hidden_state[:, 0])) < TOLERANCE
 
 
 MLP = nn.Sequential(linear(WIDTH, 64), nn.ReLU(), linear(64, 5))

@@ -25,6 +25,10 @@ DEIT_IMAGES = Preprocessing(
 )
 BASES = ("vit.", "deit.", "")
 MODEL_TYPES = ("vit", "deit", "vit_mae", "vit_msn")  # others have the same names and compute otherwise
+POOLER_NOTE = (
+    "It has a pooler and a classifier, which no network of transformers' has; assumed: the classifier reads what the pooler "
+    "gives. If it reads the class token, representation_size=null."
+)
 MAE_DECODER = "decoder."  # of a whole masked autoencoder, whose encoder alone is read
 # The names of its version 5 in memory; its files keep the older names, but not everyone saves through it.
 IN_MEMORY = (
@@ -81,7 +85,9 @@ def read(stored: Stored) -> Reading:
     base = stored.base(BASES, "embeddings.cls_token")
     if base is None:
         raise ValueError("it has no class token")
-    if f"{base}pooler.dense.weight" in shapes:
+    pooler = shapes.get(f"{base}pooler.dense.weight", (None,))[0]
+    read_token = pooler is not None and stored.given.get("representation_size", pooler) is None
+    if pooler is not None:
         transformers.check(stored, {"pooler_act": "tanh"})
     in_memory = f"{base}layers.0.attention.q_proj.weight" in shapes
     layer = f"{base}layers" if in_memory else f"{base}encoder.layer"
@@ -103,7 +109,7 @@ def read(stored: Stored) -> Reading:
         num_heads=int(stored.config.get("num_attention_heads") or heads_of_width(dim)),
         num_classes=stored.classes("cls_classifier.weight" if with_teacher else "classifier.weight"),
         gelu=transformers.gelu_of(stored.config),
-        representation_size=shapes.get(f"{base}pooler.dense.weight", (None,))[0],
+        representation_size=None if read_token else pooler,
         distilled=with_teacher,
         registers=int(token_alone),
         norm_eps=float(stored.config.get("layer_norm_eps", TRANSFORMERS_EPS)),
@@ -111,12 +117,13 @@ def read(stored: Stored) -> Reading:
         position_resize="bicubic" if own else "bilinear",
         initialization="deit" if own else "vit",
     )
-    special = stored.ignored(MAE_DECODER, f"{base}embeddings.mask_token")
+    special = stored.ignored(MAE_DECODER, f"{base}embeddings.mask_token", *([f"{base}pooler."] if read_token else []))
     if token_alone:
         special.append(Rule(("registers", "position.embedding"), (token, position), _register()))
     rules = table(config, base, layer, in_memory=in_memory, special=special)
     usage = transformers.usage(stored, DEIT_IMAGES if own else VIT_IMAGES)
-    return reading(stored, config, rules, usage, transformers.assumed(stored))
+    both = {"representation_size": POOLER_NOTE} if pooler is not None and "classifier.weight" in shapes else {}
+    return reading(stored, config, rules, usage, {**transformers.assumed(stored), **both})
 
 
 def rules(config: ViTConfig) -> list[Rule]:
