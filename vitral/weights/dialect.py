@@ -193,6 +193,7 @@ def having(*names: str) -> Callable[[Stored], bool]:
 
 
 UNTRAINED = "its predictions mean nothing until it is fine-tuned."  # how the notes on a file without a head end
+NO_BIAS = "Its head has no bias."
 NO_HEAD = f"The file has no head: {UNTRAINED}"
 
 
@@ -204,10 +205,28 @@ def reading(
     notes = (*usage.notes, *_left_out(stored, config, usage.preprocessing))
     content = Reading(config, rules, usage.preprocessing, usage.class_names, (), notes, assumed=assumed or {})
     if head and head[0] in stored.shapes:
-        return content
+        return _without_bias(stored, content)
     absent = tuple(name for name in our_names(config) if name.startswith(HEADS))
     backbone = [rule for rule in rules if not "".join(rule.ours[:1]).startswith(HEADS)]
     return dataclasses.replace(content, rules=backbone, absent=absent, notes=(*notes, NO_HEAD))
+
+
+def _without_bias(stored: Stored, content: Reading) -> Reading:
+    """Return a file's content with a bias of zeros where a head of torch's has none; what is described is whole."""
+    of_head = {rule.ours[0]: rule for rule in content.rules if rule.ours in (("head.weight",), ("head.bias",))}
+    if len(of_head) < 2 or stored.config or "num_classes" in stored.given:
+        return content
+    weight, (bias,) = of_head["head.weight"], of_head["head.bias"].theirs
+    if bias in stored.shapes or not bias.endswith(".bias"):
+        return content
+
+    def read(theirs: Tensors) -> Tensors:
+        (made,) = weight.layout.read(theirs)
+        return [made, torch.zeros(len(made))]
+
+    both = Rule(("head.weight", "head.bias"), weight.theirs, Layout(read, list))
+    others = [rule for rule in content.rules if rule not in of_head.values()]
+    return dataclasses.replace(content, rules=[*others, both], notes=(*content.notes, NO_BIAS))
 
 
 def _left_out(stored: Stored, config: ModelConfig, prepared: Preprocessing) -> list[str]:

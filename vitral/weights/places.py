@@ -22,6 +22,9 @@ SCANNED = "Transformer/encoderblock/"
 NUMBERED = re.compile(r"(standardized_conv2d|group_norm|conv2d)_\d+(?=/)")
 # Wrappers of torch's, which may stand around any part of a network.
 WRAPPED = re.compile(r"(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+# DINOv2 trains its blocks in chunks, in which they keep their numbers: blocks.1.7 is block 7.
+CHUNKS = re.compile(r"(?<![^.])blocks\.\d+\.(?=\d+\.(?:norm[12]|attn|mlp|ls[12])\.)")
+NOTHING = re.compile(r"(?!)")
 DEEPEST = 7  # parts of a beginning
 SHARE = 10  # a network has at least one of so many of a file's tensors
 AVERAGED = re.compile(r"(?<![a-z])(?:ema|swa|averaged?)(?![a-z])")  # in the name of averaged weights
@@ -47,8 +50,9 @@ def plain_names(stored: Shapes) -> tuple[dict[str, TensorLocation], dict[str, Sh
         prefix += more
     locations: dict[str, TensorLocation] = {}
     shapes: dict[str, Shape] = {}
+    chunks = CHUNKS if len({CHUNKS.sub("blocks.", name) for name in stored}) == len(stored) else NOTHING
     for name, shape in stored.items():
-        plain = NUMBERED.sub(r"\1", WRAPPED.sub("", name.removeprefix(prefix)))
+        plain = chunks.sub("blocks.", NUMBERED.sub(r"\1", WRAPPED.sub("", name.removeprefix(prefix))))
         if not name.startswith(prefix) or plain.startswith("opt/") or plain.endswith(COUNTER):
             continue  # the optimizer's state, the other tower, or a counter
         if plain.startswith(SCANNED) and shape:

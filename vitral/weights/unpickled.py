@@ -84,12 +84,13 @@ def _stand_in(name: str) -> Callable[..., object]:
     """Return what is called in place of a class or function that a file names.
 
     Raises:
-        WeightsError: it is one of the standard library's that makes no plain value: only code has such.
+        WeightsError: it is one of the standard library's that makes no plain value, nor a bound method: only code has such.
     """
     module, _, last = name.rpartition(".")
     module = IMPORT_MAPPING.get(module, module) or "builtins"  # torch writes the names of Python 2
     root = module.split(".")[0]
-    plain = isinstance(getattr(builtins, last, None), type) if root == "builtins" else root in PLAIN
+    kind = getattr(builtins, last, None)
+    plain = kind is getattr or isinstance(kind, type) if root == "builtins" else root in PLAIN
     if not plain and root in (*sys.stdlib_module_names, *sys.builtin_module_names):
         raise WeightsError(f"it names {name}")
     if last == "defaultdict":
