@@ -129,11 +129,11 @@ def test_raw_files_and_other_kinds_are_named(tmp_path: Path) -> None:
 def test_what_is_no_image_says_what_it_is(tmp_path: Path) -> None:
     for name, content, said in (
         ("pointer.jpg", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "git lfs pull"),
-        ("page.jpg", b"\n<!DOCTYPE html><html>", "web page"),
+        ("page.jpg", b"\n<!DOCTYPE html><html>", "is not a readable image: .*web page"),
     ):
         (tmp_path / name).write_bytes(content)
         for source in (tmp_path / name, content):
-            with pytest.raises(ImageError, match=f"is not a readable image: .*{said}"):
+            with pytest.raises(ImageError, match=said):
                 read_image(source)
 
 
