@@ -118,6 +118,12 @@ def test_raw_files_and_other_kinds_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(tiff(small, tags))
         with pytest.raises(ImageError, match=rf"{name}.*raw file"):
             read_image(tmp_path / name)
+    negative = tiff(Image.fromarray(GREY.astype(np.uint16) * 16))
+    meaning = struct.pack("<HHIH", 262, SHORT, 1, 1)
+    assert negative.count(meaning) == 1
+    (tmp_path / "film.tif").write_bytes(negative.replace(meaning, struct.pack("<HHIH", 262, SHORT, 1, 0)))
+    with pytest.raises(ImageError, match=r"film\.tif.*0 is white"):
+        read_image(tmp_path / "film.tif")
     (tmp_path / "bands.tif").write_bytes(deep_colours(np.zeros((4, 4, 13), np.uint16), 1, "<"))
     with pytest.raises(ImageError, match=r"bands\.tif.*a TIFF of a kind that is not read"):
         read_image(tmp_path / "bands.tif")

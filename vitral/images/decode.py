@@ -282,12 +282,10 @@ def _refuse_empty(size: int, name: str) -> None:
 
 
 def _fit(image: ImageFile.ImageFile, name: str, max_pixels: int) -> None:
-    """Refuse an image of no pixels, of too many or a preview; let a JPEG of not much too many be decoded at half its sides."""
+    """Refuse an image of no pixels, of too many or of others; let a JPEG of not much too many be decoded at half its sides."""
     width, height = image.size
-    if image.format == tiff.FORMAT and tiff.is_preview(image):
-        raise ImageError(
-            f"{name} is a camera's raw file, of which only a preview could be read; save it as JPEG or PNG."
-        )
+    if image.format == tiff.FORMAT and (fault := tiff.fault(image)):
+        raise ImageError(f"{name} {fault}.")
     if min(width, height) < 1:
         raise ImageError(f"{name} has no pixels ({width}x{height}); replace or remove it.")
     if max_pixels < width * height <= HALVED * max_pixels and image.format in ("JPEG", "MPO"):

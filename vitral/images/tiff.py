@@ -18,18 +18,23 @@ RAW = slice(8, 10)  # where Canon's raw files say that they are such
 BITS = 258
 PURPOSE = 254  # of which the lowest bit says that the image is a smaller one of another in the file
 DNG_VERSION = 50706
+MEANING = 262  # of the values
+WHITE_IS_ZERO = 0
 
 
-def is_preview(image: Image.Image) -> bool:
-    """Tell of a TIFF that Pillow has opened whether it is a camera's raw file, of which it reads a small preview."""
+def fault(image: Image.Image) -> str:
+    """Return why a TIFF that Pillow has opened is not read as what it is, in words that follow its name; empty if it is."""
     tags, file = getattr(image, "tag_v2", {}), getattr(image, "fp", None)
+    if tags.get(MEANING) == WHITE_IS_ZERO and image.mode.startswith(("I", "F")):
+        return "has more than 8 bits a value, of which 0 is white; save it so that 0 is black"
     if file is None:
-        return False
+        return ""
     position = file.tell()
     file.seek(0)
     start = file.read(RAW.stop)
     file.seek(position)
-    return DNG_VERSION in tags or bool(tags.get(PURPOSE, 0) & 1) or start[RAW] == b"CR"
+    is_raw = DNG_VERSION in tags or tags.get(PURPOSE, 0) & 1 or start[RAW] == b"CR"
+    return "is a camera's raw file, of which only a preview could be read; save it as JPEG or PNG" if is_raw else ""
 
 
 def has_deep_colours(image: Image.Image) -> bool:
