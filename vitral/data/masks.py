@@ -3,11 +3,12 @@
 | the mask of cats/1.jpg | is |
 |---|---|
 | in another format | cats/1.png |
-| named so | cats/1_mask.png, cats/1_segmentation.png, cats/mask_1.png |
+| named so | cats/1_mask.png, cats/1_segmentation.png, cats/mask_1.png, cats/1_cp_masks.png |
+| named so, as the photo is | cats/1_masks.png of cats/1_img.png |
 | in a folder named so | masks/cats/1.png, cats/masks/1.png, ground_truth/cats/1_mask.png, masks/1.png, masks/cats/seg1.png |
 | and of an object | masks/1_0.png, masks/1_1.png |
 
-A name alone decides nothing: a mask has few colours where its photo has many.
+A name alone decides nothing: a mask has few colours where its photo has many, or is grey and the same all over its parts.
 """
 
 import itertools
@@ -26,11 +27,13 @@ from vitral.images.decode import Pixels, read_image
 Folder = tuple[str, ...]
 Pair = tuple[int, int]  # the positions of what may be a mask, and of its photo
 WORD = r"(?:masks?|segm?|segmentations?|annotations?|labels?|gt|ground[ _-]?truths?|trimaps?|mattes?)"
-LAST = re.compile(rf"(.+?)[ _.-]+{WORD}(?:[ _.-]?\d+)?", re.IGNORECASE)
+LAST = re.compile(rf"(.+?)[ _.-]+(?:cp[ _.-]+)?{WORD}(?:[ _.-]?\d+)?", re.IGNORECASE)
 FIRST = re.compile(rf"{WORD}[ _.-]+(.+)", re.IGNORECASE)
 OF_OBJECTS = re.compile(r"SegmentationObject|instances", re.IGNORECASE)  # folders of maps that number objects
-FOLDER = re.compile(rf"(?:.*[ _.-])?(?:{WORD}|SegmentationClass)(?:[ _.-].*)?|{OF_OBJECTS.pattern}", re.IGNORECASE)
+BEFORE = r"(?:.*[ _.-]|(?-i:.*[a-z](?=[A-Z])))?"  # a word: what ends in a gap, or where a capital follows: PedMasks
+FOLDER = re.compile(rf"{BEFORE}(?:{WORD}|SegmentationClass)(?:[ _.-].*)?|{OF_OBJECTS.pattern}", re.IGNORECASE)
 NUMBERED = re.compile(r"(.+?)[ _.-]+\d+")  # by objects
+OF_PHOTO = ("_img", "_image", "_sat")  # ends of the names of photos whose masks have ends of their own
 NUMBER = re.compile(r"\d+")
 LOOKED_AT = 32  # pairs that are alike, by which all of them are judged where they agree
 MOST_PIXELS = 1 << 16  # of an image that are looked at, about
@@ -39,6 +42,8 @@ COARSE = 5  # bits of a value that are dropped, with what softened edges and com
 MAIN = 8  # coarse colours
 COVERED = 0.98  # share of a mask that is of its main coarse colours
 RATIO = 4  # colours of a photo over those of its mask, at least
+FLAT = 0.5  # share of a mask's pixels beside its most frequent colour that are as those right of them and below,
+FLATTER = 2  # and that share over its photo's
 
 
 def find_masks(
@@ -129,9 +134,10 @@ class _Names:
         """Give the images that may be the photo of a mask, by the words in its name and folders, the likeliest first."""
         match = LAST.fullmatch(stem) or FIRST.fullmatch(stem)
         numbered = NUMBERED.fullmatch(stem)
-        stems = (*([match[1]] if match else []), stem, *([numbered[1]] if numbered else []), *_number(stem))
-        if match:
-            yield from self.same(folder, match[1])
+        named = [match[1], *(match[1] + end for end in OF_PHOTO)] if match else []
+        stems = (*named, stem, *([numbered[1]] if numbered else []), *_number(stem))
+        for name in named:
+            yield from self.same(folder, name)
         for depth, name in itertools.product(self._speaking(folder), stems):
             yield from self.same(folder[:depth] + folder[depth + 1 :], name)
             yield from self._beside.get((folder[:depth], folder[depth + 1 :], name), ())
@@ -150,7 +156,23 @@ def _is_mask(store: Store, images: Sequence[Entry], pair: Pair) -> bool | None:
     except (ImageError, OSError):
         return None
     few, many = _colours(mask), _colours(photo)
-    return (len(few) <= FEW or _covered(mask) >= COVERED) and RATIO * len(few) <= len(many)
+    if (len(few) <= FEW or _covered(mask) >= COVERED) and RATIO * len(few) <= len(many):
+        return True
+    return _is_grey(mask) and (flat := _flat(mask)) >= FLAT and flat >= FLATTER * _flat(photo)
+
+
+def _is_grey(pixels: Pixels) -> bool:
+    return bool((pixels[..., :1] == pixels[..., 1:]).all())
+
+
+def _flat(pixels: Pixels) -> float:
+    """Return the share of pixels beside the most frequent colour that are as those right of them and below."""
+    values = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32)
+    found, counts = np.unique(values, return_counts=True)
+    here = values[:-1, :-1]
+    same = (here == values[:-1, 1:]) & (here == values[1:, :-1])
+    beside = here != found[counts.argmax()]
+    return float(same[beside].mean()) if beside.any() else 0.0
 
 
 def _colours(pixels: Pixels, bits: int = 0) -> Sequence[int]:

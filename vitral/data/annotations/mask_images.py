@@ -5,6 +5,7 @@
 | grey, of 1, 8 or 16 bits | as they are; 0 and one other are background and object; 255 beside several others is ignored |
 | with a palette | the palette's indices, never its colours |
 | colours | each colour a class; equal channels are grey |
+| numbers of a photo's objects, from 1 on | each an object (see `numbered.py`) |
 | an image an object (PHOTO/images/1.png, PHOTO/masks/*.png) | what is not 0 is the object |
 
 Values of a few pixels that hardly any mask has are no classes: they are ignored.
@@ -23,8 +24,10 @@ from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.coded_map import COLOURED, GREY, HALF, WHITE, CodedMap, Meaning, read_together, read_values
 from vitral.data.annotations.kept_outlines import KeptOutlines, Outline
 from vitral.data.annotations.marked import Collected, MarkedPhotos, Trap, splits_of
-from vitral.data.annotations.mask_names import OBJECT, ValueNames, names_of_values
+from vitral.data.annotations.mask_names import BACKGROUND, OBJECT, ValueNames, names_listed, names_of_values
 from vitral.data.annotations.mask_pairs import MaskPairs
+from vitral.data.annotations.numbered import number_objects, numbers_of
+from vitral.data.annotations.other_task import only_objects
 from vitral.data.annotations.tree import FileTree, StoredFile
 from vitral.data.annotations.voc import lists_beside
 from vitral.data.source import BadImage
@@ -35,6 +38,7 @@ from vitral.tasks.semantic import SEMANTIC
 
 FORM = "mask images"
 OBJECT_FORM = "a mask image an object"
+OF_NUMBERS = "mask images that number objects"
 TRANSPARENT = ("RGBA", "LA")  # modes of images that have transparency
 MOST_VALUES = 4096  # of an image that is a mask
 EMPTY = "masks without a pixel of an object, left out"
@@ -158,6 +162,13 @@ def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhot
             seen[photo] = found
     if not seen:
         raise DataError(f"{bad[0].reason}.")
+    return _of_numbers(tree, pairs, seen, bad) or _of_classes(tree, pairs, seen, bad)
+
+
+def _of_classes(
+    tree: FileTree, pairs: Mapping[str, Sequence[str]], seen: dict[str, _SeenValues], bad: Sequence[BadImage]
+) -> MarkedPhotos:
+    """Return the classes that the values of masks are."""
     colours = any(found.colours for found in seen.values())
     if colours:  # a palette stands for its colours then
         seen |= {
@@ -172,7 +183,7 @@ def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhot
     if len(names.classes) < 2:
         raise _of_one_value(tree, seen, names, bad)
     traps = [Trap(STRAY, pairs[photo][0]) for photo, values in counts.items() if values.keys() & names.stray]
-    traps += [Trap(OF_NONE, path) for path in _of_none(tree, pairs)]
+    traps += _of_none(tree, pairs)
     if colours:
         traps += [Trap(MIXED, pairs[photo][0]) for photo in _of_another_kind(seen)]
     return MarkedPhotos(
@@ -188,6 +199,49 @@ def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhot
         traps=tuple(traps),
         notes=names.notes,
         bad=tuple(bad),
+    )
+
+
+def _of_numbers(
+    tree: FileTree,
+    pairs: Mapping[str, Sequence[str]],
+    seen: Mapping[str, _SeenValues],
+    bad: Sequence[BadImage],
+) -> MarkedPhotos | None:
+    """Return the objects that the values of masks number; None where they are classes."""
+    masks = {photo: found.counts for photo, found in seen.items()}
+    files = {photo: [tree.file(mask) for mask in pairs[photo]] for photo in masks}
+    if (
+        any(found.colours for found in seen.values())
+        or names_listed(tree, [*masks.values()], colours=False)
+        or not number_objects(masks, files)
+    ):
+        return None
+    numbers = {photo: numbers_of(counts) for photo, counts in masks.items()}
+    most = max(numbers, key=lambda photo: len(numbers[photo]))
+    note = (
+        f"Values of masks number the objects of each photo ({len(numbers[most]):,} in '{pairs[most][0]}'): each is of the "
+        f"class '{OBJECT}'. If they are classes, put a classes.txt there, a line for each value from 0 on."
+    )
+    meanings = {
+        photo: ((0, Meaning(BACKGROUND)), *((value, Meaning(OBJECT)) for value in values))
+        for photo, values in numbers.items()
+    }
+    maps = {
+        photo: CodedMap(file, meanings[photo], seen[photo].size, more=more) for photo, (file, *more) in files.items()
+    }
+    return only_objects(
+        MarkedPhotos(
+            form=OF_NUMBERS,
+            task=SEMANTIC,
+            annotations=maps,
+            class_names=(BACKGROUND, OBJECT),
+            splits=_splits(tree, {photo: pairs[photo][0] for photo in masks}),
+            traps=tuple(_of_none(tree, pairs)),
+            notes=(note,),
+            bad=tuple(bad),
+        ),
+        (OBJECT,),
     )
 
 
@@ -222,12 +276,14 @@ def _splits(tree: FileTree, masks: Mapping[str, str]) -> dict[str, str]:
     return splits_of(masks) | {photo: listed[stem] for photo, stem in stems.items() if stem in listed}
 
 
-def _of_none(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the images in the folders of masks alone that are no photo's mask."""
+def _of_none(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> list[Trap]:
+    """Return a trap for each of the images in the folders of masks alone that are no photo's mask."""
     masks = {mask for each in pairs.values() for mask in each}
     used = {*pairs, *masks}
     folders = {mask.rpartition("/")[0] for mask in masks} - {photo.rpartition("/")[0] for photo in pairs}
-    return [path for path in tree.photos.paths if path not in used and path.rpartition("/")[0] in folders]
+    return [
+        Trap(OF_NONE, path) for path in tree.photos.paths if path not in used and path.rpartition("/")[0] in folders
+    ]
 
 
 def _meanings(counts: Counter[int], names: ValueNames) -> tuple[tuple[int, Meaning], ...]:

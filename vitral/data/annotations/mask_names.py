@@ -61,14 +61,12 @@ def names_of_values(tree: FileTree, masks: Sequence[Counter[int]], *, colours: b
     Raises:
         DataError: a list of classes cannot be read, or there are too many classes.
     """
-    there = {value for counts in masks for value in counts}
-    listed = _listed(tree, colours=colours)
+    if (listed := names_listed(tree, masks, colours=colours)) is not None:
+        return listed
     stray = _stray(masks)
-    if listed and len(there & listed.keys()) * 2 > len(there):
-        return ValueNames(listed, frozenset(there - listed.keys() - {IGNORED}), _unnamed(there - stray, listed))
     if not colours and _is_softened(masks):
         return ValueNames({0: BACKGROUND, WHITE: OBJECT}, frozenset(), (SOFTENED,), softened=True)
-    values = sorted(there - stray)
+    values = sorted({value for counts in masks for value in counts} - stray)
     if len(values) > MOST_CLASSES:
         raise DataError(f"The masks in '{tree.title}' have {len(values):,} values, too many for classes.")
     if colours:
@@ -81,6 +79,19 @@ def names_of_values(tree: FileTree, masks: Sequence[Counter[int]], *, colours: b
         note = f"Pixels of value {IGNORED} in masks are ignored, as borders are; the other values are classes."
         return ValueNames({value: str(value) for value in values if value != IGNORED}, stray, (note,))
     return ValueNames({value: str(value) for value in values}, stray)
+
+
+def names_listed(tree: FileTree, masks: Sequence[Counter[int]], *, colours: bool) -> ValueNames | None:
+    """Return what a list of classes calls the values of masks; None where there is none, or of most values it says nothing.
+
+    Raises:
+        DataError: the list cannot be read.
+    """
+    there = {value for counts in masks for value in counts}
+    listed = _listed(tree, colours=colours)
+    if len(there & listed.keys()) * 2 <= len(there):
+        return None
+    return ValueNames(listed, frozenset(there - listed.keys() - {IGNORED}), _unnamed(there - _stray(masks), listed))
 
 
 def _unnamed(values: Set[int], listed: Mapping[int, str]) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def for_task(marked: MarkedPhotos, task: Task, title: str) -> MarkedPhotos:
     if marked.task is SEMANTIC:
         marked = _in_parts(marked)
     elif marked.task is PANOPTIC:
-        marked = _only(marked, marked.things)
+        marked = only_objects(marked, marked.things)
     return _boxed(marked) if task is BOXES else replace(marked, task=INSTANCES)
 
 
@@ -111,7 +111,7 @@ def _by_pixel(marked: MarkedPhotos) -> MarkedPhotos:
 
 def _in_parts(marked: MarkedPhotos) -> MarkedPhotos:
     names = tuple(name for name in marked.class_names if name.lower() not in NO_OBJECTS)
-    chosen = _only(marked, names)
+    chosen = only_objects(marked, names)
     annotations = {path: Changed(each, "parts", each.classes) for path, each in chosen.annotations.items()}
     note = "Each connected part of a class is taken as an object; objects that touch count as one."
     return replace(chosen, task=INSTANCES, annotations=annotations, notes=(*marked.notes, note))
@@ -125,8 +125,8 @@ def _boxed(marked: MarkedPhotos) -> MarkedPhotos:
     return replace(marked, task=BOXES, annotations=annotations, things=())
 
 
-def _only(marked: MarkedPhotos, names: tuple[str, ...]) -> MarkedPhotos:
-    """Return the objects of some of the classes alone."""
+def only_objects(marked: MarkedPhotos, names: tuple[str, ...]) -> MarkedPhotos:
+    """Return the objects of some of the classes alone, for instances."""
     annotations = {
         path: Changed(each, "none", tuple(name for name in each.classes if name in names))
         for path, each in marked.annotations.items()
