@@ -298,7 +298,9 @@ def _image_columns(schema: Schema | None) -> list[str]:
     if schema is None:
         return []
     pa = arrow()
-    said = [item.name for item in schema if _feature(schema, item.name).get("_type") == "Image" or _is_image(item.type)]
+    said = [
+        item.name for item in schema if feature_of(schema, item.name).get("_type") == "Image" or _is_image(item.type)
+    ]
     raw = [item.name for item in schema if pa.types.is_binary(item.type) or pa.types.is_large_binary(item.type)]
     known = any(plain(name) in IMAGES for name in raw) or known_column(schema.names, IMAGES) is None
     return said or (raw if known else [])
@@ -319,18 +321,20 @@ def _holds_classes(kind: DataType) -> bool:
     return not pa.types.is_nested(inner) and not (inner is not kind and pa.types.is_floating(inner))
 
 
-def _feature(schema: Schema, column: str | None) -> dict[str, Any]:
+def feature_of(schema: Schema, column: str | None) -> dict[str, Any]:
     """Return what Hugging Face's datasets wrote of a column into a schema; nothing where they did not."""
     try:
         feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][column]
     except (KeyError, ValueError, TypeError, RecursionError):
         return {}
+    if isinstance(feature, list) and feature:  # as older releases wrote lists
+        return {"feature": feature[0]}
     return feature if isinstance(feature, dict) else {}
 
 
 def declared_names(schema: Schema, column: str | None) -> tuple[str, ...] | None:
     """Return the class names that Hugging Face's datasets wrote into a schema, or None."""
-    feature = _feature(schema, column)
+    feature = feature_of(schema, column)
     inner = feature.get("feature")
     names = feature.get("names") or (inner.get("names") if isinstance(inner, dict) else None)
     return tuple(str(name) for name in names) if isinstance(names, list) and names else None

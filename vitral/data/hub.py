@@ -12,6 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabl
 
 from vitral.data.annotations.annotation import Annotation
 from vitral.data.annotations.hub_objects import class_names_of, objects_column, read_objects
+from vitral.data.annotations.tree import StoredFile
 from vitral.data.columns import (
     check_column,
     classes_of_rows,
@@ -160,6 +161,10 @@ def _undecoded(title: str, rows: Any, column: str) -> Any:  # noqa: ANN401  # `d
         raise lists_of_images(title, column) from error
 
 
+def _files(store: Store, count: int) -> list[StoredFile]:
+    return [StoredFile(store, number) for number in range(count)]
+
+
 def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # noqa: ANN401  # `datasets` is imported late
     splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
     stores: list[tuple[Store, int]] = []
@@ -190,7 +195,7 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         stores.append((store, len(rows)))
         if objects is not None:
             declared = class_names_of(rows.features, objects) or declared
-            marked, note = read_objects(title, rows[objects[0]], objects, declared, store)
+            marked, note = read_objects(title, rows[objects[0]], objects, declared, _files(store, len(rows)))
             annotations |= {first + row: each for row, each in enumerate(marked)}
             notes.append(note)
         parts = splits_of_rows(columns, rows.__getitem__, len(rows))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vitral.data.annotations.hub_objects import ObjectRows, objects_of, with_objects
 from vitral.data.columns import (
     Columns,
     arrow,
@@ -199,23 +200,23 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     columns: Columns | None = None
     notes: list[str] = []
     several, size, column = False, 0, None
+    marked: list[ObjectRows] = []
     for split, paths in files.items():
         for path in paths:
             with _parquet(path) as table:
                 schema = table.schema_arrow
-                columns = find_columns(
-                    path,
-                    schema.names,
-                    labelled=labelled,
-                    schema=schema,
-                    cells=simple_cells(schema, lambda column: table.read([column]).column(0).to_pylist()),
-                    may_lack=may_lack(split, files),
-                )
+                objects = (
+                    objects_of(schema) if labelled and not is_address(path) else None
+                )  # whose photos' sizes are needed
+                lacks = may_lack(split, files)
+                columns = _columns_of(table, path, labelled=labelled and objects is None, lacks=lacks)
                 notes += columns.notes(path, schema.names)
                 declared = declared or columns.declared or columns.label_names or None
                 several = several or columns.are_lists
                 column = columns.classes if columns.are_text else column
                 first = len(names)
+                if objects is not None:
+                    marked.append(ObjectRows(first, *objects, table.read([objects[0][0]]).column(0).to_pylist()))
                 for group in range(table.num_row_groups):
                     rows = _group_rows(table, group, columns, path)
                     groups.append((len(listed), group, len(names)))
@@ -232,7 +233,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     remote = any(map(is_address, listed))
     random_access = not remote and size <= IN_MEMORY
     assert columns is not None
-    return Listing(
+    listing = Listing(
         title=title,
         name=name,
         store=ParquetImages(listed, groups, columns.image, len(groups) if random_access else MOST_GROUPS, names),
@@ -245,6 +246,19 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
         base=common_folder(listed),
         column=column,
     )
+    return with_objects(listing, marked)
+
+
+def _columns_of(
+    table: Any,  # noqa: ANN401  # pyarrow's file
+    path: str,
+    *,
+    labelled: bool,
+    lacks: bool,
+) -> Columns:
+    schema = table.schema_arrow
+    cells = simple_cells(schema, lambda column: table.read([column]).column(0).to_pylist())
+    return find_columns(path, schema.names, labelled=labelled, schema=schema, cells=cells, may_lack=lacks)
 
 
 def column_of(path: str, column: str) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from vitral.data.annotations.cityscapes import read_cityscapes
 from vitral.data.annotations.coco import read_coco
 from vitral.data.annotations.coco_panoptic import read_panoptic
 from vitral.data.annotations.cvat import read_cvat
+from vitral.data.annotations.hub_folder import read_hub_folder
 from vitral.data.annotations.label_studio import read_label_studio
 from vitral.data.annotations.labelme import read_labelme
 from vitral.data.annotations.marked import MarkedPhotos, said
@@ -42,9 +43,10 @@ from vitral.tasks.semantic import SEMANTIC
 Reader = Callable[[FileTree], MarkedPhotos | None]
 READERS: tuple[Reader, ...] = (
     *(read_coco, read_panoptic, read_voc, read_cvat, read_label_studio),
-    *(read_labelme, read_cityscapes, read_scene_parsing, read_ade20k, read_yolo),
+    *(read_labelme, read_cityscapes, read_scene_parsing, read_ade20k, read_yolo, read_hub_folder),
 )
 PHOTOS = (".jpg", ".jpeg")  # endings of files in which no annotations are written
+TABLES = ".parquet"
 WHOLE = "classes"  # the prefix that leaves annotations unread
 FORCED = ("boxes", "semantic", "instances", "panoptic")  # the prefixes that choose a task
 
@@ -63,10 +65,10 @@ def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
             f"{tree.unread:,} JSON files in '{tree.title}', the smallest, were not read: they are too many and too large."
         )
     if marked is None:
-        if how.marked is not None:
+        if how.marked is not None and not tree.ending(TABLES):  # which may have objects in a column
             raise DataError(
                 f"'{tree.title}' has no annotations that are recognised, as '{how.marked}:' needs them; those of COCO, Pascal "
-                "VOC, YOLO, Label Studio, CVAT and LabelMe are, and mask images: export them as one of these."
+                "VOC, YOLO, Label Studio, CVAT, Hugging Face and LabelMe are, and mask images: export them as one of these."
             )
         return None
     marked = fitted(tree, marked)

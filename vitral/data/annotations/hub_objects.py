@@ -4,28 +4,99 @@ The library does not say whether a box is [x, y, width, height] or [left, top, r
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
-from vitral.data.annotations.annotation import Mark, Marks, Size
-from vitral.data.stored import Store
+from vitral.data.annotations.annotation import Annotation, Mark, Marks, Size
+from vitral.data.annotations.tree import StoredFile
+from vitral.data.columns import arrow, feature_of, holds_lists
+from vitral.data.listing import Listing
 from vitral.described import mapping
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import SIDEWAYS
 from vitral.images.header import stored_size
+from vitral.tasks.boxes import BOXES as BOXES_TASK
 
 BOXES = ("bbox", "bboxes", "boxes")
 CLASSES = ("category", "categories", "label", "labels", "class", "name")
+NESTED = 4  # features in each other: a list of objects, an object, a list of classes, a class
 SLACK = 1.0  # pixels beyond a photo's edge that are a tool's rounding
 BY_SIDES = "[x, y, width, height]"
 BY_CORNERS = "[left, top, right, bottom]"
 Corners = Float64[np.ndarray, "boxes 4"]
 
 
+class ObjectRows(NamedTuple):
+    """The objects in the rows of a table.
+
+    Attributes:
+        first: The store index of the first row's photo.
+        columns: See `objects_column`.
+        names: The names of the classes that the table declares.
+        rows: The cells of the column.
+    """
+
+    first: int
+    columns: tuple[str, str, str]
+    names: tuple[str, ...] | None
+    rows: list[Any]
+
+
+def with_objects(listing: Listing, tables: Iterable[ObjectRows]) -> Listing:
+    """Return the rows of tables that have objects, with these; the listing as it is where none has.
+
+    Raises:
+        DataError: as by `read_objects`.
+    """
+    alike: dict[tuple[tuple[str, str, str], tuple[str, ...] | None], list[ObjectRows]] = {}
+    for table in tables:
+        alike.setdefault((table.columns, table.names), []).append(table)
+    if not alike:
+        return listing
+    annotations: dict[int, Annotation] = {}
+    notes: list[str] = []
+    for (columns, names), found in alike.items():
+        numbers = [table.first + row for table in found for row in range(len(table.rows))]
+        photos = [StoredFile(listing.store, number) for number in numbers]
+        marked, note = read_objects(listing.title, [row for each in found for row in each.rows], columns, names, photos)
+        annotations |= zip(numbers, marked, strict=True)
+        notes.append(note)
+    entries = {
+        split: [
+            entry._replace(classes=annotations[entry.store_index].classes)
+            for entry in listed
+            if entry.store_index in annotations
+        ]
+        for split, listed in listing.entries.items()
+    }
+    whole = sum(map(len, entries.values())) == sum(map(len, listing.entries.values()))
+    return replace(
+        listing,
+        entries={split: listed for split, listed in entries.items() if listed},
+        class_names=next((names for _, names in alike if names), None),
+        task=BOXES_TASK,
+        shards=listing.shards if whole else {},
+        notes=(*listing.notes, *notes),
+        annotations=annotations,
+    )
+
+
+def objects_of(
+    schema: Any,  # noqa: ANN401  # pyarrow's
+) -> tuple[tuple[str, str, str], tuple[str, ...] | None] | None:
+    """Return what `objects_column` does of a Parquet file, and the names of the classes it declares; None without objects."""
+    columns = objects_column(_features_of(schema))
+    return None if columns is None else (columns, _names_in_schema(schema, columns))
+
+
 def objects_column(features: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """Return the names of the column of objects, and of the boxes and the classes in it; None where there is none."""
+    """Return the names of the column of objects, and of the boxes and the classes in it; None where there is none.
+
+    Of each column its feature is given, or any value.
+    """
     for column, feature in features.items():
         within = getattr(feature, "feature", feature)
         within = within[0] if isinstance(within, list) and within else within
@@ -33,6 +104,30 @@ def objects_column(features: Mapping[str, Any]) -> tuple[str, str, str] | None:
         boxes, classes = (next((name for name in names if name in keys), None) for names in (BOXES, CLASSES))
         if boxes is not None and classes is not None:
             return column, boxes, classes
+    return None
+
+
+def _features_of(schema: Any) -> dict[str, Any]:  # noqa: ANN401  # pyarrow's
+    """Return the features of a Parquet file's columns that may be of objects, as `objects_column` takes them."""
+    pa = arrow()
+    features: dict[str, Any] = {}
+    for field in schema:
+        listed = holds_lists(field.type)
+        kind = field.type.value_type if listed else field.type
+        if pa.types.is_struct(kind):
+            named = {each.name: each.type for each in kind}
+            features[field.name] = [named] if listed else named
+    return features
+
+
+def _names_in_schema(schema: Any, columns: tuple[str, str, str]) -> tuple[str, ...] | None:  # noqa: ANN401  # pyarrow's
+    """Return the names of the classes of objects that Hugging Face's library wrote into a schema; None without any."""
+    told: Any = feature_of(schema, columns[0])
+    for _ in range(NESTED):
+        told = told[0] if isinstance(told, list) and told else mapping(told)
+        told = told.get(columns[2], told.get("feature", {}))
+        if isinstance(names := mapping(told).get("names"), list):
+            return tuple(map(str, names))
     return None
 
 
@@ -50,15 +145,17 @@ def read_objects(
     rows: Sequence[Any],
     columns: tuple[str, str, str],
     names: Sequence[str] | None,
-    store: Store,
+    photos: Sequence[StoredFile],
 ) -> tuple[list[Marks], str]:
     """Return the annotation of each row's objects, and how boxes are taken, in a line; `columns` are of `objects_column`.
+
+    Of each row its photo is given.
 
     Raises:
         DataError: boxes are not of four numbers, or their coordinates are not pixels.
     """
     listed = [list(_objects(row, columns[1:])) for row in rows]
-    sizes = [_size(store, index) if there else None for index, there in enumerate(listed)]
+    sizes = [_size(photo) if there else None for photo, there in zip(photos, listed, strict=True)]
     try:
         boxes = [np.array([box for box, _ in there], dtype=np.float64).reshape(-1, 4) for there in listed]
     except (TypeError, ValueError) as error:
@@ -118,10 +215,10 @@ def _objects(row: object, keys: Sequence[str]) -> Iterable[tuple[Any, Any]]:
         yield from zip(boxes, classes, strict=False)
 
 
-def _size(store: Store, index: int) -> Size | None:
+def _size(photo: StoredFile) -> Size | None:
     """Return a photo's height and width the right way up; None where it cannot be read, which is reported elsewhere."""
     try:
-        (height, width), turn = stored_size(store.read(index))
+        (height, width), turn = stored_size(photo.store.read(photo.number))
     except (ImageError, OSError):
         return None
     return (width, height) if turn in SIDEWAYS else (height, width)
