@@ -23,7 +23,8 @@ from vitral.data.annotations.labelme import read_labelme
 from vitral.data.annotations.marked import MarkedPhotos, said
 from vitral.data.annotations.mask_images import read_masks
 from vitral.data.annotations.mask_names import LISTS_OF_MASKS
-from vitral.data.annotations.mask_pairs import MaskPairs, pair_masks
+from vitral.data.annotations.mask_pairs import MaskPairs, pair_masks, pair_objects
+from vitral.data.annotations.object_maps import read_object_maps
 from vitral.data.annotations.other_task import for_task
 from vitral.data.annotations.sizes import fitted
 from vitral.data.annotations.tree import FileTree, Photos, speaks_of_masks
@@ -36,6 +37,7 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, natural_key, some, split_within
 from vitral.data.stored import Entry
 from vitral.errors import DataError
+from vitral.tasks.instances import INSTANCES
 from vitral.tasks.panoptic import PANOPTIC
 from vitral.tasks.registry import task_named
 from vitral.tasks.semantic import SEMANTIC
@@ -80,6 +82,8 @@ def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
 def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
     if how.marked == SEMANTIC.name and (pairs := pair_masks(tree, by_name=_described(tree))) is not None:
         return read_masks(tree, pairs)
+    if how.marked == INSTANCES.name and (objects := pair_objects(tree, by_name=_described(tree))):
+        return read_object_maps(tree, objects)
     readers = (read_panoptic, *READERS) if how.marked == PANOPTIC.name else READERS
     if all(file.path.lower().endswith(PHOTOS) for file in tree.files):
         readers = ()  # each would go over all of the paths

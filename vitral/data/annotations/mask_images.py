@@ -195,7 +195,7 @@ def _of_classes(
             for file, *more in [[tree.file(mask) for mask in pairs[photo]]]
         },
         class_names=tuple(dict.fromkeys(names.classes.values())),
-        splits=_splits(tree, {photo: pairs[photo][0] for photo in seen}),
+        splits=splits_of_masks(tree, {photo: pairs[photo][0] for photo in seen}),
         traps=tuple(traps),
         notes=names.notes,
         bad=tuple(bad),
@@ -236,7 +236,7 @@ def _of_numbers(
             task=SEMANTIC,
             annotations=maps,
             class_names=(BACKGROUND, OBJECT),
-            splits=_splits(tree, {photo: pairs[photo][0] for photo in masks}),
+            splits=splits_of_masks(tree, {photo: pairs[photo][0] for photo in masks}),
             traps=tuple(_of_none(tree, pairs)),
             notes=(note,),
             bad=tuple(bad),
@@ -267,7 +267,7 @@ def _of_another_kind(seen: Mapping[str, _SeenValues]) -> list[str]:
     return min(grey, coloured, key=len)
 
 
-def _splits(tree: FileTree, masks: Mapping[str, str]) -> dict[str, str]:
+def splits_of_masks(tree: FileTree, masks: Mapping[str, str]) -> dict[str, str]:
     """Return the splits of photos as VOC's lists for segmentation say them, and of others as their paths do."""
     folders = sorted({mask.rpartition("/")[0] for mask in masks.values()})
     lists = [lists_beside(tree, place, OF_VOC[1]) for place in folders if PurePosixPath(place).name == OF_VOC[0]]

@@ -2,7 +2,7 @@
 
 | masks of a photo | are |
 |---|---|
-| SegmentationClass/1.png, SegmentationObject/1.png (or labels/, instances/) | its classes; the latter is not read |
+| SegmentationClass/1.png, SegmentationObject/1.png (or labels/, instances/) | its classes; the latter is for instances |
 | masks/1_0.png, masks/1_1.png, or several of most photos | an object each, if each has one value beside 0 |
 | masks/cat/1.png, masks/dog/1.png | the same, and folders name their classes |
 | 1_mask.png, 1_mask_1.png, where few photos have several | one mask together |
@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,6 +57,26 @@ def pair_masks(tree: FileTree, *, by_name: bool) -> MaskPairs | None:
     read = {mask for masks in pairs.values() for mask in masks}
     others = frozenset(mask for masks in every.values() for mask in masks if mask not in read)
     return MaskPairs(pairs, objects=False, others=others) if pairs else None
+
+
+class ObjectPair(NamedTuple):
+    """The paths of a photo's map of classes and of its map of objects."""
+
+    classes: str
+    objects: str
+
+
+def pair_objects(tree: FileTree, *, by_name: bool) -> dict[str, ObjectPair]:
+    """Return the maps of the photos that have one of classes and one of objects; see `pair_masks`."""
+    if not any(OF_OBJECTS.fullmatch(PurePosixPath(folder).name) for folder in tree.folders):
+        return {}
+    pairs: dict[str, ObjectPair] = {}
+    for photo, masks in _pairs(tree, by_name=by_name).items():
+        kinds = _without_objects(masks)
+        objects = [mask for mask in masks if mask not in kinds]
+        if objects:
+            pairs[photo] = ObjectPair(kinds[0], objects[0])
+    return pairs
 
 
 def _folder(path: str) -> str:
