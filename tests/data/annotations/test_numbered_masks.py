@@ -143,6 +143,7 @@ CLASSES: dict[str, list[Map]] = {
     "of a body": subsets(range(1, 25), 20),
     "an organ, a tumour, a cyst": [drawn(range(1, 2 + seed % 3), seed) for seed in range(9)],
     "heights of several parts": [drawn(range(1, 4 + seed), seed, parts=3) for seed in range(10)],
+    "three photos of organs": [drawn(range(1, 6 + seed), seed) for seed in range(3)],
     "one photo": [drawn(range(1, 30), 0)],
 }
 

@@ -22,6 +22,8 @@ from vitral.data.batch import evenly
 
 FEWEST = 6  # numbers in a mask
 MANY = 24  # numbers, more than a photo has parts of a body or a face
+DIFFERENT = 3  # numbers of values that masks have, and
+SEVERAL = 5  # masks, at least, where there are no more values than MANY
 GAPLESS = 0.9  # share of the masks
 ALIKE = 0.6  # share of the masks that have as many values, at most
 THERE = 0.6  # share of the numbers up to the largest of each mask
@@ -50,7 +52,9 @@ def _may_number(masks: Sequence[Sequence[int]]) -> bool:
         return True
     gapless = sum(values[-1] == len(values) for values in masks)
     counts = Counter(map(len, masks) if gapless >= GAPLESS * len(masks) else (values[-1] for values in masks))
-    if every < FEWEST or max(counts.values()) > ALIKE * len(masks) or (len(counts) < 3 and every <= MANY):
+    alike = max(counts.values()) > ALIKE * len(masks)
+    by_chance = every <= MANY and (len(counts) < DIFFERENT or len(masks) < SEVERAL)
+    if every < FEWEST or alike or by_chance:
         return False
     there = sum(map(len, masks)) >= THERE * sum(values[-1] for values in masks)
     return gapless >= GAPLESS * len(masks) or (every > MANY and there)
