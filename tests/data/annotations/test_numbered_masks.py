@@ -128,6 +128,17 @@ def test_other_tasks_are_had_by_prefixes(tmp_path: Path, task: str) -> None:
             assert len(found.classes) == masks[photo].max()
 
 
+@every_case("spec", ["{}", "instances:{}"])
+def test_few_photos_for_a_classifier_of_objects_are_read_as_those_it_learned_from(tmp_path: Path, spec: str) -> None:
+    masks = write(tmp_path, numbered((4, 3)))
+    for classes, kind in ((None, ("1", "2", "3", "4")), (["object"], ("object",))):
+        data = open_data(spec.format(tmp_path), class_names=classes, trained_on="", near=False, verify=False)
+        assert tuple(name for name in data.class_names if name != "0") == kind
+    assert {photo: len(found.classes) for photo, found in labels(data, tmp_path).items()} == {
+        photo: mask.max() for photo, mask in masks.items()
+    }
+
+
 def subsets(of: Sequence[int], most: int, *, parts: int = 1) -> list[Map]:
     rng = np.random.default_rng(1)
     chosen = [sorted(rng.choice(of, int(rng.integers(most // 2, most + 1)), replace=False).tolist()) for _ in range(12)]

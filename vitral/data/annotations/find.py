@@ -81,7 +81,7 @@ def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
 
 def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
     if how.marked == SEMANTIC.name and (pairs := pair_masks(tree, by_name=_described(tree))) is not None:
-        return read_masks(tree, pairs)
+        return read_masks(tree, pairs, how.class_names)
     if how.marked == INSTANCES.name and (objects := pair_objects(tree, by_name=_described(tree))):
         return read_object_maps(tree, objects)
     readers = (read_panoptic, *READERS) if how.marked == PANOPTIC.name else READERS
@@ -116,7 +116,7 @@ def _read_masks(tree: FileTree, how: Opening) -> MarkedPhotos | None:
         pairs = pair_masks(tree, by_name=True)
     if pairs is None or (how.marked is None and not pairs.objects and _in_classes(tree.photos, pairs)):
         return None
-    return read_masks(tree, pairs)
+    return read_masks(tree, pairs, how.class_names)
 
 
 def _described(tree: FileTree) -> bool:

@@ -66,13 +66,13 @@ BITS_OF_GREY = tuple(bytes([bits, 0]) for bits in (1, 2, 4, 8))
 Grey = UInt8[np.ndarray, "height width"]
 
 
-def read_masks(tree: FileTree, pairs: MaskPairs) -> MarkedPhotos:
-    """Return what the masks in a folder say of its photos.
+def read_masks(tree: FileTree, pairs: MaskPairs, class_names: Sequence[str] | None = None) -> MarkedPhotos:
+    """Return what the masks in a folder say of its photos; `class_names` are those of a classifier that they are for, if any.
 
     Raises:
         DataError: masks are JPEGs of more than black and white, or of too many values.
     """
-    found = _of_objects(tree, pairs) if pairs.objects else _of_values(tree, pairs.masks)
+    found = _of_objects(tree, pairs) if pairs.objects else _of_values(tree, pairs.masks, class_names)
     return replace(found, others=frozenset(mask for masks in pairs.masks.values() for mask in masks) | pairs.others)
 
 
@@ -145,7 +145,7 @@ def _read_objects(
     return marks, [Trap(EMPTY, path) for path, outline in zip(paths, outlines, strict=True) if not outline.text]
 
 
-def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhotos:
+def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]], class_names: Sequence[str] | None) -> MarkedPhotos:
     seen: dict[str, _SeenValues] = {}
     bad: list[BadImage] = []
 
@@ -162,7 +162,8 @@ def _of_values(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> MarkedPhot
             seen[photo] = found
     if not seen:
         raise DataError(f"{bad[0].reason}.")
-    return _of_numbers(tree, pairs, seen, bad) or _of_classes(tree, pairs, seen, bad)
+    of_one_class = tuple(class_names or ()) == (OBJECT,)
+    return _of_numbers(tree, pairs, seen, bad, of_one_class=of_one_class) or _of_classes(tree, pairs, seen, bad)
 
 
 def _of_classes(
@@ -207,6 +208,8 @@ def _of_numbers(
     pairs: Mapping[str, Sequence[str]],
     seen: Mapping[str, _SeenValues],
     bad: Sequence[BadImage],
+    *,
+    of_one_class: bool,
 ) -> MarkedPhotos | None:
     """Return the objects that the values of masks number; None where they are classes."""
     masks = {photo: found.counts for photo, found in seen.items()}
@@ -214,7 +217,7 @@ def _of_numbers(
     if (
         any(found.colours for found in seen.values())
         or names_listed(tree, [*masks.values()], colours=False)
-        or not number_objects(masks, files)
+        or not number_objects(masks, files, of_one_class=of_one_class)
     ):
         return None
     numbers = {photo: numbers_of(counts) for photo, counts in masks.items()}

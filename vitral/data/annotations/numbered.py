@@ -33,10 +33,16 @@ LARGEST = 0.8  # share of a value's pixels in its largest part, where that is wh
 ONE_PART = 0.9  # share of the values that are one part
 
 
-def number_objects(masks: Mapping[str, Counter[int]], files: Mapping[str, Sequence[StoredFile]]) -> bool:
-    """Tell whether the values of masks number objects, from the pixels of each value in the masks of each photo."""
+def number_objects(
+    masks: Mapping[str, Counter[int]], files: Mapping[str, Sequence[StoredFile]], *, of_one_class: bool
+) -> bool:
+    """Tell whether the values of masks number objects, from the pixels of each value in the masks of each photo.
+
+    Where it is known that all objects are of one class, several values in a mask that are a part each number them.
+    """
     numbers = {photo: there for photo, counts in masks.items() if (there := numbers_of(counts))}
-    return bool(numbers) and _may_number([*numbers.values()]) and _are_parts(numbers, files)
+    several = of_one_class and any(len(values) > 1 for values in numbers.values())
+    return bool(numbers) and (several or _may_number([*numbers.values()])) and _are_parts(numbers, files)
 
 
 def numbers_of(counts: Counter[int]) -> list[int]:
