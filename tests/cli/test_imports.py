@@ -9,6 +9,7 @@ LISTS = (["models"], ["models", "--weights"], ["models", "deit"], ["recipes"], [
 SLIPS: tuple[list[str], ...] = (
     ["fintune"],
     ["finetune", "--tiem", "3m"],
+    ["finetune", "--lr", "0.1"],
     ["evaluate", "a", "b", "c"],
     ["models", "deit-b61"],
     ["predict"],

@@ -324,3 +324,37 @@ def test_what_works_in_one_process_refuses_several(
 
 def test_a_name_that_was_not_written_to_its_end(refused: Refused) -> None:
     assert "'compare'" in refused("comp", "photos", status=2)
+
+
+@every_case(
+    ("typed", "said"),
+    [
+        ("--lr 0.001", "--set optimizer.lr=0.001."),
+        ("--learning-rate=0.001", "--set optimizer.lr=0.001."),
+        ("--weight_decay 0.1", "--set optimizer.weight_decay=0.1."),
+        ("--batch-size 16", "--set batch_size=16."),
+        ("--per-device-train-batch-size 16", "--set batch_size=16."),
+        ("--epochs 5", "--set epochs=5."),
+        ("--num-train-epochs 5", "--set epochs=5."),
+        ("--warmup-epochs 2", "--set schedule.warmup_epochs=2."),
+        ("--steps", "--set steps=VALUE."),
+        ("--num-workers 4", "--set workers=4."),
+        ("--optimizer adam", "--set optimizer.name=adam."),
+        ("--device cpu", "CUDA_VISIBLE_DEVICES"),
+        ("--model vit-s16", "--from vit-s16."),
+        ("--tiem 3m", "Did you mean --time?"),
+        ("--dropuot 0.1", "Unknown option: --dropuot."),
+    ],
+)
+def test_options_of_other_programs(refused: Refused, typed: str, said: str) -> None:
+    assert said in refused("finetune", "photos", *typed.split(), status=2)
+
+
+def test_settings_are_not_proposed_where_there_are_none(refused: Refused) -> None:
+    assert "--set" not in refused("evaluate", "photos", "--lr", "0.1", status=2)
+    assert "--classifier runs/a." in refused("predict", "a.jpg", "--model", "runs/a", status=2)
+
+
+def test_a_classifier_in_the_place_of_images(refused: Refused, there: Path) -> None:
+    assert "--classifier runs/photos." in refused("predict", "runs/photos", "photos/red/0.jpg", status=2)
+    assert "--classifier a.onnx." in refused("predict", "a.onnx", "photos/red/0.jpg", status=2)

@@ -10,7 +10,17 @@ from collections.abc import Iterator, Sequence
 from types import NoneType
 from typing import Any
 
-from cyclopts import App, CoercionError, CycloptsError, Group, Parameter, Token, UnusedCliTokensError, convert
+from cyclopts import (
+    App,
+    CoercionError,
+    CycloptsError,
+    Group,
+    Parameter,
+    Token,
+    UnknownOptionError,
+    UnusedCliTokensError,
+    convert,
+)
 from cyclopts.help import DefaultFormatter
 from rich.console import Console
 from rich.text import Text
@@ -20,6 +30,7 @@ from vitral.advice import in_words, printable
 from vitral.cli import process
 from vitral.cli.commands import COMMANDS, EPILOGUE, GROUPS, MAX_PIXELS, PLUGIN, command_named
 from vitral.cli.options import WHOLE
+from vitral.cli.slips import instead_of
 from vitral.cli.wording import WORDS
 from vitral.errors import (
     LESS_MEMORY,
@@ -146,6 +157,8 @@ def _failed(error: BaseException, tokens: Sequence[str]) -> int:
     if isinstance(error, UnusedCliTokensError):
         more = "' and '".join(error.unused_tokens or ())
         return _fail(f"'{more}' is more than this command takes. 'vitral {tokens[0]} --help' shows what it takes.", 2)
+    if isinstance(error, UnknownOptionError) and (instead := _instead(error, tokens)):
+        return _fail(instead, 2)
     if isinstance(error, CycloptsError):
         known = tokens and tokens[0] in app
         return _fail(f"{error} 'vitral {tokens[0]} --help' shows the options." if known else str(error), 2)
@@ -154,6 +167,13 @@ def _failed(error: BaseException, tokens: Sequence[str]) -> int:
     if isinstance(error, UsageError):
         return _fail(str(error), 2)
     return _fail(_reason(error), TRY_AGAIN if _is_of_the_machine(error) else 1)
+
+
+def _instead(error: UnknownOptionError, tokens: Sequence[str]) -> str:
+    """Return the line on an option that other programs have; empty for any other."""
+    option = (error.token.keyword or error.token.value or "").partition("=")[0]
+    instead = instead_of(option, tokens, [name for each in error.argument_collection for name in each.names])
+    return f"There is no {option}: {instead}. 'vitral {tokens[0]} --help' shows the options." if instead else ""
 
 
 def _is_of_the_machine(error: BaseException) -> bool:

@@ -83,12 +83,13 @@ def settle(classifier: str | None, images: LabelledImages) -> tuple[str | None, 
     """
     given = dict(vars(images))
     if images.data is None:
-        if classifier is None or _is_classifier(Path(classifier)):
+        if classifier is None or is_classifier(Path(classifier)):
             example = f"{classifier} photos/" if classifier else "photos/"
             raise CycloptsError(msg=f"Which data? Name a folder, file, address or built-in set, such as '{example}'.")
         classifier, given["data"] = None, classifier
     return classifier, given
 
 
-def _is_classifier(path: Path) -> bool:
+def is_classifier(path: Path) -> bool:
+    """Tell whether a path is named like weights, or a folder that holds a classifier."""
     return path.suffix in WEIGHTS or any((folder / DESCRIPTION).is_file() for folder in (path, path / CLASSIFIER))

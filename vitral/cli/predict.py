@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from vitral.advice import counted
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result
-from vitral.cli.options import Count, Details, Positive, SkipBad
+from vitral.cli.options import Count, Details, Positive, SkipBad, is_classifier
 from vitral.cli.process import importing
+from vitral.cli.wording import flag
 from vitral.errors import DataError, ImageError, UsageError
 from vitral.events import Message
 from vitral.inference.engines import EngineChoice, PrecisionChoice
@@ -87,6 +88,8 @@ def predict(
         json: Print JSON for programs.
     """
     _check_flags(out, sort_into, overwrite=overwrite)
+    if classifier is None and is_classifier(Path(images[0])):
+        raise UsageError(f"'{images[0]}' is no image but a classifier; name it by {flag('classifier')} {images[0]}.")
     plain = engine is None and not merge and precision in (None, "fp32")
     if native_aspect and not (out is None and sort_into is None and plain):
         raise UsageError(
@@ -139,7 +142,7 @@ def _show(job: PredictJob) -> None:
     with ConsoleListener(verbose=job.verbose) as listener:
         given, predictions = _alone(job, listener) or _answered(job, listener)
     if not predictions:
-        raise ImageError(f"None of {len(_all(given)):,} images can be read.")
+        raise ImageError(f"None of {counted(len(_all(given)), 'image')} can be read.")
     if job.json:
         print_json([prediction.to_json() for prediction in predictions])
     else:

@@ -1,8 +1,11 @@
 """The headers of recipes: the command, the expected result, the run time, the source."""
 
 import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
+from typing import Any
 
 PACKAGE = "vitral.recipes"
 LABELS = {"Command": "command", "Expected": "expected", "Run time": "run_time", "Source": "source"}
@@ -47,6 +50,16 @@ def list_recipes() -> list[str]:
 def recipe_text(name: str) -> str:
     """Return the file of a recipe that comes with Vitral."""
     return (resources.files(PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def set_keys() -> list[str]:
+    """Return the keys that recipes set, dotted, each once: most settings, without the seconds of importing all."""
+    return list(dict.fromkeys(key for name in list_recipes() for key in _leaves(tomllib.loads(recipe_text(name)))))
+
+
+def _leaves(tree: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        yield from _leaves(value, f"{before}{name}.") if isinstance(value, Mapping) else [f"{before}{name}"]
 
 
 def list_headers() -> list[Header]:
