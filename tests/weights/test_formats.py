@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,16 @@ def test_what_stands_for_weights_is_named(tmp_path: Path) -> None:
         archive.writestr("run/best.pth", b"PK")
     with pytest.raises(WeightsError, match=r"run/best\.pth.*unpack it"):
         vitral.load(tmp_path / "best.zip")
+    with zipfile.ZipFile(tmp_path / "run.zip", "w") as archive:
+        for name in ("run/classifier/classifier.json", "run/features.npy", "run/data.pkl"):
+            archive.writestr(name, b"{}")
+    with pytest.raises(WeightsError, match=r"run\.zip' is a packed classifier; unpack it"):
+        vitral.load(tmp_path / "run.zip")
+    for name, mode in (("run.tar.gz", "w:gz"), ("plain.tar", "w")):
+        with tarfile.open(tmp_path / name, mode) as packed:  # type: ignore[call-overload]
+            packed.add(tmp_path / "run.zip", "run.zip")
+        with pytest.raises(WeightsError, match="is packed; unpack it"):
+            vitral.load(tmp_path / name)
 
 
 @every_case(

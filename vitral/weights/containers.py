@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import struct
+import tarfile
 import tokenize
 import zipfile
 import zlib
@@ -19,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ from torch import Tensor, nn
 
 from vitral.errors import WeightsError, one_line, refuse_shortage
 from vitral.files import POSIX
-from vitral.paths import POINTER, is_pointer
+from vitral.paths import DESCRIPTION, POINTER, is_pointer
 from vitral.weights.unpickled import named_tensors, said_beside, unpickled, what_it_is
 
 Shape = tuple[int, ...]
@@ -44,6 +45,7 @@ NAMED = 3  # tensors that an error names
 COUNTER = "num_batches_tracked"  # a batch norm's: the only integer tensor, which no computation needs
 # What archives of programs hold, by a part of a member's name.
 PROGRAMS = {"/code/__torch__": "a program of TorchScript", "/models/model.json": "a program of torch.export"}
+COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # how files of gzip, bzip2 and xz begin
 SAFETENSORS_HEADER_LIMIT = 100_000_000
 # What the readers raise for damaged files.
 PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, struct.error)
@@ -221,19 +223,7 @@ def _open(path: Path) -> Container:
     with open(path, "rb") as file:
         start = file.read(64)
     if start.startswith(b"PK"):
-        with zipfile.ZipFile(path) as archive:
-            members, metadata = archive.infolist(), _comment(archive)
-        if program := next((kind for end, kind in PROGRAMS.items() for name in members if end in name.filename), ""):
-            raise WeightsError(
-                f"'{path}' is {program}, which is never run here; save the network's state_dict(), or export it as ONNX."
-            )
-        if not any(member.filename.endswith("data.pkl") for member in members):
-            if members and not any(member.filename.endswith(".npy") for member in members):
-                held = some([member.filename for member in members])
-                raise WeightsError(f"'{path}' is an archive of other files ({held}); unpack it, and name one of them.")
-            return _Npz(path)
-        check_total(path, sum(member.file_size for member in members))
-        return _Torch(path, metadata)
+        return _open_zip(path)
     if is_pointer(start):
         raise WeightsError(f"'{path}' {POINTER}.")
     if start[8:9] == b"{":
@@ -242,9 +232,29 @@ def _open(path: Path) -> Container:
         raise WeightsError(f"'{path}' is a single NumPy array, not a file of named tensors (.npz).")
     if start.startswith(b"\x80"):
         return _Torch(path)
+    if start.startswith(COMPRESSED) or tarfile.is_tarfile(path):
+        raise WeightsError(f"'{path}' is packed; unpack it, and name what it holds.")
     raise WeightsError(
         f"'{path}' is not a weights file: its content is neither npz, nor safetensors, nor a torch file."
     )
+
+
+def _open_zip(path: Path) -> Container:
+    with zipfile.ZipFile(path) as archive:
+        members, metadata = archive.infolist(), _comment(archive)
+    if any(PurePosixPath(member.filename).name == DESCRIPTION for member in members):
+        raise WeightsError(f"'{path}' is a packed classifier; unpack it, and name its folder.")
+    if program := next((kind for end, kind in PROGRAMS.items() for name in members if end in name.filename), ""):
+        raise WeightsError(
+            f"'{path}' is {program}, which is never run here; save the network's state_dict(), or export it as ONNX."
+        )
+    if not any(member.filename.endswith("data.pkl") for member in members):
+        if members and not any(member.filename.endswith(".npy") for member in members):
+            held = some([member.filename for member in members])
+            raise WeightsError(f"'{path}' is an archive of other files ({held}); unpack it, and name one of them.")
+        return _Npz(path)
+    check_total(path, sum(member.file_size for member in members))
+    return _Torch(path, metadata)
 
 
 def check_total(path: Path, declared: int, *, held: int | None = None) -> None:
