@@ -264,3 +264,31 @@ def test_bad_images_in_an_archive_are_named_or_skipped(tmp_path: Path) -> None:
     data = open_data(path)
     assert len(data.bad_images) == 1
     assert contents(data) == EXPECTED
+
+
+@every_case(
+    ("name", "said"),
+    [
+        ("t.xlsx", "save it as CSV"),
+        ("t.XLS", "save it as CSV"),
+        ("t.ods", "save it as CSV"),
+        ("t.arrow", r"from_file\('.*t\.arrow'\)\.to_parquet\('.*t\.parquet'\)"),
+        ("saved/t.arrow", "name its folder, '.*saved'"),
+        ("t.feather", "read_feather"),
+        ("t.xyz", "one sub-folder per class"),
+    ],
+)
+def test_tables_that_are_not_read_are_named(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "dataset_info.json").write_text("{}")
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(DataError, match=said):
+        open_data(str(tmp_path / name))
+
+
+def test_a_folder_of_compressed_shards(tmp_path: Path) -> None:
+    for number in range(2):
+        with tarfile.open(tmp_path / f"train-{number}.tar.gz", "w:gz"):
+            pass
+    with pytest.raises(DataError, match=r"only to \.tar"):
+        open_data(str(tmp_path))

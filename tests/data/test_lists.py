@@ -152,3 +152,14 @@ def test_a_table_without_rows_is_refused_as_such(root: Path) -> None:
     for name in ("all.csv", "all.txt", "all.parquet"):
         with pytest.raises(DataError, match=f"{name}' has no rows"):
             open_data(root / name)
+
+
+def test_quotes_behind_backslashes(root: Path) -> None:
+    """As MySQL and C programs write them; backslashes that are no escapes of quotes stay, as in paths of Windows."""
+    table = root / "all.csv"
+    table.write_text(
+        "image,label\n" + lines(lambda path, name: f'"pool\\{path}","the \\"{name}\\", 5\\""'.replace("/", "\\"))
+    )
+    assert set(open_data(str(table)).class_names) == {'the "cat", 5"', 'the "dog", 5"'}
+    table.write_text("image,label\n" + lines(lambda path, name: f'"pool/{path}","{name}\\"'))
+    assert set(open_data(str(table)).class_names) == {"cat\\", "dog\\"}

@@ -130,6 +130,12 @@ def doubtful_names(names: Sequence[str]) -> list[str]:
         notes.append(
             f"Classes whose names differ only in capitals or spaces: {some(pairs)}; give those that are the same one name."
         )
+    if len(keys := {name.partition("=")[0] for name in names if "=" in name}) == 1 and all(
+        "=" in name for name in names
+    ):
+        notes.append(
+            f"The classes are named with '{keys.pop()}=': {some(names)}; rename the folders if it is no part of them."
+        )
     if are_parts(names):
         notes.append(f"The classes are called like parts of one set, not like classes: {some(names)}.")
     if splits := [name for name in names if split_named(name)] or _like_splits(names):

@@ -30,7 +30,7 @@ from vitral.data.part import cut
 from vitral.data.prefixes import PREFIXES, PUBLISHED, Prefix, prefix_of, refuse_matlab, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards
 from vitral.data.source import DataSet
-from vitral.data.tables import JSON, SUFFIXES, list_tables
+from vitral.data.tables import JSON, SPREADSHEETS, SUFFIXES, list_tables, no_data
 from vitral.data.text_table import LIST_SUFFIX, names_images
 from vitral.errors import DataError, PluginError
 from vitral.events import Listener, ignore
@@ -44,7 +44,6 @@ BUILT_IN: dict[str, Callable[[], DataSet]] = {
     **{name: partial(open_digit_scenes, name) for name in SCENES},
 }
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-SPREADSHEETS = (".xlsx", ".xls", ".ods")
 MANY_FOLDERS = 20  # of images, which may be patients or visits,
 FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
 MOST_SHARDS = 1_000_000
@@ -340,8 +339,10 @@ def _refuse_archives(folder: Path, archives: Sequence[str], how: Opening) -> Non
             list_shards(str(folder), shards, how.listener)
         except DataError as error:
             why = f" They are no shards: {error}"
+    packed = any(name.lower().endswith(TAR_SUFFIXES[1:]) for name in archives)
+    only = " (shards of WebDataset only to .tar files, such as by 'gzip -d')" if packed else ""
     raise DataError(
-        f"'{folder}' holds archives and no images: {some(archives)}; unpack them there, or name one of them.{why}"
+        f"'{folder}' holds archives and no images: {some(archives)}; unpack them there{only}, or name one of them.{why}"
     )
 
 
@@ -380,10 +381,7 @@ def _list_file(path: Path, how: Opening) -> Listing:
         return list_archive(path, how, partial(_refuse_packed, path, how))
     if name.endswith(ANNOTATIONS):
         raise DataError(f"'{path}' is a file; annotations are read with their photos: name the folder that holds both.")
-    raise DataError(
-        f"'{path}' is a file; give the folder that holds one sub-folder per class, or a .zip, .tar, .csv "
-        "or .parquet file."
-    )
+    raise no_data(path)
 
 
 def _refuse_packed(path: Path, how: Opening, names: Iterable[str]) -> None:

@@ -36,6 +36,7 @@ from vitral.data.listing import Listing
 from vitral.data.names import (
     common_folder,
     is_address,
+    is_saved,
     open_anywhere,
     split_of_file,
 )
@@ -52,6 +53,8 @@ MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those 
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 JSON = (".jsonl", ".json")
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+ARROW = (".arrow", ".feather")
 
 
 def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True) -> Listing:
@@ -78,6 +81,23 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, la
     if not any(listing.entries.values()) and not listing.bad:
         raise DataError(f"'{title}' has no rows; give it one for each image, with the image and its class.")
     return listing
+
+
+def no_data(path: Path) -> DataError:
+    """Return the error for a file that is no kind of data, which says what to save a table as that is not read."""
+    if path.suffix.lower() in SPREADSHEETS:
+        return DataError(f"'{path}' is a spreadsheet, which is not read; save it as CSV there, and name that file.")
+    if path.suffix.lower() in ARROW and is_saved(path.parent, alone=True):
+        return DataError(f"'{path}' is a part of a dataset that `datasets` saved; name its folder, '{path.parent}'.")
+    if path.suffix.lower() in ARROW:
+        new = path.with_suffix(".parquet")
+        return DataError(
+            f"'{path}' is a table of Arrow, which is not read; save it as Parquet, in Python by "
+            f"datasets.Dataset.from_file('{path}').to_parquet('{new}') or pandas.read_feather('{path}').to_parquet('{new}')."
+        )
+    return DataError(
+        f"'{path}' is a file; give the folder that holds one sub-folder per class, or a .zip, .tar, .csv or .parquet file."
+    )
 
 
 def path_table(path: str, split: str, stack: contextlib.ExitStack) -> PathTable | None:

@@ -102,6 +102,8 @@ def read_sheet(table: Path, finder: ImageFinder) -> Sheet:
     listed = table.suffix.lower() == LIST_SUFFIX
     mark = told[1] if told else "\t" if table.suffix.lower() == ".tsv" else _delimiter(lines)
     try:
+        if '\\"' in text and mark is not None:
+            lines = _with_doubled_quotes(lines, mark)
         rows = _rows(lines[skipped:], mark, skipped, listed=listed)
     except csv.Error as error:
         raise _unreadable(table, error) from error
@@ -181,6 +183,19 @@ def _delimiter(lines: Sequence[str]) -> str | None:
         return max(even, key=lambda mark: (mark != BAR, max(widths[mark])))
     most = max(DELIMITERS, key=first.count)
     return most if most in first or len(first.split()) < 2 else None
+
+
+def _with_doubled_quotes(lines: list[str], mark: str) -> list[str]:
+    r"""Return lines with quotes in cells that are written as \" doubled, if only so every cell ends where it should."""
+    doubled = [line.replace('\\"', '""') for line in lines]
+    return doubled if _is_well_formed(doubled, mark) and not _is_well_formed(lines, mark) else lines
+
+
+def _is_well_formed(lines: Sequence[str], mark: str) -> bool:
+    try:
+        return sum(1 for _ in csv.reader(lines, delimiter=mark, strict=True)) > 0
+    except csv.Error:
+        return False
 
 
 def _rows(lines: Sequence[str], mark: str | None, skipped: int, *, listed: bool) -> list[Line]:
