@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Refused
 from tests.inference.test_engines import in_bf16
+from vitral.classifier.bulk.predict_to_file import WrittenPredictions
 from vitral.cli.main import main
 from vitral.inference.engines import Engine
 
@@ -78,3 +79,11 @@ def test_what_does_not_go_together_is_refused(there: Path, tmp_path: Path, refus
     assert "leave --engine, --precision and --merge out" in refused(
         "evaluate", "--data", "photos", "--by", "folder", "--precision", "bf16", status=2
     )
+
+
+def test_one_image_is_no_plural() -> None:
+    written = WrittenPredictions("t.csv", 1, 0, "torch in fp32", 0, 1.0, None, quoted=1)
+    assert [line.split(";")[0] for line in written.lines()] == [
+        "t.csv: 1 image",
+        "1 name that a spreadsheet would take for a formula begins with an apostrophe there.",
+    ]

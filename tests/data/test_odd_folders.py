@@ -412,3 +412,19 @@ def test_photos_that_icloud_has_not_brought_are_counted(make: Make) -> None:
     assert data.class_names == ("a", "b")
     assert "2 files in" in notes(data)
     assert "iCloud has not brought to this machine, left out: a/.IMG_1.HEIC.icloud, c/.IMG_2.JPG.icloud" in notes(data)
+
+
+def test_folders_named_like_columns_are_noted(make: Make) -> None:
+    data = open_data(make({"label=cat": 3, "label=dog": 3}))
+    assert data.class_names == ("label=cat", "label=dog")
+    assert any("'label='" in note for note in data.notes)
+    assert not any("=" in note for note in open_data(make({"a=b": 3, "c": 3}, "other")).notes)
+
+
+def test_one_is_no_plural(make: Make) -> None:
+    photos = make({"cat": 3, "dog": 3})
+    (photos / "gone.txt").symlink_to(photos / "nowhere")
+    shutil.copy(photos / "cat" / "0.png", photos / "loose.png")
+    notes = " ".join(open_data(photos).notes)
+    assert "1 link " in notes
+    assert "1 image " in notes

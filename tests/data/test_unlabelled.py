@@ -83,7 +83,7 @@ def test_a_test_folder_beside_a_training_folder_is_left_out(tmp_path: Path) -> N
         (tmp_path / name).write_bytes(encode(1, len(name)))
     data = open_data(f"unlabelled:{tmp_path}")
     assert sum(map(len, data.splits.values())) == 4
-    assert any("1 images in the test folder" in note for note in data.notes)
+    assert any("1 image in the test folder" in note for note in data.notes)
     shutil.rmtree(tmp_path / "train")
     assert sum(map(len, open_data(f"unlabelled:{tmp_path}").splits.values())) == 3  # then it is a folder like any other
 

@@ -8,7 +8,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from vitral.advice import in_markdown, printable
+from vitral.advice import counted, in_markdown, printable
 from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.metadata import (
     CLASS_IMAGES,
@@ -59,7 +59,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         f"# {name}",
         "",
         f"{what}: {architecture}, {count_parameters(model):,} parameters, images of {height}x{width} "
-        f"pixels, {len(classifier.class_names)} {task.noun}. Started from {classifier.provenance.source}.",
+        f"pixels, {counted(len(classifier.class_names), 'class', task.noun)}. Started from {classifier.provenance.source}.",
         "",
         *(f"{licence}\n" for licence in (licence_of(classifier.provenance.source),) if licence),
         *(f"> **{in_markdown(doubt)}**\n" for doubt in (classifier.doubt() or classifier.shortfall(),) if doubt),

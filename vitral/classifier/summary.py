@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from vitral.advice import counted
 from vitral.classifier.metadata import Provenance
 from vitral.inference.predictor import Predictor
 from vitral.notebook import table
@@ -20,8 +21,9 @@ def text(predictor: Predictor, class_names: Sequence[str], provenance: Provenanc
         f", {task.headline.title} {task.headline.text(value)} on its {images_of(split)}"
         for split, value in _headlines(provenance, task)
     )
+    classes = counted(len(class_names), "class", task.noun)
     return (
-        f"Classifier: {predictor.describe()}, images of {height}x{width} pixels, {len(class_names)} {task.noun} "
+        f"Classifier: {predictor.describe()}, images of {height}x{width} pixels, {classes} "
         f"({some_of(class_names)})\nfrom {provenance.source}{scores}"
     )
 

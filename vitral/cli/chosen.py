@@ -1,5 +1,6 @@
 """Which classifier a command uses: the one that is named, or the newest run, which is then reported to the user."""
 
+from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import setting_of
 from vitral.classifier.load import load
@@ -82,4 +83,4 @@ def _facts(source: Classifier) -> str:
         for name, value in scores.items()
         if name.endswith("/top1")
     ]
-    return ", ".join([source.predictor.describe(), f"{len(source.class_names)} classes", *right])
+    return ", ".join([source.predictor.describe(), counted(len(source.class_names), "class", "classes"), *right])

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+from vitral.advice import counted
 from vitral.cli.console import print_json, print_lines
 from vitral.errors import RecipeError, did_you_mean
 from vitral.training.settings.headers import Header, list_headers, recipe_text
@@ -32,7 +33,7 @@ def recipes(name: str | None = None, /, *, json: bool = False) -> None:
     for header in matching:
         facts = (header.title, f"Expected  {header.expected}", f"Run       {header.command}")
         print_lines(header.name, *(f"  {fact}" for fact in facts))
-    print_lines(f"{len(matching)} recipes; 'vitral recipes NAME' prints one in full.")
+    print_lines(f"{counted(len(matching), 'recipe')}; 'vitral recipes NAME' prints one in full.")
 
 
 def _print_whole(header: Header, *, json: bool) -> None:

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from vitral.advice import counted
 from vitral.data.annotations.find import list_annotated
 from vitral.data.annotations.tree import FileTree
 from vitral.data.archive_names import Names, decode_names
@@ -174,7 +175,8 @@ def list_archive(path: Path, how: Opening, refuse: Callable[[Iterable[str]], Non
             left = [members[index].name for index in files]
             unread = inner + [name for name in left if name.lower().endswith(TABLES) or _is_list_of_split(name)]
             among = f", among them {some(unread)}" if unread else ""
-            yield f"{others} files in '{path}' are not images in class folders and were left out{among}."
+            what = counted(others, "file that is no image", "files that are no images")
+            yield f"Left out of '{path}': {what} in a class folder{among}."
 
     entries = [Entry(index, members[index].name, (), members[index].size) for index in images]
     return list_classes(path, store, entries, [parts[index] for index in images], how, notes=notes)

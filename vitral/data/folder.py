@@ -122,7 +122,7 @@ def list_images(folder: Path) -> Listing:
     held = "test" in splits and "train" in splits
     notes = _notes(folder, walked, [], 0)
     if held:
-        notes.append(f"{splits.count('test')} images in the test folder of '{folder}' are left out.")
+        notes.append(f"Left out: {counted(splits.count('test'), 'image')} in the test folder of '{folder}'.")
         paths = [file for file, split in zip(paths, splits, strict=True) if split != "test"]
     return Listing(
         title=str(folder),
@@ -187,15 +187,16 @@ def _notes(folder: Path, walked: Walk, empty: list[str], outside: int) -> list[s
         )
     if walked.again:
         notes.append(
-            f"{len(walked.again)} links in '{folder}' to folders that were already read, skipped: {some(walked.again)}."
+            f"{counted(len(walked.again), 'link')} in '{folder}' to folders that were already read, skipped: "
+            f"{some(walked.again)}."
         )
     others = [file.path for file in walked.files if not (_is_image(file.path) or describes(file.path))]
     if others:
         notes.append(note_others(folder, sorted(others, key=natural_key)[:NAMED], len(others)))
     if outside:
-        notes.append(f"{outside} images in '{folder}' are in no class folder, or beside the splits, and were left out.")
+        notes.append(f"Left out: {counted(outside, 'image')} in '{folder}' in no class folder, or beside the splits.")
     if broken := [name for name in walked.broken if not _is_image(name)]:
-        notes.append(f"{len(broken)} links in '{folder}' lead nowhere and were skipped: {some(broken)}.")
+        notes.append(f"{counted(len(broken), 'link')} in '{folder}' to nowhere, skipped: {some(broken)}.")
     return notes
 
 

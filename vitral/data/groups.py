@@ -113,7 +113,7 @@ def split_kin(
         there = {kin.values[entry.store_index] for entry in entries if entry.store_index in kin.values}
         notes.append(
             f"Images of one {kin.column} are in the same split: {counted(len(there), 'group')}"
-            + (f"; {alone:,} images are in none." if alone else ".")
+            + (f"; {counted(alone, 'image is', 'images are')} in none." if alone else ".")
         )
     return [part.tolist() for part in split_groups(classes, groups, shares, seed=seed, purpose="folder")]
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from vitral.advice import counted
 from vitral.data.batch import evenly
 from vitral.data.names import natural_key
 from vitral.data.stored import Entry, Store
@@ -74,8 +75,8 @@ def note_masks(images: Sequence[Entry], masks: dict[int, int]) -> str:
     """Return the note on masks that are left out."""
     mask, photo = min(masks.items(), key=lambda pair: natural_key(images[pair[0]].name))
     return (
-        f"{len(masks):,} masks of photos left out, such as '{images[mask].name}' of '{images[photo].name}': images of few "
-        "colours, named like a photo. 'semantic:' before the data's name learns from them."
+        f"{counted(len(masks), 'mask')} of photos left out, such as '{images[mask].name}' of '{images[photo].name}': images of "
+        "few colours, named like a photo. 'semantic:' before the data's name learns from them."
     )
 
 

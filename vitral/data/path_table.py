@@ -291,5 +291,5 @@ def _images(title: str, rows: Sequence[Row], *, several: bool, boxes: bool) -> t
         return list(merged.values()), []
     what = "all classes of its lines" if different else "the class of its lines"
     read = "; its boxes are not read" if boxes else ""
-    note = f"'{title}' has {len(rows):,} lines for {len(merged):,} images: each image counts once, with {what}{read}."
+    note = f"'{title}' has {len(rows):,} lines for {counted(len(merged), 'image')}: each image counts once, with {what}{read}."
     return list(merged.values()), [note]

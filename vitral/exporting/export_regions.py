@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor, nn
 
-from vitral.advice import in_markdown, printable
+from vitral.advice import counted, in_markdown, printable
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.events import Listener, Progress
@@ -135,8 +135,8 @@ def regions_readme(classifier: Classifier, reading: AnswerReading, metadata: Map
         "# model.onnx",
         "",
         f"Finds what photos show, as ONNX of opset {OPSET}, written by Vitral: {in_markdown(metadata['network'])}, "
-        f"{len(classifier.class_names)} {classifier.task.noun}; its photos {classifier.task.labelled}. It needs neither Vitral "
-        "nor any preprocessing, and answers in the photo's own pixels.",
+        f"{counted(len(classifier.class_names), 'class', classifier.task.noun)}; its photos {classifier.task.labelled}. It "
+        "needs neither Vitral nor any preprocessing, and answers in the photo's own pixels.",
         "",
         "| | name | type | axes |",
         "|---|---|---|---|",

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from vitral import distributed, torchrun
-from vitral.advice import argument
+from vitral.advice import argument, counted
 from vitral.classifier.bulk.ahead import BATCH_SIZE, Ready, answer, batches, prepare_ahead
 from vitral.classifier.bulk.parts import (
     IMAGES,
@@ -65,11 +65,11 @@ class WrittenPredictions:
     def lines(self) -> tuple[str, ...]:
         """Return it for people."""
         bad = f", {self.errors:,} of them cannot be read (column 'error')" if self.errors else ""
-        lines = [f"{self.out}: {self.images:,} images{bad}; computed by {self.computed_by}."]
+        lines = [f"{self.out}: {counted(self.images, 'image')}{bad}; computed by {self.computed_by}."]
         if self.quoted:
-            lines.append(
-                f"{self.quoted:,} names that a spreadsheet would take for formulas begin with an apostrophe there."
-            )
+            what = "name that a spreadsheet would take for a formula begins"
+            several = "names that a spreadsheet would take for formulas begin"
+            lines.append(f"{counted(self.quoted, what, several)} with an apostrophe there.")
         if self.images_per_second is not None:
             shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
             lines.append(f"{self.images_per_second:.1f} images/s over {self.seconds:.0f} s; of the time: {shares}.")
@@ -154,7 +154,7 @@ def predict_to_file(
         done = distributed.broadcast(set(range(-(-job.images // IMAGES))) if written else parts.done())
         before = sum(min(IMAGES, job.images - number * IMAGES) for number in done)
         if before:
-            listener(Message(f"Goes on after {before:,} of {job.images:,} images, from '{parts.folder}'."))
+            listener(Message(f"Goes on after {before:,} of {counted(job.images, 'image')}, from '{parts.folder}'."))
         threads, pending = workers or os.cpu_count() or 1, _pending(names, done)
         ready = prepare_ahead(pending, classifier.preprocessing, workers=threads, batch_size=batch_size)
         _compute(classifier, _timed(ready, clock), parts, job, batch_size, before, clock, listener)
@@ -272,7 +272,7 @@ def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[]
     count = 0
     bad: list[str] = []
 
-    def counted() -> Iterator[Row]:
+    def numbered() -> Iterator[Row]:
         nonlocal count
         for row in parts.rows(-(-job.images // IMAGES)):
             count += 1
@@ -285,13 +285,15 @@ def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[]
     suffix = out.suffix.lower()
     with new_file(out) as partial:
         quoted = write_rows(
-            partial, suffix, counted(), columns(job.top, sure=sure, known=classifier.tells_novelty), vars(job)
+            partial, suffix, numbered(), columns(job.top, sure=sure, known=classifier.tells_novelty), vars(job)
         )
         if count != job.images:
             raise parts.incomplete()
         if len(bad) == count:
             parts.clear()
-            raise ImageError(f"None of {count:,} images can be read, so that nothing was written; the first: {bad[0]}")
+            raise ImageError(
+                f"None of {counted(count, 'image')} can be read, so that nothing was written; the first: {bad[0]}"
+            )
         check()
         counts = Counts(len(bad), quoted)
         parts.seal(job, partial, counts)
