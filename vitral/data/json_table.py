@@ -105,7 +105,8 @@ def _whole(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[BadImage]
     records = records_of(values, str(path))
     if not records:
         raise DataError(
-            f'\'{path}\' is in no form of JSON that is read as labels; write [{{"image": "1.jpg", "label": "cat"}}, …].'
+            f'\'{path}\' is in no form of JSON that is read as labels; write [{{"image": "1.jpg", "label": "cat"}}, …], or '
+            "name the folder that holds it with its photos, if it marks regions."
         )
     return list(enumerate(records, 1)), []
 

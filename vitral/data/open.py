@@ -49,7 +49,7 @@ FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
 NAMED_COLUMNS = (*SUFFIXES, *JSON)  # of tables that name their columns, or may
-ANNOTATIONS = (".json", ".yaml", ".yml", ".xml")  # how files are called that say what is in photos
+ANNOTATIONS = (".yaml", ".yml", ".xml")  # how files are called that say what is in photos
 SHOWN = 200  # characters of a name that a message repeats
 
 

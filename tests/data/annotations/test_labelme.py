@@ -112,5 +112,8 @@ def test_other_forms_and_files_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "all.json").write_text(json.dumps([{"name": "photo_0.png", "labels": []}]))
     with pytest.raises(VitralError, match="no annotations that are recognised.* COCO, .* LabelMe are"):
         open_data(f"boxes:{tmp_path}")
-    with pytest.raises(VitralError, match="all.json' is a file; .* name the folder that holds both"):
+    marked = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}
+    coco = {"images": [{"id": 1, "file_name": "photo_0.png"}], "categories": [{"id": 1, "name": "cell"}]}
+    (tmp_path / "all.json").write_text(json.dumps({**coco, "annotations": [marked]}))
+    with pytest.raises(VitralError, match=r"all.json' is in no form .* name the folder that holds it with its photos"):
         open_data(tmp_path / "all.json")
