@@ -150,6 +150,7 @@ def storage_errors(path: Path) -> Iterator[None]:
             errno.ENOSPC: "the disk is full; free some space and run the command again",
             errno.EDQUOT: "the disk quota is used up; free some space and run the command again",
             errno.EACCES: "no permission to write there; choose another folder",
+            errno.ENOENT: "its folder is not there any more; if it was moved, name it where it is now",
             errno.EROFS: "the file system is read-only; choose another folder",
         }.get(error.errno or 0, error.strerror or str(error))
         raise StorageError(f"Cannot write '{path}': {reason}.") from error

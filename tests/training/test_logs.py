@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.training.conftest import Run
 from vitral.errors import StorageError, TrainingError
 from vitral.events import Event, Message
 from vitral.training.records.checkpoints import TENSORS, checkpoints, load_newest, newest_state
-from vitral.training.records.logs import read_metrics
+from vitral.training.records.logs import MetricsLog, read_metrics
 
 
 def stopped_at_20(run: Run) -> None:
@@ -151,3 +152,23 @@ def test_another_recipe_is_still_refused(run: Run) -> None:
     run.train()
     with pytest.raises(TrainingError, match="another 'seed'"):
         run.train(resume=True, seed=4)
+
+
+def test_tensorboards_files_may_be_deleted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own thread, too, ends without a traceback, and the hook is as it was once the log is closed."""
+    unhandled: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", unhandled.append)
+    before, said = threading.excepthook, list[Event]()
+    log = MetricsLog(tmp_path, length=0, first_step=0, listener=said.append)
+    log.write(1, {"loss": 1.0})
+    log.flush()
+    shutil.rmtree(tmp_path / "tensorboard")
+    log._board._get_file_writer().event_writer._async_writer._worker._next_flush_time = 0
+    for step in range(2, 8):
+        log.write(step, {"loss": 1.0})
+        log.flush()
+    log.close()
+    assert [isinstance(event, Message) and "No log for TensorBoard" in event.text for event in said] == [True]
+    assert len(read_metrics(tmp_path)) == 7
+    assert not unhandled
+    assert threading.excepthook == before

@@ -3,11 +3,14 @@
 Those are about a batch without finite numbers, and about a run that cannot continue.
 """
 
+import contextlib
+import functools
 import importlib.util
 import json
 import os
+import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,6 +41,7 @@ class MetricsLog:
         self.path = folder / METRICS_FILE
         self._file: BinaryIO | None = None
         self._board: Any = None
+        self._listener, self._hook = listener, threading.excepthook
         if not torchrun.is_main():
             return
         length = _repair(self.path, length, first_step, listener)
@@ -49,12 +53,9 @@ class MetricsLog:
         try:
             self._board = _board(folder / "tensorboard", first_step)
         except OSError as error:
-            reason = error.strerror or str(error)
-            listener(
-                Message(
-                    f"No log for TensorBoard: '{folder / 'tensorboard'}' cannot be written ({reason}).", warning=True
-                )
-            )
+            self._without_board(error)
+        else:
+            threading.excepthook = functools.partial(_quietly, self._hook)
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Add the figures after update `step`."""
@@ -63,8 +64,9 @@ class MetricsLog:
         line = json.dumps({"step": step, **values}, allow_nan=False)
         with storage_errors(self.path):
             self._file.write(line.encode() + b"\n")
-        for name, value in values.items() if self._board is not None else ():
-            self._board.add_scalar(name, value, step)
+        with self._board_there():
+            for name, value in values.items() if self._board is not None else ():
+                self._board.add_scalar(name, value, step)
 
     def flush(self) -> int:
         """Bring everything to the disk and return the length of metrics.jsonl."""
@@ -73,8 +75,9 @@ class MetricsLog:
         with storage_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
-            if self._board is not None:
-                self._board.flush()
+            with self._board_there():
+                if self._board is not None:
+                    self._board.flush()
             return self._file.tell()
 
     def cut(self, length: int, step: int) -> None:
@@ -89,8 +92,29 @@ class MetricsLog:
         """Close both."""
         if self._file is not None:
             self._file.close()
-            if self._board is not None:
-                self._board.close()
+            with self._board_there():
+                if self._board is not None:
+                    self._board.close()
+            threading.excepthook = self._hook
+
+    @contextlib.contextmanager
+    def _board_there(self) -> Iterator[None]:
+        """Go on without TensorBoard's files where somebody has deleted them meanwhile."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            self._without_board(error)
+
+    def _without_board(self, error: OSError) -> None:
+        self._board = None
+        reason, folder = error.strerror or str(error), self.path.with_name("tensorboard")
+        self._listener(Message(f"No log for TensorBoard: '{folder}' cannot be written ({reason}).", warning=True))
+
+
+def _quietly(hook: Callable[[threading.ExceptHookArgs], object], error: threading.ExceptHookArgs) -> None:
+    """Let TensorBoard's thread end without a traceback where its files are gone: who writes next is told, and says so."""
+    if not (isinstance(error.exc_value, FileNotFoundError) and type(error.thread).__module__.startswith("tensorboard")):
+        hook(error)
 
 
 def _board(folder: Path, first_step: int) -> Any:  # noqa: ANN401  # torch's SummaryWriter
