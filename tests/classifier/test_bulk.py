@@ -402,7 +402,7 @@ def test_where_no_image_can_be_read_the_old_file_is_kept(
 ) -> None:
     out = tmp_path / "good.jsonl"
     out.write_text("good")
-    with pytest.raises(ImageError, match="None of 1 images can be read.*is not a readable image"):
+    with pytest.raises(ImageError, match="The only image cannot be read.*is not a readable image"):
         predict_to_file(classifier, home / "photos" / "a" / "05-bad.jpg", out, overwrite=True, listener=ignore)
     assert out.read_text() == "good"
     assert list(tmp_path.iterdir()) == [out]

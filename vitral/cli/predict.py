@@ -142,7 +142,8 @@ def _show(job: PredictJob) -> None:
     with ConsoleListener(verbose=job.verbose) as listener:
         given, predictions = _alone(job, listener) or _answered(job, listener)
     if not predictions:
-        raise ImageError(f"None of {counted(len(_all(given)), 'image')} can be read.")
+        count = len(_all(given))
+        raise ImageError("The only image cannot be read." if count == 1 else f"None of {count:,} images can be read.")
     if job.json:
         print_json([prediction.to_json() for prediction in predictions])
     else:

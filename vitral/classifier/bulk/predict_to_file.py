@@ -291,9 +291,8 @@ def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[]
             raise parts.incomplete()
         if len(bad) == count:
             parts.clear()
-            raise ImageError(
-                f"None of {counted(count, 'image')} can be read, so that nothing was written; the first: {bad[0]}"
-            )
+            what = "The only image cannot" if count == 1 else f"None of {count:,} images can"
+            raise ImageError(f"{what} be read, so that nothing was written; the first: {bad[0]}")
         check()
         counts = Counts(len(bad), quoted)
         parts.seal(job, partial, counts)
