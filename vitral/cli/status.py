@@ -12,7 +12,7 @@ from vitral.training.settings.durations import rounded
 
 
 def status(run: Path | None = None, /, *, json: bool = False) -> None:
-    """Say how far a run is, how long it still takes, its best score so far and how to go on.
+    """Say how far a run is, how long it still takes, its best score so far and how to continue it.
 
     Args:
         run: The run's folder; the newest run in runs/ if left out.

@@ -55,8 +55,17 @@ CACHE = cache("shards")
 FORM = 2  # of an index in the cache
 
 
-def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labelled: bool = True) -> Listing:
+def list_shards(
+    title: str, shards: Sequence[str], listener: Listener, *, labelled: bool = True, named: bool = True
+) -> Listing:
     """Return the images of shards at paths or addresses, by the split that each shard's name begins with.
+
+    Args:
+        title: What the shards are called.
+        shards: Their paths or addresses.
+        listener: Receives the progress of reading.
+        labelled: Whether classes are read.
+        named: Whether a file beside the shards names the classes that have numbers.
 
     Raises:
         DataError: a shard cannot be read, or an example has no class that is to be read.
@@ -68,7 +77,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labell
     if not any(examples):
         raise DataError(f"'{title}' holds no examples with an image ({', '.join(EXTENSIONS)}).")
     members = image_members(title, shards, examples)
-    declared = _declared(shards[0])
+    declared = _declared(shards[0]) if named else None
     read = Labels(title, declared).of(shards, examples) if labelled else None
     base = common_folder(shards)
     splits = splits_of_files([shard[len(base) :].lstrip("/") for shard in shards])

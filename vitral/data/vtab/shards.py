@@ -32,7 +32,8 @@ def list_wds(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
     }
     if empty := [split for split, paths in shards.items() if not paths]:
         raise DataError(f"'{folder / empty[0]}' has no .tar shards; fetch it again.")
-    listing = list_shards(str(folder), [str(path) for paths in shards.values() for path in paths], how.listener)
+    paths = [str(path) for listed in shards.values() for path in listed]
+    listing = list_shards(str(folder), paths, how.listener, named=False)
     names = _names(folder, task)
     train, test = (_named(listing.entries.get(split, []), names, folder) for split in ("train", "test"))
     if len(train) < TRAIN + VALIDATION:
