@@ -81,7 +81,7 @@ def write(
         "theirs",
         [helper.make_tensor_value_info("images", kinds[0], takes)],
         [helper.make_tensor_value_info("answers", kinds[1], gives or (takes[0], outputs))],
-        [numpy_helper.from_array(value, name) for name, value in constants.items() if name in used],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items() if name in used],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     helper.set_model_props(model, dict(metadata or {}))

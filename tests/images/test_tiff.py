@@ -2,6 +2,7 @@
 
 import io
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ PURPOSE = 254
 SHORT = 3
 
 
-def tiff(image: Image.Image, tags: dict[int, int | bytes] | None = None, **options: object) -> bytes:
+def tiff(image: Image.Image, tags: Mapping[int, int | bytes] | None = None, **options: object) -> bytes:
     described = TiffImagePlugin.ImageFileDirectory_v2()
     for tag, value in (tags or {}).items():
         described[tag] = value

@@ -179,7 +179,7 @@ def test_what_openclip_says_of_its_file_is_read(
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "clip"}))  # of the other file in its repository
     classifier = vitral.load(file)
     prepared = classifier.preprocessing
-    read = (classifier.model.config.gelu, prepared.resize, prepared.interpolation, prepared.mean)  # type: ignore[attr-defined]
+    read = (classifier.model.config.gelu, prepared.resize, prepared.interpolation, prepared.mean)
     assert read == expected
     assert "GELU" not in " ".join(classifier.provenance.notes)
 

@@ -62,9 +62,9 @@ MEANT: dict[str, Callable[[Values], None]] = {
 }
 
 
-def opened(folder: Path, change: Callable[[Values], None], **how: int) -> DataSet:
+def opened(folder: Path, change: Callable[[Values], None], *, exif: int | None = None) -> DataSet:
     for name, boxes in SCENES.items():
-        drawn.draw(folder / "images" / f"{name}.png", boxes, **how)
+        drawn.draw(folder / "images" / f"{name}.png", boxes, exif=exif)
     values = drawn.coco(SCENES)
     change(values)
     (folder / "a.json").write_text(json.dumps(values))

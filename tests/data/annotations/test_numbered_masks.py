@@ -1,6 +1,6 @@
 """Masks whose values number the objects of each photo are read as objects; those of classes, however many, stay classes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,13 +39,13 @@ def write(
     masks: Sequence[Map],
     photo: str = "images/{}.png",
     mask: str = "masks/{}.png",
-    kind: Callable[[Map], Map] = np.uint16,
+    kind: type[np.generic] = np.uint16,
 ) -> dict[str, Map]:
     """Write grey photos and their masks, and return the masks by the photos' paths."""
     written = {}
     for number, values in enumerate(masks):
         noise = np.random.default_rng(number).integers(0, 99, values.shape, dtype=np.uint8)
-        for path, pixels in ((photo, noise + 120 * (values > 0).astype(np.uint8)), (mask, kind(values))):
+        for path, pixels in ((photo, noise + 120 * (values > 0).astype(np.uint8)), (mask, values.astype(kind))):
             file = folder / path.format(f"im{number}")
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(file)
@@ -72,7 +72,7 @@ def assert_objects(folder: Path, masks: dict[str, Map], spec: str = "{}") -> Dat
     return data
 
 
-WRITTEN: dict[str, tuple[str, str, Callable[[Map], Map]]] = {
+WRITTEN: dict[str, tuple[str, str, type[np.generic]]] = {
     "16-bit TIFF, as StarDist": ("images/{}.tif", "masks/{}.tif", np.uint16),
     "32-bit TIFF": ("images/{}.tif", "masks/{}.tif", np.int32),
     "floats, as ImageJ": ("images/{}.tif", "labels/{}.tif", np.float32),

@@ -112,7 +112,8 @@ def test_norms_that_stand_still_give_the_gradients_that_they_give_in_use(name: s
         model.zero_grad()
         logits = model(images)
         logits.square().sum().backward()
-        found.append([logits.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
+        gradients = [parameter.grad for parameter in model.parameters()]
+        found.append([logits.detach(), *(gradient.clone() for gradient in gradients if gradient is not None)])
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4 * float(found[0][0].abs().max()))
 
 
