@@ -68,6 +68,11 @@ def call(text: str) -> str:
     return _WORDS.get().call(text)
 
 
+def none_readable(images: int) -> str:
+    """Return that none of so many images can be read, as the beginning of a sentence."""
+    return "The only image cannot be read" if images == 1 else f"None of {images:,} images can be read"
+
+
 def counted(number: int, noun: str, several: str = "") -> str:
     """Return a number with the noun that agrees with it: "1 image", "1,200 images", "2 classes" (`several`)."""
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitral.advice import counted
+from vitral.advice import counted, none_readable
 from vitral.cli.console import ConsoleListener, print_json, print_lines, print_result
 from vitral.cli.options import Count, Details, Positive, SkipBad, is_classifier
 from vitral.cli.process import importing
@@ -142,8 +142,7 @@ def _show(job: PredictJob) -> None:
     with ConsoleListener(verbose=job.verbose) as listener:
         given, predictions = _alone(job, listener) or _answered(job, listener)
     if not predictions:
-        count = len(_all(given))
-        raise ImageError("The only image cannot be read." if count == 1 else f"None of {count:,} images can be read.")
+        raise ImageError(f"{none_readable(len(_all(given)))}.")
     if job.json:
         print_json([prediction.to_json() for prediction in predictions])
     else:

@@ -10,8 +10,10 @@ from vitral.data.chosen import note
 from vitral.data.classes import outermost
 from vitral.data.listing import Listing
 from vitral.data.names import ALL, SYNSETS_FILE, are_parts, natural_key, some, split_in, split_of_file, splits_of_files
+from vitral.data.path_table import gives_classes
 from vitral.data.tables import JSON, SUFFIXES
 from vitral.data.text_table import LIST_SUFFIX, listed_classes, names_images
+from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk
 
@@ -68,13 +70,20 @@ def _json_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
     pairs = [file.path for file in found if file.path == STYLEGAN]  # whose folders are parts of one set
     if not pairs and _in_classes(walked):
         return {}
-    from vitral.data.json_table import gives_classes  # which other folders do without
-
-    paths = [path for path in pairs or sorted(file.path for file in found) if gives_classes(folder / path)]
+    paths = [path for path in pairs or sorted(file.path for file in found) if _json_gives_classes(folder / path)]
     files: dict[str, list[str]] = {}
     for path, split in zip(paths, splits_of_files(paths), strict=True):
         files.setdefault(split, []).append(str(folder / path))
     return files
+
+
+def _json_gives_classes(path: Path) -> bool:
+    from vitral.data.json_table import json_table  # which other folders do without
+
+    try:
+        return gives_classes(json_table(path))
+    except DataError:
+        return False
 
 
 def _outside_classes(folder: Path, walked: Walk, files: Mapping[str, list[str]]) -> dict[str, list[str]]:

@@ -199,9 +199,8 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
             annotations |= {first + row: each for row, each in enumerate(marked)}
             notes.append(note)
         parts = splits_of_rows(columns, rows.__getitem__, len(rows))
-        alone = len(splits) == 1 and all(
-            map(split_named, map(str, parts))
-        )  # its only split is called so for want of another
+        # An only split is called so for want of another where a column has splits.
+        alone = len(splits) == 1 and all(map(split_named, map(str, parts)))
         whole = ALL if alone else split_named(split) or (ALL if len(splits) == 1 else split)
         labels = classes_of_rows(columns, rows.__getitem__, len(rows), title=title)
         for row, names in enumerate(labels):

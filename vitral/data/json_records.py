@@ -13,6 +13,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vitral.data.annotations.coco import marks_region
 from vitral.data.annotations.label_studio import finished, photo_named, results_of
 from vitral.data.columns import IMAGES, known_column
 from vitral.described import mapping
@@ -23,7 +24,6 @@ IMAGE = "image"
 LABEL = "label"
 LABELS = "labels"
 CHOICES = "choices"  # Label Studio's key of what was chosen
-REGIONS = ("bbox", "segmentation")  # COCO's keys of what an annotation marks
 
 
 def records_of(values: Any, file: str) -> list[Record] | None:  # noqa: ANN401  # any JSON
@@ -85,18 +85,13 @@ def _chosen(task: Record) -> Iterator[object]:
         yield from names if isinstance(names, list) else ()
 
 
-def _is_filled(region: object) -> bool:
-    """Tell whether a box, polygons or run lengths mark anything."""
-    return any(region) if isinstance(region, list) else bool(region)
-
-
 def _coco(values: Mapping[str, Any]) -> list[Record] | None:
     """Return the images of COCO's lists with their classes; None where something else is in them, such as regions."""
     lists = [values[name] for name in ("images", "annotations", "categories")]
     if not all(isinstance(each, list) and all(isinstance(item, dict) for item in each) for each in lists):
         return None
     images, annotations, categories = lists
-    if any(_is_filled(item.get(key)) for item in annotations for key in REGIONS):
+    if any(map(marks_region, annotations)):
         return None
     names = {item.get("id"): str(item.get("name")) for item in categories}
     classes: dict[Any, dict[str, None]] = {}

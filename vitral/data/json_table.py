@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vitral.data.batch import evenly
 from vitral.data.columns import CLASSES, DataType, arrow, find_columns, find_image, known_column
-from vitral.data.find_images import TRIED, ImageFinder
+from vitral.data.find_images import ImageFinder
 from vitral.data.json_records import records_of
 from vitral.data.names import ALL
 from vitral.data.path_table import PathTable, bad_row
 from vitral.data.source import BadImage
-from vitral.data.table_cells import cell_text
 from vitral.errors import DataError, one_line
 from vitral.paths import refuse_endless
 
@@ -50,16 +48,6 @@ def holds_classes(table: PathTable) -> bool:
         return known_column(names, CLASSES) is not None
     columns = find_columns(title, names, schema=schema, cells=table.cells, may_lack=True)
     return columns.classes is not None or bool(columns.labels)
-
-
-def gives_classes(path: Path) -> bool:
-    """Tell whether a file gives classes to images that are there."""
-    try:
-        table = json_table(path)
-        columns = find_columns(str(path), table.names, schema=table.schema, cells=table.cells)
-        return table.finder.count(evenly([cell_text(cell) for cell in table.cells(columns.image)], TRIED)) > 0
-    except DataError:
-        return False
 
 
 def _type(cells: Sequence[Any]) -> DataType:

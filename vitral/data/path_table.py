@@ -68,7 +68,7 @@ def without_unrelated(tables: list[PathTable]) -> tuple[list[PathTable], list[st
     """Return tables without those in no split that are not of images and classes beside others that are, and a note on them."""
     token = NOTES.set(None)  # what is noted of a table that is not read would mislead
     try:
-        kept = [table for table in tables if table.split != ALL or len(tables) == 1 or _is_of_images(table)]
+        kept = [table for table in tables if table.split != ALL or len(tables) == 1 or gives_classes(table)]
     finally:
         NOTES.reset(token)
     if not kept or len(kept) == len(tables):
@@ -77,7 +77,8 @@ def without_unrelated(tables: list[PathTable]) -> tuple[list[PathTable], list[st
     return kept, [f"Not read, as no images with classes are in them: {some(left)}."]
 
 
-def _is_of_images(table: PathTable) -> bool:
+def gives_classes(table: PathTable) -> bool:
+    """Tell whether a table gives classes to images that are there."""
     try:
         columns = find_columns(str(table.path), table.names, schema=table.schema, cells=table.cells)
         return table.finder.count(evenly([cell_text(cell) for cell in table.cells(columns.image)], TRIED)) > 0

@@ -225,9 +225,8 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
         for path in paths:
             with _parquet(path) as table:
                 schema = table.schema_arrow
-                objects = (
-                    objects_of(schema) if labelled and not is_address(path) else None
-                )  # whose photos' sizes are needed
+                # Not of addresses: the sizes of all photos are needed.
+                objects = objects_of(schema) if labelled and not is_address(path) else None
                 lacks = may_lack(split, files)
                 columns = _columns_of(table, path, labelled=labelled and objects is None, lacks=lacks)
                 notes += columns.notes(path, schema.names)

@@ -31,6 +31,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from vitral.data.packed import packing
 from vitral.errors import WeightsError, one_line, refuse_shortage
 from vitral.files import POSIX
 from vitral.paths import DESCRIPTION, POINTER, is_pointer
@@ -45,7 +46,6 @@ NAMED = 3  # tensors that an error names
 COUNTER = "num_batches_tracked"  # a batch norm's: the only integer tensor, which no computation needs
 # What archives of programs hold, by a part of a member's name.
 PROGRAMS = {"/code/__torch__": "a program of TorchScript", "/models/model.json": "a program of torch.export"}
-COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # how files of gzip, bzip2 and xz begin
 SAFETENSORS_HEADER_LIMIT = 100_000_000
 # What the readers raise for damaged files.
 PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, struct.error)
@@ -232,7 +232,7 @@ def _open(path: Path) -> Container:
         raise WeightsError(f"'{path}' is a single NumPy array, not a file of named tensors (.npz).")
     if start.startswith(b"\x80"):
         return _Torch(path)
-    if start.startswith(COMPRESSED) or tarfile.is_tarfile(path):
+    if packing(path) or tarfile.is_tarfile(path):
         raise WeightsError(f"'{path}' is packed; unpack it, and name what it holds.")
     raise WeightsError(
         f"'{path}' is not a weights file: its content is neither npz, nor safetensors, nor a torch file."

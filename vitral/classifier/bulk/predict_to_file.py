@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from vitral import distributed, torchrun
-from vitral.advice import argument, counted
+from vitral.advice import argument, counted, none_readable
 from vitral.classifier.bulk.ahead import BATCH_SIZE, Ready, answer, batches, prepare_ahead
 from vitral.classifier.bulk.parts import (
     IMAGES,
@@ -291,8 +291,7 @@ def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[]
             raise parts.incomplete()
         if len(bad) == count:
             parts.clear()
-            what = "The only image cannot" if count == 1 else f"None of {count:,} images can"
-            raise ImageError(f"{what} be read, so that nothing was written; the first: {bad[0]}")
+            raise ImageError(f"{none_readable(count)}, so that nothing was written; the first: {bad[0]}")
         check()
         counts = Counts(len(bad), quoted)
         parts.seal(job, partial, counts)

@@ -83,7 +83,7 @@ def _of_objects(values: Any) -> Fields | None:  # noqa: ANN401
     if not lists or not values["categories"] or not values["images"]:
         return None
     listed = values["annotations"]
-    known = any("category_id" in item and (item.get("bbox") or item.get("segmentation")) for item in listed)
+    known = any("category_id" in item and marks_region(item) for item in listed)
     return values if known or not listed else None
 
 
@@ -204,6 +204,11 @@ class _CocoFiles(Collected):
         marks = [mark for listed in self.marks.values() for mark in listed if mark.box or mark.polygons]
         values = (value for mark in marks for each in (mark.box or (), *mark.polygons) for value in each)
         return bool(marks) and all(-SLACK <= value <= 1 + SLACK for value in values)
+
+
+def marks_region(annotation: Fields) -> bool:
+    """Tell whether an annotation marks something, and does not only say what its photo is of."""
+    return bool(annotation.get("bbox") or annotation.get("segmentation"))
 
 
 def _called(image: Fields) -> str:

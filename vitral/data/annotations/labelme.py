@@ -57,11 +57,8 @@ def _checked(values: object) -> Mapping[str, Any] | None:
     """Return the values of a file that has shapes of a photo; None of any other."""
     given = mapping(values)
     shapes = given.get("shapes")
-    return (
-        given
-        if isinstance(shapes, list) and "imagePath" in given and all(isinstance(s, dict) for s in shapes)
-        else None
-    )
+    is_one = "imagePath" in given and isinstance(shapes, list) and all(isinstance(shape, dict) for shape in shapes)
+    return given if is_one else None
 
 
 def _size(values: Mapping[str, Any]) -> Size | None:

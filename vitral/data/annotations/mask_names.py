@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from vitral.data.annotations.coded_map import WHITE
 from vitral.data.annotations.tree import FileTree
 from vitral.data.names import NAMES_FILE, listed_names
 from vitral.errors import DataError
@@ -30,7 +31,6 @@ RARE = 0.05  # share of the masks that have a stray value, at most,
 FEW = 0.002  # and of a mask that it covers
 MANY = 32  # values, above which edges are softened, and
 SOFT = 0.01  # of a mask is all that a softened value covers
-WHITE = 255
 NEAR = 32  # of values: softened edges have SEVERAL so near to black, and as many to white,
 SEVERAL = 3
 PLAIN = 0.8  # and of the pixels that share is black or white

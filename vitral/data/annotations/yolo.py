@@ -31,10 +31,8 @@ NAMES = ("classes.txt", "_darknet.labels")  # files of names, a line a class, be
 NAMES_OF_DARKNET = ".names"
 DATA_OF_DARKNET = ".data"  # how its file ends that says lists of photos, a line "train = data/train.txt"
 USUAL = ("data", "dataset")  # what a description is called before those of other data that lie around
-BOX_SHARES = (
-    -0.01,
-    1.01,
-)  # what the numbers of a box lie between: roundings exceed 0 and 1 (ultralytics, data/utils.py)
+# What the numbers of a box lie between: roundings exceed 0 and 1 (ultralytics, data/utils.py).
+BOX_SHARES = (-0.01, 1.01)
 POLYGON_SHARES = (-1.0, 2.0)  # likewise of a polygon: corners of turned boxes lie outside the photo
 BOX = 5  # columns of a box
 POLYGON = 7  # columns of a polygon, at least

@@ -3,7 +3,6 @@
 Those are about a batch without finite numbers, and about a run that cannot continue.
 """
 
-import contextlib
 import functools
 import importlib.util
 import json
@@ -64,9 +63,12 @@ class MetricsLog:
         line = json.dumps({"step": step, **values}, allow_nan=False)
         with storage_errors(self.path):
             self._file.write(line.encode() + b"\n")
-        with self._board_there():
-            for name, value in values.items() if self._board is not None else ():
-                self._board.add_scalar(name, value, step)
+
+        def add(board: Any) -> None:  # noqa: ANN401  # torch's SummaryWriter
+            for name, value in values.items():
+                board.add_scalar(name, value, step)
+
+        self._on_board(add)
 
     def flush(self) -> int:
         """Bring everything to the disk and return the length of metrics.jsonl."""
@@ -75,9 +77,7 @@ class MetricsLog:
         with storage_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
-            with self._board_there():
-                if self._board is not None:
-                    self._board.flush()
+            self._on_board(lambda board: board.flush())
             return self._file.tell()
 
     def cut(self, length: int, step: int) -> None:
@@ -92,16 +92,15 @@ class MetricsLog:
         """Close both."""
         if self._file is not None:
             self._file.close()
-            with self._board_there():
-                if self._board is not None:
-                    self._board.close()
+            self._on_board(lambda board: board.close())
             threading.excepthook = self._hook
 
-    @contextlib.contextmanager
-    def _board_there(self) -> Iterator[None]:
-        """Go on without TensorBoard's files where somebody has deleted them meanwhile."""
+    def _on_board(self, write: Callable[[Any], None]) -> None:
+        """Give TensorBoard's writer, if there is one, to a function; none is left where somebody has deleted its files."""
+        if self._board is None:
+            return
         try:
-            yield
+            write(self._board)
         except FileNotFoundError as error:
             self._without_board(error)
 

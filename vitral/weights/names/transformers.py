@@ -187,14 +187,18 @@ def _read(settings: Mapping[str, Any]) -> Preprocessing:
 
 
 def _refuse_uncomputed(settings: Mapping[str, Any], kind: str) -> None:
-    """Refuse a processor that does something else than is computed here, by a ValueError."""
+    """Refuse a processor that does something else than is computed here.
+
+    Raises:
+        ValueError: its images are prepared in another way; NotComputed, which is one, where a step is named.
+    """
     if settings.get("resample", 2) not in RESAMPLING:
         raise ValueError(f"resample {settings['resample']} is not known")
     if not settings.get("do_resize", True) or not settings.get("do_rescale", True):
         raise ValueError("images that are not resized or rescaled")
-    steps = [step for step in NOT_COMPUTED if settings.get(step)] + [kind] * kind.startswith(OTHERS)
-    if steps:
-        raise NotComputed(f"its preprocessor_config.json says {steps[0]}, which is not computed here")
+    steps = (step for step in NOT_COMPUTED if settings.get(step))
+    if step := next(steps, kind if kind.startswith(OTHERS) else ""):
+        raise NotComputed(f"its preprocessor_config.json says {step}, which is not computed here")
 
 
 def _resizing(settings: Mapping[str, Any], kind: str) -> tuple[tuple[int, int], Resize, float]:
