@@ -24,7 +24,10 @@ PLAIN = [
     Augmentation(crop="scale-jitter", scales=(0.1, 2.0), vertical_flip=True),
     Augmentation(crop="scale-jitter", scales=(2.0, 2.0), flip="alternating"),
     Augmentation(crop="squash-jitter", scales=(0.75, 1.5), decode="scaled"),
-    *(Augmentation(crop=crop, min_area=0.3, decode="scaled") for crop in ("inception", "resized", "square", "none")),
+    *(
+        Augmentation(crop=crop, min_area=0.3, decode="scaled")
+        for crop in ("inception", "resized", "square", "centre", "none")
+    ),
     Augmentation(crop="padded", padding=0.25, border="black", vertical_flip=True),
 ]
 TURNED = [

@@ -185,7 +185,7 @@ def idle(values: dict[str, object]) -> set[str]:
         "adaptation.lora_rank": values["adaptation.method"] == "lora",
         "adaptation.lora_alpha": values["adaptation.method"] == "lora",
         "augmentation.min_area": crop in ("inception", "resized"),
-        "augmentation.margin": crop == "square",
+        "augmentation.margin": crop in ("square", "centre"),
         "augmentation.padding": crop == "padded",
         "augmentation.border": crop == "padded",
         "augmentation.scales": crop in ("scale-jitter", "squash-jitter"),

@@ -61,7 +61,10 @@ class Run:
         data = open_digits()
         recipe = self.recipe(**changes)
         batches = training_batches(
-            data.splits["train"], recipe, image_size=self.config.image_size, augmentation=data.augmentation
+            data.splits["train"],
+            recipe,
+            image_size=self.config.image_size,
+            augmentation=recipe.augmentation or data.augmentation,
         )
         model = self.model = build(self.config, seed=1)
         result = train(

@@ -27,7 +27,7 @@ TORCHVISION_ATTEMPTS = 10
 LESS_THAN_HALF = 0.5 - 1e-7  # of a pixel, TensorFlow's: what a width is rounded down by at most
 LONGEST = 16  # the longer side of a "padded" image, at most, as a multiple of the shorter side
 JITTERED = ("scale-jitter", "squash-jitter")
-ANTIALIASED = ("resized", "square", "padded", *JITTERED)  # crops whose sources resize by Pillow
+ANTIALIASED = ("resized", "square", "centre", "padded", *JITTERED)  # crops whose sources resize by Pillow
 SELDOM = 0.1  # the share of views with a box that may be smaller than the view
 
 
@@ -166,6 +166,8 @@ def _placed(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rn
     """Return the crop that the view is resized from; the whole image if the augmentation does not crop."""
     if augmentation.crop == "square":
         return _square(image, augmentation, size, rng)
+    if augmentation.crop == "centre":
+        return _centred(image, augmentation, size, rng)
     return _padded(image, augmentation, size, rng) if augmentation.crop == "padded" else (image, ())
 
 
@@ -174,6 +176,15 @@ def _square(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rn
     image, resized = _resize(image, (rows, columns), augmentation, rng)
     image, cut = _random_crop(image, size, rng)
     return image, (*resized, *cut)
+
+
+def _centred(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Moved:
+    rows, columns = (round(side * augmentation.margin) for side in size)
+    most = LONGEST * min(image.shape[:2])
+    image, shortened = _middle(image, (min(image.shape[0], most), min(image.shape[1], most)))
+    image, resized = _resize(image, covering(image.shape[:2], (rows, columns)), augmentation, rng)
+    image, cut = _middle(image, size)
+    return image, (*shortened, *resized, *cut)
 
 
 def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Moved:
@@ -231,6 +242,10 @@ def _random_crop(image: Pixels, size: tuple[int, int], rng: np.random.Generator)
     return _cut(image, (top, left, *size))
 
 
+def _middle(image: Pixels, size: tuple[int, int]) -> Moved:
+    return _cut(image, ((image.shape[0] - size[0]) // 2, (image.shape[1] - size[1]) // 2, *size))
+
+
 def _resize(image: Pixels, size: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator) -> Moved:
     if image.shape[:2] == size:
         return image, ()
@@ -266,8 +281,8 @@ def kept_shape(shape: tuple[int, int], augmentation: Augmentation, size: tuple[i
     "inception" box, as a share of the image's, is evenly spread from r, the root of `min_area`; the area of a "resized" box
     from a, `min_area`. So the image is 1 / (r + 0.1 (1 - r)) or 1 / sqrt(a + 0.1 (1 - a)) times as large as the view: 1.8 times
     for an "inception" box from a quarter of the area, 3.3 times from a twentieth. At worst a view is enlarged by 1.35 there.
-    With "square" it is `margin` times as large as the view, with the jitters their largest factor, with "padded" and "none" as
-    large. A smaller image stays as it is.
+    With "square" and "centre" it is `margin` times as large as the view, with the jitters their largest factor, with "padded"
+    and "none" as large. A smaller image stays as it is.
     """
     factor = _factor(augmentation)
     rows, columns = covering(shape, (math.ceil(size[0] * factor), math.ceil(size[1] * factor)))
@@ -282,7 +297,7 @@ def _factor(augmentation: Augmentation) -> float:
         return 1 / math.sqrt(least + SELDOM * (1 - least))
     if augmentation.crop in JITTERED:
         return augmentation.scales[1]
-    return augmentation.margin if augmentation.crop == "square" else 1.0
+    return augmentation.margin if augmentation.crop in ("square", "centre") else 1.0
 
 
 def decoding_factor(shape: tuple[int, int], target: tuple[int, int]) -> int:

@@ -149,9 +149,10 @@ class Augmentation:
             after the image, as it fits into the view, is resized by a random factor of `scales`; where it is smaller than the
             view then, the view is filled up on the right and at the bottom (large-scale jitter, arXiv 2012.07177; EoMT's).
             "squash-jitter": the same of the image resized to the view, whatever its aspect ratio, as it is squashed in use.
-            "none": the whole image.
+            "centre": the middle, after the shorter side is resized to `margin` times the size, as many networks see images in
+            use. "none": the whole image.
         min_area: The least share of the image that a box keeps, 0 to 1.
-        margin: The side of the square that "square" crops from, as a multiple of the size; about 8/7.
+        margin: The side of what "square" and "centre" crop from, as a multiple of the size; about 8/7.
         padding: The border that "padded" adds on each side, as a share of the side.
         scales: The least and the largest factor of the two jitters, evenly spread.
         border: The content of that border: "reflect" mirrors the image, "black" leaves it black.
@@ -177,7 +178,9 @@ class Augmentation:
         repeats: The number of views of an image in one batch (repeated augmentation).
     """
 
-    crop: Literal["inception", "resized", "square", "padded", "scale-jitter", "squash-jitter", "none"] = "inception"
+    crop: Literal["inception", "resized", "square", "padded", "scale-jitter", "squash-jitter", "centre", "none"] = (
+        "inception"
+    )
     min_area: Annotated[float, Ge(0.0001), Le(1)] = 0.05
     margin: Annotated[float, Ge(1), Le(4)] = 8 / 7
     padding: Share = 0.125

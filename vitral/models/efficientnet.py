@@ -139,11 +139,13 @@ class EfficientNet(StagedModel):
 
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
+        encoded = self.through(images, self._stem_maps, part)
+        return replace(encoded, maps=self.activation(normed(self.head_convolution, self.head_norm, encoded.maps)))
+
+    def _stem_maps(self, images: Images) -> Maps:
         # A CPU filters each channel for itself in two thirds of the time where channels come last, forward and backward.
         maps = images.contiguous(memory_format=torch.channels_last)
-        maps = self.activation(normed(self.stem, self.stem_norm, maps))
-        encoded = FeatureMaps.through(self.blocks(), maps, part)
-        return replace(encoded, maps=self.activation(normed(self.head_convolution, self.head_norm, encoded.maps)))
+        return self.activation(normed(self.stem, self.stem_norm, maps))
 
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the mean of the feature maps, after dropout."""

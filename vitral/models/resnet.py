@@ -225,9 +225,12 @@ class ResNet(StagedModel):
 
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
         """Return the last feature maps."""
+        return self.through(images, self._stem_maps, part)
+
+    def _stem_maps(self, images: Images) -> Maps:
         maps = images.contiguous(memory_format=torch.channels_last)  # a CPU convolves so up to a half faster
         maps = functional.relu(normed(self.root, self.root_norm, maps))
-        return FeatureMaps.through(self.blocks(), functional.max_pool2d(maps, 3, 2, 1), part)
+        return functional.max_pool2d(maps, 3, 2, 1)
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

@@ -103,6 +103,8 @@ class WeightsFacts:
         blocks: The network's blocks, as `Model.blocks` counts them.
         low_rank: Whether they have linear layers, which LoRA changes.
         convolutional: Whether they are convolutions with batch norms, and no linear layers.
+        margin: The shorter side of photos in use before their middle is cut out, as a multiple of the size; None where the
+            whole photo is squashed.
     """
 
     config: Any
@@ -111,6 +113,7 @@ class WeightsFacts:
     blocks: int
     low_rank: bool
     convolutional: bool = False
+    margin: float | None = None
 
 
 @dataclass(frozen=True)
@@ -320,7 +323,7 @@ def _connected_parts(label: Regions) -> tuple[Float64[np.ndarray, "parts 2"], Fl
 
 def look_at_weights(loaded: Classifier) -> WeightsFacts:
     """Return what trained weights are."""
-    model = loaded.model
+    model, seen = loaded.model, loaded.preprocessing
     return WeightsFacts(
         config=model.config,
         parameters=count_parameters(model),
@@ -328,6 +331,7 @@ def look_at_weights(loaded: Classifier) -> WeightsFacts:
         blocks=len(model.blocks()),
         low_rank=bool(linear_layers(model)),
         convolutional=bool(batch_norms(model)) and not linear_layers(model),
+        margin=1 / seen.crop_fraction if seen.resize == "crop" else None,
     )
 
 

@@ -23,6 +23,7 @@ from vitral.training.clock import SHOWN_SECONDS, VALIDATIONS, Clock, Pacer, shar
 from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
+from vitral.training.optimization.frozen_front import keep_front
 from vitral.training.records import logs as faults
 from vitral.training.records.checkpoints import Checkpoint, State, Writer, load_newest, pack, unpack
 from vitral.training.records.logs import MetricsLog, read_metrics
@@ -114,6 +115,7 @@ def train(
         learning = adapt(model, recipe.adaptation, seed=derive(recipe.seed, "adaptation"))
         context = Context(tuple(class_names), normalize, listener, batches.class_images())
         method = build_method(model, recipe, batches.task, context)
+        keep_front(model, recipe, batches.augmentation)
         trainer = _Trainer(batches, Step(method, recipe, normalize), folder, validate, listener)
         with stop_on_signals() as request:
             if resume:

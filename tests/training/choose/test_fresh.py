@@ -6,11 +6,20 @@ import pytest
 
 from tests.cases import every_case
 from tests.training.choose.situations import FACTS, LAPTOP, changed
-from vitral.training.choose.attempts import LEAST_SIDE, choose_attempts, is_ahead, is_behind, learning_size
+from vitral.training.choose.attempts import (
+    LAST_PASSES,
+    LEAST_SIDE,
+    SIMPLE_PHOTOS,
+    choose_attempts,
+    is_ahead,
+    is_behind,
+    learning_size,
+)
 from vitral.training.choose.decide import decide, fresh_attempt
 from vitral.training.choose.draft import Draft, draft_of
 from vitral.training.clock import FRESH_CHECKED
 from vitral.training.facts import ClosedForms, Facts, Measured
+from vitral.training.optimization.frozen_front import keeps_front
 from vitral.training.plan import ALL, FRESH, LAST, LORA, TRAINED, ChosenStart
 from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe
@@ -54,7 +63,7 @@ def test_it_is_tried_where_pixels_tell_about_as_much_as_the_start(closed_forms: 
 
 def test_an_attempt_is_planned_for_the_time_that_is_left() -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
-    facts = replace(facts, budget_seconds=60.0, measured=replace(MEASURED, images_per_second=10.0))
+    facts = replace(facts, budget_seconds=60.0, measured=replace(MEASURED, images_per_second=20.0))
     made = draft(None, source="start/", time=60.0)
     tried, too_late = (decide(made, replace(facts, left_seconds=left)) for left in (None, 30.0))
     assert [attempt.recipe.adaptation.frozen_blocks for attempt in tried.attempts] == [8]
@@ -101,39 +110,68 @@ def test_it_is_given_up_once_it_is_expected_to_end_behind() -> None:
         assert verdicts == sorted(verdicts, reverse=True)  # the better it is, the less
 
 
+@every_case("name", [LAST, ALL])
 @every_case("images", [100, 1_000, 10_000])
-def test_all_weights_learn_at_the_largest_size_that_there_is_time_for(images: int) -> None:
-    facts = changed(LAPTOP, images=images)
+def test_what_learns_does_so_at_the_largest_size_that_there_is_time_for(images: int, name: str) -> None:
+    facts = changed(LAPTOP, images=images, convolutional=True, low_rank=False)
     recipe = load_recipe("finetune", ["image_size=224", "steps=100"])
-    sizes = [learning_size(facts, recipe, float(seen), 6.0 * images)[0] for seen in range(100, 200_000, 1_000)]
+    sizes = [learning_size(facts, recipe, name, float(seen))[0] for seen in range(100, 200_000, 1_000)]
     assert sizes == sorted(sizes)
     assert sizes[-1] == 224
-    assert min(sizes) >= LEAST_SIDE
-    size, cost = learning_size(facts, recipe, 0.0, 6.0 * images)
+    assert min(sizes) >= (160 if name == LAST else LEAST_SIDE)
+    size, cost = learning_size(facts, recipe, name, 0.0)
     assert cost == pytest.approx((size / 224) ** 2)
     small = recipe.with_changes({"image_size": 32})
-    assert learning_size(facts, small, 0.0, 6.0 * images) == (32, 1.0)  # never below the run's own small size
+    assert learning_size(facts, small, name, 0.0) == (32, 1.0)  # never below the run's own small size
 
 
 def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
-    facts = replace(facts, measured=replace(MEASURED, images_per_second=3.0))
+    facts = replace(facts, measured=replace(MEASURED, images_per_second=6.0))
     plan = decide(draft(None, source="start/"), facts)
     (attempt,) = plan.attempts
     assert attempt.recipe.adaptation.frozen_statistics
-    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 96)
-    assert attempt.recipe == plan.recipe.with_changes({"image_size": 96})
+    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 192)
+    assert attempt.recipe == plan.recipe.with_changes({"image_size": 192})
     assert LAST in plan.reasons[-1]
 
 
 @every_case(
-    ("rate", "tried"),
-    [(0.01, []), (2.0, []), (6.0, [LAST]), (20.0, [ALL]), (60.0, [LAST, ALL]), (500.0, [LAST, ALL])],
+    ("rate", "tried", "of_simple_photos"),
+    [
+        (0.01, [], []),
+        (3.0, [], []),
+        (8.0, [LAST], [LAST]),
+        (20.0, [LAST], [ALL]),
+        (40.0, [LAST, ALL], [ALL]),
+        (500.0, [LAST, ALL], [LAST, ALL]),
+    ],
 )
-def test_convolutions_are_trained_whole_where_they_see_the_images_often_enough(rate: float, tried: list[str]) -> None:
+def test_of_convolutions_learns_what_there_is_time_for(
+    rate: float, tried: list[str], of_simple_photos: list[str]
+) -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
     recipe = load_recipe("finetune", ["image_size=224", "steps=468", "batch_size=64"])
-    assert [option.name for option in choose_attempts(facts, recipe, rate)] == tried
+    for pixels, expected in ((SIMPLE_PHOTOS - 0.01, tried), (SIMPLE_PHOTOS, of_simple_photos)):
+        known = replace(facts, closed_forms=ClosedForms(0.9, pixels))
+        options = choose_attempts(known, recipe, rate)
+        assert [option.name for option in options] == expected
+        assert sum(option.share for option in options) == pytest.approx(1.0 if expected else 0.0)
+
+
+@every_case(("margin", "crop"), [(None, "none"), (8 / 7, "centre")])
+def test_the_last_blocks_of_convolutions_see_photos_as_in_use(margin: float | None, crop: str) -> None:
+    """So that what the first blocks make of a photo is the same each time, and is kept."""
+    facts = changed(PHOTOS, convolutional=True, low_rank=False, margin=margin)
+    plan = decide(draft(None, source="start/"), replace(facts, measured=replace(MEASURED, images_per_second=15.0)))
+    (attempt,) = plan.attempts
+    augmentation, steps = attempt.recipe.augmentation, attempt.recipe.steps
+    assert augmentation is not None
+    assert keeps_front(attempt.recipe, augmentation)
+    assert augmentation.crop == crop
+    assert augmentation.margin == pytest.approx(8 / 7)
+    assert steps == round(LAST_PASSES * facts.data.images / attempt.recipe.batch_size)
+    assert attempt.recipe.schedule.warmup_steps == steps // 10
 
 
 @every_case(("overrides", "share"), [((), 10.0), (("optimizer.lr=0.001",), 1.0)])

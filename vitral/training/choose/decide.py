@@ -7,7 +7,7 @@ from vitral.advice import argument
 from vitral.errors import RecipeError
 from vitral.tasks.dense import DenseTask
 from vitral.training.choose import network
-from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
+from vitral.training.choose.attempts import COST, SIMPLE_PHOTOS, Option, choose_attempts, finer_size, wants_one
 from vitral.training.choose.draft import Draft, draft_of, why_no_first
 from vitral.training.choose.fit_regions import check_regions, fit_regions
 from vitral.training.choose.layout import fit_length, fit_machine
@@ -23,11 +23,6 @@ from vitral.training.settings.recipe import Recipe
 # told from such a head by the photos that there are, and 20 s of three minutes go into it. Butterflies have 100 %, coins 97 %;
 # pollen, where it is better, 93 %.
 BEST_HEAD = 0.95
-# Right answers of a linear model on pixels for each of that head's, fewer than which say that photos are to be seen as a start
-# sees them. EfficientNet-Lite0, one minute: coins 0.9, pollen, hands and letters 0.8, where a network from scratch has 72, 98,
-# 98 and 95 % of test photos, and the start 83, 93, 93 and 87; clothes and butterflies 0.4, groceries, ants and bees 0.3, where
-# it has 59, 88, 53 and 77, and the start 87, 100, 73 and 94.
-SIMPLE_PHOTOS = 0.6
 UNJUDGED = "Nothing is trained, because there are no validation photos to tell whether that would be better."
 UNCOMPARED = "There are no validation photos to compare by, so what is trained is delivered."
 SEVERAL_TRIED = "Trained one after the other; the best on the validation photos is selected:"

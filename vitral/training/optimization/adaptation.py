@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from vitral.errors import RecipeError
-from vitral.models.model import HEADS, Model
+from vitral.models.model import HEADS, Model, StagedModel
 from vitral.models.position import RotaryPosition
 from vitral.training.optimization.optimizers import layer_depths
 from vitral.training.settings.sections import AdaptationSettings
@@ -107,9 +107,14 @@ def _freeze_blocks(network: Model, count: int) -> None:
 
 
 def settle(network: Model, learning: Collection[str]) -> None:
-    """Undo `adapt`: merge low-rank changes into the weights, and let those learn that `adapt` says learned before."""
+    """Undo `adapt`: merge low-rank changes into the weights, and let those learn that `adapt` says learned before.
+
+    What was kept of frozen blocks is dropped.
+    """
     for layer in list(network.modules()):
         if parametrize.is_parametrized(layer, "weight"):
             parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name in learning)
+    if isinstance(network, StagedModel):
+        network.frozen_front = None

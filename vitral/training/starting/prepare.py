@@ -32,6 +32,7 @@ from vitral.training.clock import SCRATCH_PATIENCE_SECONDS, TRIAL_SHARE, Allowan
 from vitral.training.facts import ClosedForms, Compared, Facts, Measured, look, look_at_weights
 from vitral.training.measuring import measure
 from vitral.training.methods.method import method_of
+from vitral.training.optimization.frozen_front import is_still
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.plan import Plan
 from vitral.training.scoring.live import open_judging
@@ -143,13 +144,27 @@ def complete(run: Run, *, first: float | None = None, closed_forms: ClosedForms 
     draft, facts, learned = run.draft, run.facts, run.plan.learned
     if draft is None or facts is None or run.request.quick:
         return run
-    facts = replace(facts, views=_views(run, draft, facts), closed_forms=closed_forms)
+    facts = replace(facts, closed_forms=closed_forms)
     plan = decide(draft, facts)
     measured = measure(run.classifier, plan.recipe, budget_seconds=run.clock.seconds, scored=run.scored_images)
-    facts = replace(facts, left_seconds=None if run.clock.seconds is None else distributed.broadcast(run.clock.left()))
-    plan = decide(draft, replace(facts, measured=measured, fresh=_fresh(run, draft, facts, plan)))
+    facts = _by_now(replace(facts, measured=measured), run)
+    plan = decide(draft, facts)
+    if fresh_attempt(draft, facts) is not None or _varies(plan):
+        facts = _by_now(replace(facts, views=_views(run, draft, facts)), run)
+        plan = decide(draft, replace(facts, fresh=_fresh(run, draft, facts, plan)))
     run = replace(run, plan=replace(plan, learned=learned))
     return replace(run, schedule=_schedule(run, first)) if run.plan.attempts else run
+
+
+def _by_now(facts: Facts, run: Run) -> Facts:
+    """Return the facts with the time that is left."""
+    return replace(facts, left_seconds=None if run.clock.seconds is None else distributed.broadcast(run.clock.left()))
+
+
+def _varies(plan: Plan) -> bool:
+    """Tell whether images vary in any attempt."""
+    recipes = [attempt.recipe for attempt in plan.attempts]
+    return not all(is_still(recipe, recipe.augmentation or plan.augmentation) for recipe in recipes)
 
 
 def _fresh(session: Session, draft: Draft, facts: Facts, plan: Plan) -> Measured | None:
