@@ -7,8 +7,8 @@ import pytest
 from tests.cases import every_case
 from tests.training.choose.situations import FACTS, LAPTOP, changed
 from vitral.training.choose.attempts import (
-    LAST_PASSES,
     LEAST_SIDE,
+    MOST_PASSES,
     SIMPLE_PHOTOS,
     choose_attempts,
     is_ahead,
@@ -110,30 +110,29 @@ def test_it_is_given_up_once_it_is_expected_to_end_behind() -> None:
         assert verdicts == sorted(verdicts, reverse=True)  # the better it is, the less
 
 
-@every_case("name", [LAST, ALL])
 @every_case("images", [100, 1_000, 10_000])
-def test_what_learns_does_so_at_the_largest_size_that_there_is_time_for(images: int, name: str) -> None:
-    facts = changed(LAPTOP, images=images, convolutional=True, low_rank=False)
+def test_all_weights_learn_at_the_largest_size_that_there_is_time_for(images: int) -> None:
+    facts = changed(LAPTOP, images=images)
     recipe = load_recipe("finetune", ["image_size=224", "steps=100"])
-    sizes = [learning_size(facts, recipe, name, float(seen))[0] for seen in range(100, 200_000, 1_000)]
+    sizes = [learning_size(facts, recipe, float(seen))[0] for seen in range(100, 200_000, 1_000)]
     assert sizes == sorted(sizes)
     assert sizes[-1] == 224
-    assert min(sizes) >= (160 if name == LAST else LEAST_SIDE)
-    size, cost = learning_size(facts, recipe, name, 0.0)
+    assert min(sizes) >= LEAST_SIDE
+    size, cost = learning_size(facts, recipe, 0.0)
     assert cost == pytest.approx((size / 224) ** 2)
     small = recipe.with_changes({"image_size": 32})
-    assert learning_size(facts, small, name, 0.0) == (32, 1.0)  # never below the run's own small size
+    assert learning_size(facts, small, 0.0) == (32, 1.0)  # never below the run's own small size
 
 
 def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
-    facts = replace(facts, measured=replace(MEASURED, images_per_second=6.0))
+    facts = replace(facts, measured=replace(MEASURED, images_per_second=20.0), closed_forms=ClosedForms(0.9, 0.9))
     plan = decide(draft(None, source="start/"), facts)
     (attempt,) = plan.attempts
     assert attempt.recipe.adaptation.frozen_statistics
-    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 192)
-    assert attempt.recipe == plan.recipe.with_changes({"image_size": 192})
-    assert LAST in plan.reasons[-1]
+    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 128)
+    assert attempt.recipe == plan.recipe.with_changes({"image_size": 128})
+    assert ALL in plan.reasons[-1]
 
 
 @every_case(
@@ -141,7 +140,7 @@ def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> N
     [
         (0.01, [], []),
         (3.0, [], []),
-        (8.0, [LAST], [LAST]),
+        (12.0, [LAST], [LAST]),
         (20.0, [LAST], [ALL]),
         (40.0, [LAST, ALL], [ALL]),
         (500.0, [LAST, ALL], [LAST, ALL]),
@@ -170,7 +169,7 @@ def test_the_last_blocks_of_convolutions_see_photos_as_in_use(margin: float | No
     assert keeps_front(attempt.recipe, augmentation)
     assert augmentation.crop == crop
     assert augmentation.margin == pytest.approx(8 / 7)
-    assert steps == round(LAST_PASSES * facts.data.images / attempt.recipe.batch_size)
+    assert steps == round(MOST_PASSES * facts.data.images / attempt.recipe.batch_size)
     assert attempt.recipe.schedule.warmup_steps == steps // 10
 
 

@@ -39,14 +39,15 @@ CONVOLUTIONS_UPDATES = 80
 LAST_LR = 1e-4  # and ten times that below the head; docs/decisions.md has the table
 # Shares of the side of the images at which a network learns: the largest at which there is time for so many passes over them.
 SIDES = (1.0, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7)
-SIDE_PASSES = {LAST: 3.0, ALL: 6.0}
-# Of the last blocks of convolutions, whose images look the same each time: what the others make of one is computed once, and
-# takes this share of an image with all weights; learning takes the second share each time. More passes than these, or views
-# that vary, teach no more; docs/decisions.md has the table.
+SIDE_PASSES = 6.0
+# Of the last blocks of convolutions, whose images look the same each time: what the other blocks make of one is computed once,
+# and takes this share of an image with all weights; learning takes the second share each time.
 FROZEN_COST = 0.20
 LAST_COST = 0.18
-LAST_PASSES = 6.0
-LAST_SIDE = 5 / 7  # of the side of the images, below which they lose to the head that they begin with
+# Passes over the images, at the start's own size: fewer lose to the head that they begin with (smaller images, too), more were
+# not tried. docs/decisions.md has the tables.
+FEWEST_PASSES = 1.5
+MOST_PASSES = 6.0
 LEAST_SIDE = 96  # pixels, and
 LEAST_OF_SMALL = 64  # of smaller images
 # What the end leaves of the mistakes that a network from scratch makes on its way: this at first, later twice the share of its
@@ -151,9 +152,8 @@ def choose_attempts(
         elif convolutional:
             share = 1 - sum(option.share for option in options)
         changes = {key: value for key, value in changes.items() if key not in overridden}
-        sized = name == ALL or (name == LAST and convolutional)
-        if sized and "image_size" not in overridden and facts.training_seconds is not None:
-            size, cost = learning_size(facts, recipe, name, share * facts.training_seconds * images_per_second)
+        if name == ALL and "image_size" not in overridden and facts.training_seconds is not None:
+            size, cost = learning_size(facts, recipe, share * facts.training_seconds * images_per_second)
             if cost < 1:
                 changes |= {"image_size": size}
                 reason += f", on photos at {size} pixels, for which there is time"
@@ -161,30 +161,28 @@ def choose_attempts(
     return tuple(options)
 
 
-def learning_size(facts: Facts, recipe: Recipe, name: str, seen: float) -> tuple[int, float]:
-    """Return the side of the images of which a network learns, pixels, and what one costs beside one of the recipe's size.
+def learning_size(facts: Facts, recipe: Recipe, seen: float) -> tuple[int, float]:
+    """Return the side of the images of which all weights learn, pixels, and what one costs beside one of the recipe's size.
 
-    `name` is the attempt's, `seen` how many images of the recipe's size all weights would see in its time.
+    `seen` is how many images of the recipe's size they would see in their time.
     """
-    costs = _learning_sizes(facts, recipe, name)
-    needed = _needed(facts, recipe, name, SIDE_PASSES[name])
+    costs = _learning_sizes(facts, recipe)
+    needed = _needed(facts, recipe, ALL, SIDE_PASSES)
     in_time = (size for size, cost in costs.items() if seen >= needed * cost)
     size = next(in_time, min(costs))
     return size, costs[size]
 
 
 def _needed(facts: Facts, recipe: Recipe, name: str, passes: float) -> float:
-    """Return for how many images of all weights an attempt needs time that makes so many passes over the images."""
-    images = facts.data.images
-    if not facts.known_weights.convolutional:
-        return COST[name] * passes * images
-    seen = max(passes * images, CONVOLUTIONS_UPDATES * recipe.batch_size)
+    """Return for how many images of all weights there must be time, for so many passes over the images of an attempt."""
+    images, convolutional = facts.data.images, facts.known_weights.convolutional
+    seen = max(passes * images, CONVOLUTIONS_UPDATES * recipe.batch_size) if convolutional else passes * images
     return FROZEN_COST * images + LAST_COST * seen if name == LAST else seen
 
 
 def _share_of_last(facts: Facts, recipe: Recipe, images_per_second: float) -> float:
     """Return the share of the time that the last blocks of convolutions have, beside all weights."""
-    needed = _needed(facts, recipe, LAST, LAST_PASSES)
+    needed = _needed(facts, recipe, LAST, MOST_PASSES)
     if facts.training_seconds is None:
         return COST[LAST] / (COST[LAST] + COST[ALL])
     return min(0.5, needed / (facts.training_seconds * images_per_second))
@@ -193,7 +191,7 @@ def _share_of_last(facts: Facts, recipe: Recipe, images_per_second: float) -> fl
 def _still(facts: Facts, recipe: Recipe) -> dict[str, object]:
     """Return what lets the last blocks of convolutions see an image the same each time, as in use, and for how long."""
     margin, images = facts.known_weights.margin, facts.data.images
-    steps = max(CONVOLUTIONS_UPDATES, round(LAST_PASSES * images / recipe.batch_size))
+    steps = max(CONVOLUTIONS_UPDATES, round(MOST_PASSES * images / recipe.batch_size))
     steps = min(recipe.steps or steps, steps)
     still = asdict(Augmentation(crop="none", flip=False, decode="kept"))
     if margin is not None:
@@ -203,12 +201,10 @@ def _still(facts: Facts, recipe: Recipe) -> dict[str, object]:
     return changes | {"mixing.mixup": 0.0, "steps": steps, "schedule.warmup_steps": steps // 10}
 
 
-def _learning_sizes(facts: Facts, recipe: Recipe, name: str) -> dict[int, float]:
-    """Return the sides of images of which an attempt may learn, pixels, the largest first, and what one costs at each."""
+def _learning_sizes(facts: Facts, recipe: Recipe) -> dict[int, float]:
+    """Return the sides of images of which a network may learn, pixels, the largest first, and what one costs at each."""
     own, config = recipe.image_size or own_size(facts), facts.known_weights.config
     least = min(own, LEAST_SIDE if facts.data.known_side >= LEAST_SIDE else LEAST_OF_SMALL)
-    if name == LAST:
-        least = max(least, min(own, fitting_size(config, round(LAST_SIDE * own))))
     sizes = (fitting_size(config, round(share * own)) for share in SIDES)
     return {size: (size / own) ** 2 for size in sizes if size >= least}
 
@@ -244,16 +240,18 @@ def _names(facts: Facts, recipe: Recipe, images_per_second: float, finer: int | 
 def _of_convolutions(facts: Facts, recipe: Recipe, seen: float) -> list[str]:
     """Return the attempts with convolutions, by the updates and the passes over the images that there is time for.
 
-    `seen` is how many images of the recipe's size all weights would see; they learn at the least size, if need be.
+    `seen` is how many images of the recipe's size all weights would see.
     """
-    cost = {name: min(_learning_sizes(facts, recipe, name).values()) for name in (LAST, ALL)}
-    last = seen >= cost[LAST] * _needed(facts, recipe, LAST, SIDE_PASSES[LAST])
-    whole, closed = cost[ALL] * _needed(facts, recipe, ALL, ALL_PASSES), facts.closed_forms
-    if closed is not None and closed.pixels >= SIMPLE_PHOTOS:
-        both = cost[ALL] * _needed(facts, recipe, ALL, BOTH_PASSES)
-        return [LAST, ALL] if seen >= both else [ALL] if seen >= whole else [LAST] if last else []
-    both = _needed(facts, recipe, LAST, LAST_PASSES) + whole
-    return [LAST, ALL] if seen >= both else [LAST] if last else [ALL] if seen >= whole else []
+    least, closed = min(_learning_sizes(facts, recipe).values()), facts.closed_forms
+    whole = least * _needed(facts, recipe, ALL, ALL_PASSES)
+    both = _needed(facts, recipe, LAST, MOST_PASSES) + whole
+    if simple := closed is not None and closed.pixels >= SIMPLE_PHOTOS:
+        both = least * _needed(facts, recipe, ALL, BOTH_PASSES)
+    if seen >= both:
+        return [LAST, ALL]
+    last = seen >= _needed(facts, recipe, LAST, FEWEST_PASSES)
+    possible = [name for name, fits in ((ALL, seen >= whole), (LAST, last)) if fits]
+    return possible[:1] if simple else possible[-1:]
 
 
 def _without_budget(possible: Sequence[str], fits: Callable[[Sequence[str]], bool], facts: Facts) -> list[str]:
