@@ -102,10 +102,10 @@ def step_speeds(classifier: Classifier, recipe: Recipe, within: float | None) ->
     Args:
         classifier: The network with its preprocessing.
         recipe: The settings.
-        within: Seconds that a measurement may take; None for as long as it needs.
+        within: Seconds that a measurement may take, of few images if need be; None for as long as it needs.
 
     Returns:
-        The speeds by precision; empty where there is none to choose, or no time to measure.
+        The speeds by precision; empty where there is none to choose, or a few images would take longer.
     """
     device = next(classifier.model.parameters()).device
     if recipe.precision != "auto" or device.type != "cpu" or not has_native_bf16(device):
@@ -124,12 +124,15 @@ def step_speeds(classifier: Classifier, recipe: Recipe, within: float | None) ->
 
 def _compared(classifier: Classifier, recipe: Recipe, count: int, within: float | None) -> dict[str, float]:
     probes = {name: _Probe(classifier, recipe.with_changes({"precision": name})) for name in ("bf16", "fp32")}
+    few, turns = min(FEWEST, count), COMPARED_TURNS
     for probe in probes.values():  # a few images, which warm the kernels up, tell whether there is time for more
-        seconds = count / distributed.broadcast(probe.rate(min(FEWEST, count), times=1))
-        if within is not None and seconds * len(probes) * COMPARED_TURNS > within:
+        seconds = few / distributed.broadcast(probe.rate(few, times=1))
+        if within is not None and seconds > within:
             return {}
+        if within is not None and seconds * count / few * len(probes) * COMPARED_TURNS > within:
+            count, turns = few, 1  # convolutions learn half as fast in the wrong precision
     rates = dict.fromkeys(probes, 0.0)
-    for _ in range(COMPARED_TURNS):
+    for _ in range(turns):
         rates |= {name: max(rates[name], probe.rate(count, times=1)) for name, probe in probes.items()}
     return distributed.broadcast(rates)
 
