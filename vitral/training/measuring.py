@@ -79,8 +79,9 @@ def measure(
         few = FEWEST if within is not None else most
         image_bytes = probe.image_bytes(few)
         rate = probe.rate(few, times=2 if within is not None else TIMED_STEPS)
-        if within is not None and (1 + TIMED_STEPS) * most / distributed.broadcast(rate) <= within:
-            rate = probe.rate(most, times=1 + TIMED_STEPS)
+        if within is not None:
+            more = min(most, int(within * distributed.broadcast(rate) / (1 + TIMED_STEPS)))
+            rate = probe.rate(more, times=1 + TIMED_STEPS) if more > few else rate
         rate = max(rate, speeds.get(recipe.precision, 0.0))  # a machine that was busy for these seconds is faster
         update_seconds = probe.update_seconds() if recipe.optimizer.name == "muon" else 0.0
     rate *= distributed.world() / (1 if recipe.optimizer.sam_rho is None else SAM_PASSES)

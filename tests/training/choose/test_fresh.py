@@ -63,9 +63,9 @@ def test_it_is_tried_where_pixels_tell_about_as_much_as_the_start(closed_forms: 
 
 def test_an_attempt_is_planned_for_the_time_that_is_left() -> None:
     facts = changed(PHOTOS, convolutional=True, low_rank=False)
-    facts = replace(facts, budget_seconds=60.0, measured=replace(MEASURED, images_per_second=20.0))
+    facts = replace(facts, budget_seconds=60.0, measured=replace(MEASURED, images_per_second=40.0))
     made = draft(None, source="start/", time=60.0)
-    tried, too_late = (decide(made, replace(facts, left_seconds=left)) for left in (None, 30.0))
+    tried, too_late = (decide(made, replace(facts, left_seconds=left)) for left in (None, 20.0))
     assert [attempt.recipe.adaptation.frozen_blocks for attempt in tried.attempts] == [8]
     assert not too_late.attempts
 
@@ -140,7 +140,7 @@ def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> N
     [
         (0.01, [], []),
         (3.0, [], []),
-        (12.0, [LAST], [LAST]),
+        (15.0, [LAST], [LAST]),
         (20.0, [LAST], [ALL]),
         (40.0, [LAST, ALL], [ALL]),
         (500.0, [LAST, ALL], [LAST, ALL]),

@@ -42,11 +42,11 @@ SIDES = (1.0, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7)
 SIDE_PASSES = 6.0
 # Of the last blocks of convolutions, whose images look the same each time: what the other blocks make of one is computed once,
 # and takes this share of an image with all weights; learning takes the second share each time.
-FROZEN_COST = 0.20
-LAST_COST = 0.18
-# Passes over the images, at the start's own size: fewer lose to the head that they begin with (smaller images, too), more were
-# not tried. docs/decisions.md has the tables.
-FEWEST_PASSES = 1.5
+FROZEN_COST = 0.22
+LAST_COST = 0.26
+# Passes over the images, at the start's own size: fewer lose to the head that they begin with, more were not tried. Smaller
+# images lose, too. docs/decisions.md has the tables.
+FEWEST_PASSES = 1.0
 MOST_PASSES = 6.0
 LEAST_SIDE = 96  # pixels, and
 LEAST_OF_SMALL = 64  # of smaller images
@@ -198,7 +198,8 @@ def _still(facts: Facts, recipe: Recipe) -> dict[str, object]:
         still |= {"crop": "centre", "margin": margin}
     own = {} if recipe.augmentation is None else asdict(recipe.augmentation)
     changes = {f"augmentation.{key}": value for key, value in still.items() if value != own.get(key)}
-    return changes | {"mixing.mixup": 0.0, "steps": steps, "schedule.warmup_steps": steps // 10}
+    changes |= {"adaptation.keep_frozen": True, "mixing.mixup": 0.0}
+    return changes | {"steps": steps, "schedule.warmup_steps": steps // 10}
 
 
 def _learning_sizes(facts: Facts, recipe: Recipe) -> dict[int, float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from vitral import distributed
 from vitral.data.image_cache import SHARE
 from vitral.images.augment import Augmentation
-from vitral.machine import free_bytes
+from vitral.machine import free_bytes, has_native_bf16
 from vitral.models.model import Model, StagedModel
 from vitral.training.settings.recipe import Recipe
 
@@ -34,10 +34,11 @@ class FrozenFront:
 
     def __init__(self, blocks: int, *, limit: int) -> None:
         self.blocks, self._free = blocks, limit
+        self._low = has_native_bf16(torch.device("cpu"))
         self._maps: dict[bytes, Tensor] = {}
 
     def __call__(self, images: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the maps of images, (batch, channels, rows, columns), as `compute` makes them, rounded to bfloat16."""
+        """Return the maps of images, (batch, channels, height, width), as `compute` makes them, in bfloat16 if that is fast."""
         names = [blake2b(memoryview(image.numpy()), digest_size=16).digest() for image in images.contiguous()]
         unknown = {name: row for row, name in enumerate(names) if name not in self._maps}
         made: dict[bytes, Tensor] = {}
@@ -45,7 +46,7 @@ class FrozenFront:
         for start in range(0, len(rows), TOGETHER):
             some = rows[start : start + TOGETHER]
             padded = some + some[:1] * (TOGETHER - len(some))
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast("cpu", KEPT, enabled=self._low):
                 computed = compute(images[padded])
             made.update((names[row], maps.to(KEPT)) for row, maps in zip(some, computed, strict=False))
         for name, maps in made.items():
@@ -58,7 +59,7 @@ class FrozenFront:
 
 
 def keep_front(network: Model, recipe: Recipe, augmentation: Augmentation) -> None:
-    """Let a network keep the maps of the blocks that a recipe freezes, where images look the same each time; on a CPU only."""
+    """Let a network keep the maps of the blocks that a recipe freezes, if it says so and that is worth it; on a CPU only."""
     on_cpu = next(network.parameters()).device.type == "cpu"
     if not isinstance(network, StagedModel) or not on_cpu or not keeps_front(recipe, augmentation):
         return
@@ -67,9 +68,9 @@ def keep_front(network: Model, recipe: Recipe, augmentation: Augmentation) -> No
 
 
 def keeps_front(recipe: Recipe, augmentation: Augmentation) -> bool:
-    """Tell whether the first blocks do not learn and give the same maps of an image each time."""
-    adaptation, compute = recipe.adaptation, recipe.compute
-    if adaptation.method != "full" or not adaptation.frozen_blocks or recipe.method.name != "supervised":
+    """Tell whether a recipe keeps what its first blocks make of an image, and they make the same of it each time."""
+    compute = recipe.compute
+    if not recipe.adaptation.keep_frozen or recipe.method.name != "supervised":
         return False
     changing = recipe.regularization.stochastic_depth or compute.compile or compute.sharding != "none"
     return not changing and is_still(recipe, augmentation)

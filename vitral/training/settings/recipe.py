@@ -171,6 +171,8 @@ class Recipe(Section):
             raise ValueError(
                 f"adaptation '{self.adaptation.method}' freezes all blocks anyway; leave frozen_blocks out"
             )
+        if self.adaptation.keep_frozen and not self.adaptation.frozen_blocks:
+            raise ValueError("keep_frozen belongs to frozen_blocks")
         if self.schedule.milestones and self.schedule.decay != "steps":
             raise ValueError("milestones belong to the decay 'steps'")
         return self

@@ -301,6 +301,8 @@ class AdaptationSettings(Section):
         method: "full" for all, "probe" for only the head, "lora" for the head and low-rank changes of every linear layer in
             the blocks (arXiv 2106.09685).
         frozen_blocks: The number of first blocks that keep their weights, like everything before them.
+        keep_frozen: Whether what these make of an image is computed once, in bfloat16, and kept: of stages of convolutions, on
+            a CPU, where images look the same each time.
         frozen_statistics: Whether batch norms normalise by the statistics that they came with, as in use, and not by those of
             the batch; their scales learn.
         lora_rank: The rank of the low-rank changes.
@@ -309,6 +311,7 @@ class AdaptationSettings(Section):
 
     method: Literal["full", "probe", "lora"] = "full"
     frozen_blocks: int = Field(default=0, ge=0)
+    keep_frozen: bool = False
     frozen_statistics: bool = False
     lora_rank: int = Field(default=8, ge=1)
     lora_alpha: float = Field(default=16.0, gt=0)
