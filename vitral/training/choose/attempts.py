@@ -44,10 +44,11 @@ SIDE_PASSES = 6.0
 # and takes this share of an image with all weights; learning takes the second share each time.
 FROZEN_COST = 0.22
 LAST_COST = 0.26
-# Passes over the images, at the start's own size: fewer lose to the head that they begin with, more were not tried. Smaller
-# images lose, too. docs/decisions.md has the tables.
+# Passes over the images: fewer lose to the head that they begin with, more were not tried; the larger the images the better,
+# and much smaller ones lose, too. docs/decisions.md has the tables.
 FEWEST_PASSES = 1.0
 MOST_PASSES = 6.0
+LAST_SIDE = 5 / 7
 LEAST_SIDE = 96  # pixels, and
 LEAST_OF_SMALL = 64  # of smaller images
 # What the end leaves of the mistakes that a network from scratch makes on its way: this at first, later twice the share of its
@@ -152,8 +153,9 @@ def choose_attempts(
         elif convolutional:
             share = 1 - sum(option.share for option in options)
         changes = {key: value for key, value in changes.items() if key not in overridden}
-        if name == ALL and "image_size" not in overridden and facts.training_seconds is not None:
-            size, cost = learning_size(facts, recipe, share * facts.training_seconds * images_per_second)
+        sized = name == ALL or (name == LAST and convolutional)
+        if sized and "image_size" not in overridden and facts.training_seconds is not None:
+            size, cost = learning_size(facts, recipe, name, share * facts.training_seconds * images_per_second)
             if cost < 1:
                 changes |= {"image_size": size}
                 reason += f", on photos at {size} pixels, for which there is time"
@@ -161,13 +163,13 @@ def choose_attempts(
     return tuple(options)
 
 
-def learning_size(facts: Facts, recipe: Recipe, seen: float) -> tuple[int, float]:
-    """Return the side of the images of which all weights learn, pixels, and what one costs beside one of the recipe's size.
+def learning_size(facts: Facts, recipe: Recipe, name: str, seen: float) -> tuple[int, float]:
+    """Return the side of the images of which an attempt learns, pixels, and what one costs beside one of the recipe's size.
 
-    `seen` is how many images of the recipe's size they would see in their time.
+    `name` is the attempt's, `seen` how many images of the recipe's size all weights would see in its time.
     """
-    costs = _learning_sizes(facts, recipe)
-    needed = _needed(facts, recipe, ALL, SIDE_PASSES)
+    costs = _learning_sizes(facts, recipe, name)
+    needed = _needed(facts, recipe, name, SIDE_PASSES if name == ALL else FEWEST_PASSES)
     in_time = (size for size, cost in costs.items() if seen >= needed * cost)
     size = next(in_time, min(costs))
     return size, costs[size]
@@ -202,11 +204,11 @@ def _still(facts: Facts, recipe: Recipe) -> dict[str, object]:
     return changes | {"steps": steps, "schedule.warmup_steps": steps // 10}
 
 
-def _learning_sizes(facts: Facts, recipe: Recipe) -> dict[int, float]:
-    """Return the sides of images of which a network may learn, pixels, the largest first, and what one costs at each."""
+def _learning_sizes(facts: Facts, recipe: Recipe, name: str) -> dict[int, float]:
+    """Return the sides of images of which an attempt may learn, pixels, the largest first, and what one costs at each."""
     own, config = recipe.image_size or own_size(facts), facts.known_weights.config
     least = min(own, LEAST_SIDE if facts.data.known_side >= LEAST_SIDE else LEAST_OF_SMALL)
-    sizes = (fitting_size(config, round(share * own)) for share in SIDES)
+    sizes = (fitting_size(config, round(share * own)) for share in SIDES if name == ALL or share >= LAST_SIDE)
     return {size: (size / own) ** 2 for size in sizes if size >= least}
 
 
@@ -243,14 +245,14 @@ def _of_convolutions(facts: Facts, recipe: Recipe, seen: float) -> list[str]:
 
     `seen` is how many images of the recipe's size all weights would see.
     """
-    least, closed = min(_learning_sizes(facts, recipe).values()), facts.closed_forms
-    whole = least * _needed(facts, recipe, ALL, ALL_PASSES)
+    least = {name: min(_learning_sizes(facts, recipe, name).values()) for name in (LAST, ALL)}
+    whole, closed = least[ALL] * _needed(facts, recipe, ALL, ALL_PASSES), facts.closed_forms
     both = _needed(facts, recipe, LAST, MOST_PASSES) + whole
     if simple := closed is not None and closed.pixels >= SIMPLE_PHOTOS:
-        both = least * _needed(facts, recipe, ALL, BOTH_PASSES)
+        both = least[ALL] * _needed(facts, recipe, ALL, BOTH_PASSES)
     if seen >= both:
         return [LAST, ALL]
-    last = seen >= _needed(facts, recipe, LAST, FEWEST_PASSES)
+    last = seen >= least[LAST] * _needed(facts, recipe, LAST, FEWEST_PASSES)
     possible = [name for name, fits in ((ALL, seen >= whole), (LAST, last)) if fits]
     return possible[:1] if simple else possible[-1:]
 
