@@ -23,6 +23,7 @@ from vitral.training.optimization.frozen_front import keeps_front
 from vitral.training.plan import ALL, FRESH, LAST, LORA, TRAINED, ChosenStart
 from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe
+from vitral.training.starting.prepare import varies
 
 CHOSEN = ChosenStart("vit-ti16@augreg-in21k", ("Start: chosen.",), 128)
 MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24)
@@ -161,10 +162,16 @@ def test_of_convolutions_learns_what_there_is_time_for(
 
 @every_case(("margin", "crop"), [(None, "none"), (8 / 7, "centre")])
 def test_the_last_blocks_of_convolutions_see_photos_as_in_use(margin: float | None, crop: str) -> None:
-    """So that what the first blocks make of a photo is the same each time, and is kept."""
+    """So that what the first blocks make of a photo is the same each time, and is kept; how photos vary need not be tried."""
     facts = changed(PHOTOS, convolutional=True, low_rank=False, margin=margin)
-    plan = decide(draft(None, source="start/"), replace(facts, measured=replace(MEASURED, images_per_second=15.0)))
+    plan, longer = (
+        decide(draft(None, source="start/"), replace(facts, measured=replace(MEASURED, images_per_second=rate)))
+        for rate in (15.0, 100.0)
+    )
     (attempt,) = plan.attempts
+    assert not varies(plan)
+    assert len(longer.attempts) == 2
+    assert varies(longer)
     augmentation, steps = attempt.recipe.augmentation, attempt.recipe.steps
     assert augmentation is not None
     assert keeps_front(attempt.recipe, augmentation)

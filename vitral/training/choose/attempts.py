@@ -46,7 +46,7 @@ FROZEN_COST = 0.22
 LAST_COST = 0.26
 # Passes over the images: fewer lose to the head that they begin with, more were not tried; the larger the images the better,
 # and much smaller ones lose, too. docs/decisions.md has the tables.
-FEWEST_PASSES = 1.0
+FEWEST_PASSES = 1.5
 MOST_PASSES = 6.0
 LAST_SIDE = 5 / 7
 LEAST_SIDE = 96  # pixels, and

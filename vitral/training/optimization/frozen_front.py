@@ -48,7 +48,7 @@ class FrozenFront:
             padded = some + some[:1] * (TOGETHER - len(some))
             with torch.no_grad(), torch.autocast("cpu", KEPT, enabled=self._low):
                 computed = compute(images[padded])
-            made.update((names[row], maps.to(KEPT)) for row, maps in zip(some, computed, strict=False))
+            made.update((names[row], maps.to(KEPT, copy=True)) for row, maps in zip(some, computed, strict=False))
         for name, maps in made.items():
             if maps.nbytes <= self._free:
                 self._free -= maps.nbytes

@@ -149,7 +149,7 @@ def complete(run: Run, *, first: float | None = None, closed_forms: ClosedForms 
     measured = measure(run.classifier, plan.recipe, budget_seconds=run.clock.seconds, scored=run.scored_images)
     facts = _by_now(replace(facts, measured=measured), run)
     plan = decide(draft, facts)
-    if fresh_attempt(draft, facts) is not None or _varies(plan):
+    if fresh_attempt(draft, facts) is not None or varies(plan):
         facts = _by_now(replace(facts, views=_views(run, draft, facts)), run)
         plan = decide(draft, replace(facts, fresh=_fresh(run, draft, facts, plan)))
     run = replace(run, plan=replace(plan, learned=learned))
@@ -161,7 +161,7 @@ def _by_now(facts: Facts, run: Run) -> Facts:
     return replace(facts, left_seconds=None if run.clock.seconds is None else distributed.broadcast(run.clock.left()))
 
 
-def _varies(plan: Plan) -> bool:
+def varies(plan: Plan) -> bool:
     """Tell whether images vary in any attempt."""
     recipes = [attempt.recipe for attempt in plan.attempts]
     return not all(is_still(recipe, recipe.augmentation or plan.augmentation) for recipe in recipes)
