@@ -25,10 +25,10 @@ FIRST_TO_PAY = (ANEW, LORA, LAST, ALL, FINER)
 # 97.5 %; litter of 6 kinds 82 % after 2, the probe 85 %; clothes of 10 kinds 88 % after 4, and 90 % after 3 of the last blocks
 # in half of the time, the probe 85 %.
 ALL_PASSES = 9.0
-# Right answers of a linear model on pixels for each of that head's, fewer than which say that photos are to be seen as a start
-# sees them. EfficientNet-Lite0, one minute: coins 0.9, pollen, hands and letters 0.8, where a network from scratch has 72, 98,
-# 98 and 95 % of test photos, and the start 83, 93, 93 and 87; clothes and butterflies 0.4, groceries, ants and bees 0.3, where
-# it has 59, 88, 53 and 77, and the start 87, 100, 73 and 94.
+# Right answers of a linear model on pixels for each of a head's on the start's features, fewer than which say that photos are
+# to be seen as a start sees them. EfficientNet-Lite0, one minute: coins 0.9, pollen, hands and letters 0.8, where a network from
+# scratch has 72, 98, 98 and 95 % of test photos, and the start 83, 93, 93 and 87; clothes and butterflies 0.4, groceries, ants
+# and bees 0.3, where it has 59, 88, 53 and 77, and the start 87, 100, 73 and 94.
 SIMPLE_PHOTOS = 0.6
 # Fewer would be too few for each of both: coins, three minutes, 19 passes: shared, 98 and 76 of 102 validation photos.
 BOTH_PASSES = 30.0
@@ -140,18 +140,15 @@ def choose_attempts(
     if only_method(facts) is not None:
         return ()
     names = _names(facts, recipe, images_per_second, finer)
-    whole, options = sum(COST[name] for name in names), list[Option]()
-    for name in names:
+    options: list[Option] = []
+    convolutional = facts.known_weights.convolutional
+    for name, share in _shares(facts, recipe, images_per_second, names).items():
         changes, reason = changes_of(name, facts.known_weights, finer)
-        share, cost = COST[name] / whole, COST[FINER] if name == FINER else 1.0
+        cost = COST[FINER] if name == FINER else 1.0
         if name == ANEW:
             changes |= _anew(facts, recipe, own_batches=len(names) == 1 and "batch_size" not in overridden)
-        convolutional = facts.known_weights.convolutional
-        if name == LAST and convolutional:
-            share = _share_of_last(facts, recipe, images_per_second) if len(names) > 1 else 1.0
+        if name == LAST and convolutional and not facts.machine.has_gpu:
             changes |= _still(facts, recipe)
-        elif convolutional:
-            share = 1 - sum(option.share for option in options)
         changes = {key: value for key, value in changes.items() if key not in overridden}
         sized = name == ALL or (name == LAST and convolutional)
         if sized and "image_size" not in overridden and facts.training_seconds is not None:
@@ -182,12 +179,14 @@ def _needed(facts: Facts, recipe: Recipe, name: str, passes: float) -> float:
     return FROZEN_COST * images + LAST_COST * seen if name == LAST else seen
 
 
-def _share_of_last(facts: Facts, recipe: Recipe, images_per_second: float) -> float:
-    """Return the share of the time that the last blocks of convolutions have, beside all weights."""
-    needed = _needed(facts, recipe, LAST, MOST_PASSES)
-    if facts.training_seconds is None:
-        return COST[LAST] / (COST[LAST] + COST[ALL])
-    return min(0.5, needed / (facts.training_seconds * images_per_second))
+def _shares(facts: Facts, recipe: Recipe, images_per_second: float, names: Sequence[str]) -> dict[str, float]:
+    """Return the share of the time of each attempt: by its cost, but for the last blocks of convolutions what they need."""
+    costs = {name: COST[name] for name in names}
+    others = sum(costs.values()) - costs.get(LAST, 0.0)
+    if facts.known_weights.convolutional and facts.training_seconds is not None and LAST in costs and others:
+        needed = _needed(facts, recipe, LAST, MOST_PASSES) / (facts.training_seconds * images_per_second)
+        costs[LAST] = others * needed / (1 - needed) if needed < 0.5 else others
+    return {name: cost / sum(costs.values()) for name, cost in costs.items()}
 
 
 def _still(facts: Facts, recipe: Recipe) -> dict[str, object]:
