@@ -26,9 +26,9 @@ FIRST_TO_PAY = (ANEW, LORA, LAST, ALL, FINER)
 # in half of the time, the probe 85 %.
 ALL_PASSES = 9.0
 # Right answers of a linear model on pixels for each of a head's on the start's features, fewer than which say that photos are
-# to be seen as a start sees them. EfficientNet-Lite0, one minute: coins 0.9, pollen, hands and letters 0.8, where a network from
-# scratch has 72, 98, 98 and 95 % of test photos, and the start 83, 93, 93 and 87; clothes and butterflies 0.4, groceries, ants
-# and bees 0.3, where it has 59, 88, 53 and 77, and the start 87, 100, 73 and 94.
+# to be seen as a start sees them. EfficientNet-Lite0, one minute: coins 0.9, pollen, hands and letters 0.8, where a network
+# from scratch has 72, 98, 98 and 95 % of test photos, and the start 83, 93, 93 and 87; clothes and butterflies 0.4, groceries,
+# ants and bees 0.3, where it has 59, 88, 53 and 77, and the start 87, 100, 73 and 94.
 SIMPLE_PHOTOS = 0.6
 # Fewer would be too few for each of both: coins, three minutes, 19 passes: shared, 98 and 76 of 102 validation photos.
 BOTH_PASSES = 30.0
