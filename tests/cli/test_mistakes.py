@@ -123,7 +123,7 @@ def test_without_a_classifier(refused: Refused, tmp_path: Path, monkeypatch: pyt
         (("--set", "optimiser.lr=1"), "unknown key 'optimiser'"),
         (("--set", "schedule.warmup_step=1"), "Did you mean 'schedule.warmup_steps'?"),
         (("--set", "optimizer.lr=-1"), "impossible 'optimizer.lr'"),
-        (("--set", "augmentation.crop=centre"), "impossible 'augmentation.crop'"),
+        (("--set", "augmentation.crop=circle"), "impossible 'augmentation.crop'"),
         (("--set", "steps"), "write KEY=VALUE"),
         (("--image-size", "33"), "not divided by the patch size 16; use 32 or 48"),
         (("--time", "soon"), "'soon' is no duration; write it like 90s"),

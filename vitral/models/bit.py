@@ -13,7 +13,8 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, StandardizedConvolution, residual_stages
 from vitral.models.layers import BatchPart, FeatureMaps, StochasticDepth, init_norms, lecun_normal_, seeded
-from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
+from vitral.models.model import Images, ModelConfig, refuse_rates
+from vitral.models.staged import StagedModel
 
 GROUPS = 32
 WIDTH = 64

@@ -18,8 +18,9 @@ from vitral.models.attention import attention_scores
 from vitral.models.blocks import LAYER_NORM_EPS, Mlp, TanhLayer
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_convolution
 from vitral.models.layers import BatchPart, FeatureMaps, StochasticDepth, TokenGrid, Tokens, init_norms, seeded
-from vitral.models.model import Features, Grid, Images, ModelConfig, StagedModel, Use
+from vitral.models.model import Features, Grid, Images, ModelConfig, Use
 from vitral.models.position import relative_index, resize_table
+from vitral.models.staged import StagedModel
 
 EXPANSION = 4
 SQUEEZE = 0.25  # of the width out

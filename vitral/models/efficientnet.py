@@ -16,7 +16,8 @@ from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_convolution, normed
 from vitral.models.layers import BatchPart, FeatureMaps, StochasticDepth, TokenGrid, init_norms, seeded
-from vitral.models.model import Features, Images, ModelConfig, StagedModel, refuse_rates
+from vitral.models.model import Features, Images, ModelConfig, refuse_rates
+from vitral.models.staged import StagedModel
 
 NORM_EPS = 1e-3
 NORM_MOMENTUM = 0.01  # torch's sense: the share of the new batch

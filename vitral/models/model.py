@@ -2,9 +2,9 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitral.errors import ModelError
 from vitral.models.attention import Mask
 from vitral.models.blocks import new_head
-from vitral.models.layers import BatchPart, FeatureMaps, Maps, TokenGrid, seeded, spread_stochastic_depth
+from vitral.models.layers import BatchPart, FeatureMaps, TokenGrid, seeded
 
 Images = Float[Tensor, "batch 3 height width"]
 Features = Float[Tensor, "batch features"]
@@ -337,19 +337,6 @@ class Model(nn.Module, ABC):
             )
 
 
-class Front(Protocol):
-    """The first blocks of a network, whose maps are kept.
-
-    Attributes:
-        blocks: How many these are.
-    """
-
-    blocks: int
-
-    def __call__(self, images: Images, compute: Callable[[Images], Maps]) -> Maps:
-        """Return the maps of images: as they are kept, or as `compute` makes them."""
-
-
 class NoHead(nn.Linear):
     """Stands where a backbone had its head: it can be drawn, but has no parameters, and no checkpoint holds it."""
 
@@ -359,40 +346,6 @@ class NoHead(nn.Linear):
             delattr(self, name)
             # Never on the meta device, from which only a checkpoint would bring it.
             self.register_buffer(name, torch.zeros(shape, device="cpu"), persistent=False)
-
-
-class StagedModel(Model):
-    """A network of stages of blocks, which ends in feature maps.
-
-    Attributes:
-        frozen_front: What keeps the maps that the first blocks make of an image in training, where these do not learn; None
-            where nothing is kept.
-    """
-
-    stages: nn.ModuleList
-    frozen_front: "Front | None" = None
-
-    def through(self, images: Images, stem: Callable[[Images], Maps], part: BatchPart | None) -> FeatureMaps:
-        """Return what the blocks make of the maps that a stem makes of images."""
-        front, blocks = self.frozen_front, self.blocks()
-        if front is None or not self.training:
-            return FeatureMaps.through(blocks, stem(images), part)
-        first, last = blocks[: front.blocks], blocks[front.blocks :]
-        maps = front(images, lambda some: FeatureMaps.through(first, stem(some), None).maps)
-        return FeatureMaps.through(last, maps, part)
-
-    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
-        """Return the mean of the feature maps."""
-        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
-        return encoded.maps.mean(dim=(2, 3))
-
-    def blocks(self) -> list[nn.Module]:
-        """Return the blocks of all stages in order."""
-        return [block for stage in self.stages for block in stage.children()]
-
-    def apply_rates(self) -> None:
-        """Hand the config's rates to the layers: stochastic depth to the blocks."""
-        spread_stochastic_depth(self.blocks(), self.config.stochastic_depth)
 
 
 class TokenModel(Model):

@@ -35,7 +35,8 @@ from vitral.models.layers import (
     lecun_normal_,
     seeded,
 )
-from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
+from vitral.models.model import Images, ModelConfig, refuse_rates
+from vitral.models.staged import StagedModel
 
 GROUPS = 32
 WIDTH = 64  # channels of the root

@@ -27,7 +27,8 @@ from vitral.models.layers import (
     init_torch_default,
     seeded,
 )
-from vitral.models.model import Features, Images, ModelConfig, StagedModel, Use, refuse_heads, refuse_rates
+from vitral.models.model import Features, Images, ModelConfig, Use, refuse_heads, refuse_rates
+from vitral.models.staged import StagedModel
 
 NORM_EPS = 1e-5
 EXPANSION = 4  # channels inside over channels in, of the inverted bottlenecks and of the MLPs

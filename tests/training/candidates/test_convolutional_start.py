@@ -44,4 +44,4 @@ def test_a_kill_changes_no_bit_of_it(tmp_path: Path, data: Path, convolutions: P
         tune(data, killed, convolutions, image_size=32, listener=killed_when(is_training))
     go_on(killed)
     assert contents(killed) == contents(whole)
-    assert vitral.load(killed).image_size == (32, 32)
+    assert vitral.load(killed).model.image_size == (32, 32)

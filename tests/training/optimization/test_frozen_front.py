@@ -17,8 +17,9 @@ from vitral.errors import TrainingInterrupted
 from vitral.images.augment import Augmentation, training_view
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.families import build
-from vitral.models.model import ModelConfig, StagedModel
+from vitral.models.model import ModelConfig
 from vitral.models.resnet import ResNetConfig
+from vitral.models.staged import StagedModel
 from vitral.training.optimization import frozen_front
 from vitral.training.optimization.adaptation import adapt, training_mode
 from vitral.training.optimization.frozen_front import FrozenFront, keep_front, keeps_front

@@ -9,8 +9,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from vitral.errors import RecipeError
-from vitral.models.model import HEADS, Model, StagedModel
+from vitral.models.model import HEADS, Model
 from vitral.models.position import RotaryPosition
+from vitral.models.staged import StagedModel
 from vitral.training.optimization.optimizers import layer_depths
 from vitral.training.settings.sections import AdaptationSettings
 

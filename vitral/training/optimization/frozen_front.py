@@ -14,7 +14,8 @@ from vitral import distributed
 from vitral.data.image_cache import SHARE
 from vitral.images.augment import Augmentation
 from vitral.machine import free_bytes, has_native_bf16
-from vitral.models.model import Model, StagedModel
+from vitral.models.model import Model
+from vitral.models.staged import StagedModel
 from vitral.training.settings.recipe import Recipe
 
 STILL = ("none", "centre")  # crops that give an image the same view each time
