@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.cases import every_case
-from vitral.training.methods.views import Mixer, erase, mixes
-from vitral.training.settings.sections import MixingSettings
+from vitral.training.methods.views import Mixer, erase
+from vitral.training.settings.sections import MixingSettings, mixes
 
 
 def test_mixing_mixes_each_image_with_the_one_before_it() -> None:

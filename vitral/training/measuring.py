@@ -25,9 +25,10 @@ from vitral.tasks.task import Label, Targets
 from vitral.training.clock import MEASURING_SHARE, TIMED_IMAGES_SHARE
 from vitral.training.facts import STATE_BYTES, Measured, faster, timed
 from vitral.training.methods.method import Context, build_method
-from vitral.training.methods.views import View, mixes
+from vitral.training.methods.views import View
 from vitral.training.optimization.adaptation import adapt, training_mode
 from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.sections import mixes
 from vitral.training.step import Step
 
 WEIGHT_BYTES = 4 + 2  # a parameter that does not learn: its weight in float32 and a bf16 copy

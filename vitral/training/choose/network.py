@@ -16,8 +16,8 @@ from vitral.models.costs import COSTS
 from vitral.training.choose.layout import fit_length
 from vitral.training.clock import SCRATCH_COMMAND_SECONDS, SCRATCH_PATIENCE_SECONDS, SCRATCH_ROOM, SCRATCH_SHARE
 from vitral.training.facts import SIZES, Facts
-from vitral.training.methods.views import mixes
 from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.sections import mixes
 
 FINE = "conv-vit-8"
 COARSE = "conv-vit-16"

@@ -27,11 +27,12 @@ from vitral.objectives.unequal import sampling_shares
 from vitral.seeds import derive
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
-from vitral.training.methods.views import ExtraSource, Normalize, Part, View, mixes
+from vitral.training.methods.views import ExtraSource, Normalize, Part, View
 from vitral.training.optimization.optimizers import build_optimizer
 from vitral.training.optimization.state import Held, Stateful
 from vitral.training.settings.methods import MethodSettings, method_class
 from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.sections import mixes
 
 
 @dataclass(frozen=True)

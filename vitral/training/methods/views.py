@@ -19,7 +19,7 @@ from vitral.models.layers import BatchPart
 from vitral.seeds import derive, generator
 from vitral.tasks.task import Targets
 from vitral.training.settings.recipe import Recipe
-from vitral.training.settings.sections import MixingSettings
+from vitral.training.settings.sections import MixingSettings, mixes
 
 Images = Float[Tensor, "batch 3 height width"]
 ERASED_AREA = (0.02, 1 / 3)
@@ -89,11 +89,6 @@ class Mixer:
             transform = self.transforms[int(torch.randint(len(self.transforms), ()))]
             mixed, shares = transform(images, labels)
         return mixed[1:], shares[1:]
-
-
-def mixes(settings: MixingSettings) -> bool:
-    """Tell whether images are mixed."""
-    return bool(settings.mixup or settings.cutmix)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from vitral.machine import free_bytes, has_native_bf16
 from vitral.models.model import Model
 from vitral.models.staged import StagedModel
 from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.sections import mixes
 
 STILL = ("none", "centre")  # crops that give an image the same view each time
 # Computed together, always as many: so no map depends on how many others of a batch are kept, as after a kill none is.
@@ -81,6 +82,5 @@ def is_still(recipe: Recipe, augmentation: Augmentation) -> bool:
     """Tell whether an image looks the same each time it is learned from, or mirrored at most."""
     moved = augmentation.shift or augmentation.rotate or augmentation.scale
     changed = augmentation.policy != "none" or augmentation.jitter or augmentation.erasing
-    mixed = recipe.mixing.mixup or recipe.mixing.cutmix
     drawn = augmentation.crop not in STILL or augmentation.interpolation == "random"
-    return not (moved or changed or mixed or drawn)
+    return not (moved or changed or drawn or mixes(recipe.mixing))

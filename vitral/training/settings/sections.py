@@ -294,6 +294,11 @@ class MixingSettings(Section):
     cutmix: float = Field(default=0.0, ge=0)
 
 
+def mixes(settings: MixingSettings) -> bool:
+    """Tell whether images are mixed."""
+    return bool(settings.mixup or settings.cutmix)
+
+
 class AdaptationSettings(Section):
     """Which weights learn.
 
