@@ -19,7 +19,8 @@ from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, walk
 
-MASKS = ("mask", "seg", "annot", "label", "gt", "truth", "trimap", "matte")  # one is part of every name of a mask
+# One is part of every name of a mask.
+MASKS = ("mask", "seg", "annot", "label", "gt", "truth", "trimap", "matte", "lbl", "inst")
 
 
 class Files:

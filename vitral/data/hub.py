@@ -11,7 +11,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from vitral.data.annotations.annotation import Annotation
-from vitral.data.annotations.hub_objects import class_names_of, objects_column, read_objects
+from vitral.data.annotations.hub_objects import class_names_of, object_columns, read_objects
 from vitral.data.annotations.tree import StoredFile
 from vitral.data.columns import (
     check_column,
@@ -176,7 +176,7 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
     first = 0
     annotations: dict[int, Annotation] = {}
     for split, rows in splits.items():
-        objects = objects_column(rows.features) if labelled else None
+        objects = object_columns(rows.features) if labelled else None
         schema = rows.features.arrow_schema
         columns = find_columns(
             title,
@@ -195,7 +195,8 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         stores.append((store, len(rows)))
         if objects is not None:
             declared = class_names_of(rows.features, objects) or declared
-            marked, note = read_objects(title, rows[objects[0]], objects, declared, _files(store, len(rows)))
+            own = [objects.objects(row) for row in rows.select_columns(objects.names)]
+            marked, note = read_objects(title, own, objects, declared, _files(store, len(rows)))
             annotations |= {first + row: each for row, each in enumerate(marked)}
             notes.append(note)
         parts = splits_of_rows(columns, rows.__getitem__, len(rows))
@@ -204,10 +205,10 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         whole = ALL if alone else split_named(split) or (ALL if len(splits) == 1 else split)
         labels = classes_of_rows(columns, rows.__getitem__, len(rows), title=title)
         for row, names in enumerate(labels):
-            own = annotations[first + row].classes if objects is not None else names
+            kinds = annotations[first + row].classes if objects is not None else names
             part = split_of_row(parts[row], whole, title, f"row {row}")
-            entries.setdefault(part, []).append(Entry(first + row, f"{split}[{row}]", own, 0))
-            several = several or len(own) != 1
+            entries.setdefault(part, []).append(Entry(first + row, f"{split}[{row}]", kinds, 0))
+            several = several or len(kinds) != 1
         first += len(rows)
     known = {split: listed for split, listed in entries.items() if split in ("train", "validation", "test", ALL)}
     left = [split for split in entries if split not in known]

@@ -7,6 +7,7 @@
 | named so, as the photo is | cats/1_masks.png of cats/1_img.png |
 | in a folder named so | masks/cats/1.png, cats/masks/1.png, ground_truth/cats/1_mask.png, masks/1.png, masks/cats/seg1.png |
 | and of an object | masks/1_0.png, masks/1_1.png |
+| with an end of its own | LabeledApproved/1_L.png, labels/1_P.png, masks/1_cells.png |
 
 A name alone decides nothing: a mask has few colours where its photo has many, or is grey and the same all over its parts.
 """
@@ -27,13 +28,18 @@ from vitral.images.decode import Pixels, read_image
 
 Folder = tuple[str, ...]
 Pair = tuple[int, int]  # the positions of what may be a mask, and of its photo
-WORD = r"(?:masks?|segm?|segmentations?|annotations?|labels?|gt|ground[ _-]?truths?|trimaps?|mattes?)"
+WORD = (
+    r"(?:masks?|segm?|segmentations?|annotations?|labels?|lbl|gt|ground[ _-]?truths?|trimaps?|mattes?|inst|instances?)"
+)
 LAST = re.compile(rf"(.+?)[ _.-]+(?:cp[ _.-]+)?{WORD}(?:[ _.-]?\d+)?", re.IGNORECASE)
 FIRST = re.compile(rf"{WORD}[ _.-]+(.+)", re.IGNORECASE)
 OF_OBJECTS = re.compile(r"SegmentationObject|instances", re.IGNORECASE)  # folders of maps that number objects
 BEFORE = r"(?:.*[ _.-]|(?-i:.*[a-z](?=[A-Z])))?"  # a word: what ends in a gap, or where a capital follows: PedMasks
-FOLDER = re.compile(rf"{BEFORE}(?:{WORD}|SegmentationClass)(?:[ _.-].*)?|{OF_OBJECTS.pattern}", re.IGNORECASE)
+FOLDER = re.compile(
+    rf"{BEFORE}(?:{WORD}|SegmentationClass)(?:[ _.-].*)?|Labell?ed.*|{OF_OBJECTS.pattern}", re.IGNORECASE
+)
 NUMBERED = re.compile(r"(.+?)[ _.-]+\d+")  # by objects
+ENDED = re.compile(r"(.+)[ _.-][A-Za-z]+")
 OF_PHOTO = ("_img", "_image", "_sat")  # ends of the names of photos whose masks have ends of their own
 NUMBER = re.compile(r"\d+")
 LOOKED_AT = 32  # pairs that are alike, by which all of them are judged where they agree
@@ -134,9 +140,9 @@ class _Names:
     def photos(self, folder: Folder, stem: str) -> Iterator[int]:
         """Give the images that may be the photo of a mask, by the words in its name and folders, the likeliest first."""
         match = LAST.fullmatch(stem) or FIRST.fullmatch(stem)
-        numbered = NUMBERED.fullmatch(stem)
+        ended = [found[1] for found in (NUMBERED.fullmatch(stem), ENDED.fullmatch(stem)) if found]
         named = [match[1], *(match[1] + end for end in OF_PHOTO)] if match else []
-        stems = (*named, stem, *([numbered[1]] if numbered else []), *_number(stem))
+        stems = (*named, stem, *ended, *_number(stem))
         for name in named:
             yield from self.same(folder, name)
         for depth, name in itertools.product(self._speaking(folder), stems):

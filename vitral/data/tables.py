@@ -235,7 +235,8 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
                 column = columns.classes if columns.are_text else column
                 first = len(names)
                 if objects is not None:
-                    marked.append(ObjectRows(first, *objects, table.read([objects[0][0]]).column(0).to_pylist()))
+                    own_objects = map(objects[0].objects, table.read(objects[0].names).to_pylist())
+                    marked.append(ObjectRows(first, *objects, list(own_objects)))
                 for group in range(table.num_row_groups):
                     rows = _group_rows(table, group, columns, path)
                     groups.append((len(listed), group, len(names)))

@@ -14,7 +14,8 @@ from vitral.errors import DataError
 from vitral.tasks.regions import Regions
 
 
-def _saved(folder: Path, boxes: list[list[list[float]]]) -> Path:
+def _saved(folder: Path, boxes: list[list[list[float]]], form: str = "saved") -> Path:
+    """Write a dataset with a column of objects, or with columns of boxes and of classes, as the library or a Parquet file."""
     datasets = pytest.importorskip("datasets")
     rng = np.random.default_rng(0)
     photos = [Image.fromarray(rng.integers(0, 256, (40, 60, 3), dtype=np.uint8)) for _ in boxes]
@@ -23,22 +24,33 @@ def _saved(folder: Path, boxes: list[list[list[float]]]) -> Path:
         "objects": [{"bbox": own, "category": [number % 2 for number in range(len(own))]} for own in boxes],
     }
     objects = {"bbox": [[datasets.Value("float32")]], "category": [datasets.ClassLabel(names=["mask", "glove"])]}
-    features = datasets.Features({"image": datasets.Image(), "objects": objects})
-    datasets.Dataset.from_dict(rows, features=features).save_to_disk(folder)
+    features = {"image": datasets.Image(), "objects": objects}
+    if form != "saved":
+        listed = rows.pop("objects")
+        rows |= {name: [own[name] for own in listed] for name in objects}
+        features = {"image": datasets.Image(), **objects}
+    made = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+    if form == "parquet":
+        folder.mkdir()
+        made.to_parquet(folder / "train.parquet")
+    else:
+        made.save_to_disk(folder)
     return folder
 
 
 @every_case(
-    ("boxes", "expected"),
+    ("boxes", "expected", "form"),
     [
-        ([[[30, 20, 20, 15]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35]),
-        ([[[30, 20, 50, 35]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35]),
+        ([[[30, 20, 20, 15]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35], "saved"),
+        ([[[30, 20, 50, 35]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35], "saved"),
+        ([[[30, 20, 20, 15]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35], "columns"),
+        ([[[30, 20, 20, 15]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35], "parquet"),
     ],
 )
 def test_boxes_are_read_in_the_form_that_all_of_them_tell(
-    boxes: list[list[list[float]]], expected: list[float], tmp_path: Path
+    boxes: list[list[list[float]]], expected: list[float], form: str, tmp_path: Path
 ) -> None:
-    data = open_data(_saved(tmp_path / "saved", [*boxes, *[[]] * 8]), verify=False)
+    data = open_data(_saved(tmp_path / "saved", [*boxes, *[[]] * 8], form), verify=False)
     assert data.task.name == "boxes"
     assert data.class_names == ("mask", "glove")
     labels = [source.label(index) for source in data.splits.values() for index in range(len(source))]

@@ -166,6 +166,7 @@ def test_255_beside_other_values_is_ignored_and_stray_values_are_no_classes(tmp_
             "# label:color_rgb:parts:actions\nground:0,0,0::\ncell:200,30,30::\nplatelet:30,200,30::\n",
             "colours",
         ),
+        ("label_colors.txt", "0 0 0\tground\n200 30 30\tcell\n30 200 30\tplatelet\n", "colours"),
         ("class_dict.csv", "name,r,g,b\nground,0,0,0\ncell,200,30,30\nplatelet,30,200,30\n", "colours"),
         (
             "dataset_meta.json",

@@ -14,7 +14,7 @@ from typing import Any
 
 from vitral.data.annotations.annotation import Marks
 from vitral.data.annotations.hub_objects import BOXES as KEYS
-from vitral.data.annotations.hub_objects import objects_column, read_objects
+from vitral.data.annotations.hub_objects import object_columns, read_objects
 from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.tree import FileTree
 from vitral.data.columns import arrow
@@ -40,7 +40,7 @@ def read_hub_folder(tree: FileTree) -> MarkedPhotos | None:
     declared: tuple[str, ...] = ()
     for path in tree.ending(*METADATA):
         rows = _rows(tree, path) if PurePosixPath(path).name in METADATA else []
-        columns = next((found for row in rows if (found := objects_column(row))), None)
+        columns = next((found for row in rows if (found := object_columns(row))), None)
         if columns is None:
             continue
         photos: dict[str, Any] = {}
@@ -48,8 +48,8 @@ def read_hub_folder(tree: FileTree) -> MarkedPhotos | None:
             photo = _photo(tree, path, row)
             if photo is None or photo in photos or photo in marked:
                 traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
-            elif row.get(columns[0]) is not None:  # otherwise nobody marked it
-                photos[photo] = row[columns[0]]
+            elif (objects := columns.objects(row)) is not None:  # otherwise nobody marked it
+                photos[photo] = objects
         names = _names(tree, path)
         title, files = tree.file(path).name, [tree.file(photo) for photo in photos]
         annotations, note = read_objects(title, [*photos.values()], columns, names, files)

@@ -1,4 +1,4 @@
-"""Objects in the rows of a Hugging Face dataset: a column of lists of boxes, each with its class.
+"""Objects in the rows of a Hugging Face dataset: a column of boxes with their classes, or a column of each.
 
 The library does not say whether a box is [x, y, width, height] or [left, top, right, bottom]: all boxes together decide.
 """
@@ -29,18 +29,44 @@ BY_CORNERS = "[left, top, right, bottom]"
 Corners = Float64[np.ndarray, "boxes 4"]
 
 
+class ObjectColumns(NamedTuple):
+    """Where a row has its objects.
+
+    Attributes:
+        column: The column of objects; None where boxes and classes are columns of their own.
+        boxes: What the boxes are called in it, or their column.
+        classes: The classes likewise.
+    """
+
+    column: str | None
+    boxes: str
+    classes: str
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the table that these are."""
+        return [self.boxes, self.classes] if self.column is None else [self.column]
+
+    def objects(self, row: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Return the objects of a row; None where it says nothing of any."""
+        if self.column is not None:
+            return row.get(self.column)
+        own = {name: row.get(name) for name in self.names}
+        return None if None in own.values() else own
+
+
 class ObjectRows(NamedTuple):
     """The objects in the rows of a table.
 
     Attributes:
         first: The store index of the first row's photo.
-        columns: See `objects_column`.
+        columns: Where the rows have them.
         names: The names of the classes that the table declares.
-        rows: The cells of the column.
+        rows: The objects of each.
     """
 
     first: int
-    columns: tuple[str, str, str]
+    columns: ObjectColumns
     names: tuple[str, ...] | None
     rows: list[Any]
 
@@ -51,7 +77,7 @@ def with_objects(listing: Listing, tables: Iterable[ObjectRows]) -> Listing:
     Raises:
         DataError: as by `read_objects`.
     """
-    alike: dict[tuple[tuple[str, str, str], tuple[str, ...] | None], list[ObjectRows]] = {}
+    alike: dict[tuple[ObjectColumns, tuple[str, ...] | None], list[ObjectRows]] = {}
     for table in tables:
         alike.setdefault((table.columns, table.names), []).append(table)
     if not alike:
@@ -86,68 +112,77 @@ def with_objects(listing: Listing, tables: Iterable[ObjectRows]) -> Listing:
 
 def objects_of(
     schema: Any,  # noqa: ANN401  # pyarrow's
-) -> tuple[tuple[str, str, str], tuple[str, ...] | None] | None:
-    """Return what `objects_column` does of a Parquet file, and the names of the classes it declares; None without objects."""
-    columns = objects_column(_features_of(schema))
+) -> tuple[ObjectColumns, tuple[str, ...] | None] | None:
+    """Return what `object_columns` does of a Parquet file, and the names of the classes it declares; None without objects."""
+    columns = object_columns({field.name: _nested(field.type) for field in schema})
     return None if columns is None else (columns, _names_in_schema(schema, columns))
 
 
-def objects_column(features: Mapping[str, Any]) -> tuple[str, str, str] | None:
-    """Return the names of the column of objects, and of the boxes and the classes in it; None where there is none.
+def object_columns(features: Mapping[str, Any]) -> ObjectColumns | None:
+    """Return where rows have boxes and their classes; None where they have none.
 
-    Of each column its feature is given, or any value.
+    Of each column its feature is given, or any value. A single box of a photo, and a single class, are no objects.
     """
     for column, feature in features.items():
         within = getattr(feature, "feature", feature)
         within = within[0] if isinstance(within, list) and within else within
-        keys = within if isinstance(within, Mapping) else {}
-        boxes, classes = (next((name for name in names if name in keys), None) for names in (BOXES, CLASSES))
-        if boxes is not None and classes is not None:
-            return column, boxes, classes
+        if (found := _named_in(within if isinstance(within, Mapping) else {})) is not None:
+            return ObjectColumns(column, *found)
+    found = _named_in(features)
+    if found is not None and [_depth(features[name]) for name in found] == [2, 1]:
+        return ObjectColumns(None, *found)
     return None
 
 
-def _features_of(schema: Any) -> dict[str, Any]:  # noqa: ANN401  # pyarrow's
-    """Return the features of a Parquet file's columns that may be of objects, as `objects_column` takes them."""
-    pa = arrow()
-    features: dict[str, Any] = {}
-    for field in schema:
-        listed = holds_lists(field.type)
-        kind = field.type.value_type if listed else field.type
-        if pa.types.is_struct(kind):
-            named = {each.name: each.type for each in kind}
-            features[field.name] = [named] if listed else named
-    return features
+def _named_in(keys: Mapping[str, Any]) -> tuple[str, str] | None:
+    boxes, classes = (next((name for name in names if name in keys), None) for names in (BOXES, CLASSES))
+    return None if boxes is None or classes is None else (boxes, classes)
 
 
-def _names_in_schema(schema: Any, columns: tuple[str, str, str]) -> tuple[str, ...] | None:  # noqa: ANN401  # pyarrow's
+def _depth(feature: Any) -> int:  # noqa: ANN401
+    """Return how many lists are in each other."""
+    if isinstance(feature, list):
+        return 1 + max(map(_depth, feature), default=0)
+    return 1 + _depth(feature.feature) if hasattr(feature, "feature") else 0
+
+
+def _nested(kind: Any) -> Any:  # noqa: ANN401  # pyarrow's
+    """Return the type of a Parquet file's column as `object_columns` takes it."""
+    if holds_lists(kind):
+        return [_nested(kind.value_type)]
+    return {each.name: each.type for each in kind} if arrow().types.is_struct(kind) else kind
+
+
+def _names_in_schema(schema: Any, columns: ObjectColumns) -> tuple[str, ...] | None:  # noqa: ANN401  # pyarrow's
     """Return the names of the classes of objects that Hugging Face's library wrote into a schema; None without any."""
-    told: Any = feature_of(schema, columns[0])
+    told: Any = feature_of(schema, columns.names[-1])
     for _ in range(NESTED):
         told = told[0] if isinstance(told, list) and told else mapping(told)
-        told = told.get(columns[2], told.get("feature", {}))
+        told = told.get(columns.classes, told.get("feature", {}))
         if isinstance(names := mapping(told).get("names"), list):
             return tuple(map(str, names))
     return None
 
 
-def class_names_of(features: Mapping[str, Any], columns: tuple[str, str, str]) -> tuple[str, ...] | None:
+def class_names_of(features: Mapping[str, Any], columns: ObjectColumns) -> tuple[str, ...] | None:
     """Return the names of the classes that a dataset declares, in its order; None where it declares none."""
-    within = getattr(features[columns[0]], "feature", features[columns[0]])
-    within = within[0] if isinstance(within, list) else within
-    kind = within[columns[2]]
-    names = getattr(getattr(kind, "feature", kind), "names", None)
+    kind: Any = features
+    for name in filter(None, (columns.column, columns.classes)):
+        kind = kind[name]
+        kind = getattr(kind, "feature", kind)
+        kind = kind[0] if isinstance(kind, list) else kind
+    names = getattr(kind, "names", None)
     return None if names is None else tuple(map(str, names))
 
 
 def read_objects(
     title: str,
     rows: Sequence[Any],
-    columns: tuple[str, str, str],
+    columns: ObjectColumns,
     names: Sequence[str] | None,
     photos: Sequence[StoredFile],
 ) -> tuple[list[Marks], str]:
-    """Return the annotation of each row's objects, and how boxes are taken, in a line; `columns` are of `objects_column`.
+    """Return the annotation of each row's objects, and how boxes are taken, in a line.
 
     Of each row its photo is given.
 
@@ -159,7 +194,7 @@ def read_objects(
     try:
         boxes = [np.array([box for box, _ in there], dtype=np.float64).reshape(-1, 4) for there in listed]
     except (TypeError, ValueError) as error:
-        raise DataError(f"'{title}' has boxes in '{columns[0]}' that are not four numbers each.") from error
+        raise DataError(f"'{title}' has boxes in '{columns.names[0]}' that are not four numbers each.") from error
     form, why = box_form(title, boxes, sizes)
     annotations = []
     for there, own, size in zip(listed, boxes, sizes, strict=True):
@@ -167,7 +202,7 @@ def read_objects(
         kinds = [_name(title, kind, names) for _, kind in there]
         marks = [Mark(name, box=(*box,)) for name, box in zip(kinds, corners.tolist(), strict=True)]
         annotations.append(Marks.of(marks, stated=size))
-    return annotations, f"The boxes of '{columns[0]}' are taken as {form}: {why}."
+    return annotations, f"The boxes of '{columns.names[0]}' are taken as {form}: {why}."
 
 
 def box_form(title: str, boxes: Iterable[Corners], sizes: Iterable[Size | None]) -> tuple[str, str]:

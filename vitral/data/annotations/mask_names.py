@@ -5,7 +5,8 @@
 | classes.txt; codes.txt, as fastai has it | the class of value 0, then that of 1, and so on |
 | _classes.csv, as Roboflow has it | value, name |
 | labelmap.txt, as VOC and CVAT have it | name:red,green,blue:: |
-| class_dict.csv, as CamVid has it | name,red,green,blue |
+| class_dict.csv, as copies of CamVid have it | name,red,green,blue |
+| label_colors.txt, as CamVid has it | red green blue name |
 | dataset_meta.json, as Datumaro has it | {"label_map": {"0": "road"}} |
 """
 
@@ -23,10 +24,11 @@ from vitral.errors import DataError
 BACKGROUND = "background"
 OBJECT = "object"
 IGNORED = 255  # of masks with several other values
-LISTS_OF_MASKS = ("labelmap.txt", "class_dict.csv", "dataset_meta.json")
+LISTS_OF_MASKS = ("labelmap.txt", "class_dict.csv", "label_colors.txt", "dataset_meta.json")
 PLAIN_LISTS = (NAMES_FILE, "codes.txt", "_classes.csv")  # which do not say that there are masks
 NUMBERED = re.compile(r"(\d+)\s*,\s*(.*\S)")
 COLOURED = re.compile(r"\s*([^:,]+?)\s*[:,]\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*(?::.*)?")
+COLOUR_FIRST = re.compile(r"\s*(\d{1,3})\s+(\d{1,3})\s+(\d{1,3})\s+(.*\S)\s*")
 RARE = 0.05  # share of the masks that have a stray value, at most,
 FEW = 0.002  # and of a mask that it covers
 MANY = 32  # values, above which edges are softened, and
@@ -148,12 +150,15 @@ def _of_lines(text: str, colours: bool) -> dict[int, str]:
     numbered = {int(match[1]): match[2] for line in lines if (match := NUMBERED.fullmatch(line))}
     if len(numbered) > 1 and len(numbered) >= len(lines) - 1:  # the first line may be a header
         return {} if colours else numbered
-    coloured = [match for line in lines if (match := COLOURED.fullmatch(line))]
+    coloured = [match.groups() for line in lines if (match := COLOURED.fullmatch(line))]
+    coloured = coloured or [
+        (match[4], *match.groups()[:3]) for line in lines if (match := COLOUR_FIRST.fullmatch(line))
+    ]
     if not coloured:
         return {} if colours else dict(enumerate(lines))
     if not colours:
-        return {value: match[1] for value, match in enumerate(coloured)}
-    return {int(match[2]) << 16 | int(match[3]) << 8 | int(match[4]): match[1] for match in coloured}
+        return {value: name for value, (name, *_) in enumerate(coloured)}
+    return {int(red) << 16 | int(green) << 8 | int(blue): name for name, red, green, blue in coloured}
 
 
 def _of_json(tree: FileTree, path: str, colours: bool) -> dict[int, str]:
