@@ -1,7 +1,7 @@
 """What trained weights are worth: the default command, a start by name, from scratch, and scikit-learn on features.
 
     python benchmarks/starts_grid.py FOLDER... --from START [--minutes 1 3 10 30] [--seeds 3] [--ways default scratch]
-        [--json results.json] [--csv docs/starts_grid.csv]
+        [--peers fastai=PYTHON autogluon=PYTHON --timm NETWORK=FILE] [--json results.json] [--csv docs/starts_grid.csv]
 
 FOLDER is what `open_data` takes, START what --from takes. Every run is a process of its own with all cores, one after another:
 run nothing beside them. Nothing but downloaded weights is kept from one to the next. All are scored on the whole test split
@@ -12,6 +12,9 @@ run nothing beside them. Nothing but downloaded weights is kept from one to the 
     scratch       the same with an empty cache and no network to fetch from; where no package brings weights
     scikit-learn  what a user would write instead: StandardScaler and LogisticRegression on START's features, in float32 at its
                   own size, fitted on all images but those to score. It knows no clock and no seed: one run for a folder
+    fastai        start_peers/fastai_peer.py, by a Python that has fastai, of folders with train/ and test/
+    autogluon     start_peers/autogluon_peer.py likewise. Both begin with FILE, START's weights as timm's NETWORK:
+                  `vitral convert START FILE --format timm`
 
 Exit status 1 if the default is below the better of `from` and `scratch` by more than a standard error, said first, then the
 table. --csv writes a row for each run. What --json holds already, of the same versions, images, minutes and seed, is not run
@@ -21,10 +24,12 @@ again. Small seeds, few minutes and easy folders come first, so that an interrup
 import argparse
 import csv
 import itertools
+import json
 import math
 import multiprocessing
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -43,6 +48,8 @@ from kept import Kept, Run
 
 DEFAULT, FROM, SCRATCH, SKLEARN = "default", "from", "scratch", "scikit-learn"
 WAYS = (DEFAULT, FROM, SCRATCH, SKLEARN)
+PEERS = {"fastai": ("fastai", "timm"), "autogluon": ("autogluon.multimodal", "timm")}  # and the packages that make them
+HERE = Path(__file__).parent
 MINUTES = (1.0, 3.0, 10.0, 30.0)
 AT_ONCE = 32  # images
 COLUMNS = ("set", "images", "classes", "scored", "minutes", "seed", "way", "accuracy", "seconds", "chose")
@@ -77,6 +84,25 @@ def sklearn_on_features(data: str, start: str, begun: float) -> Run:
     fitted = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(*learn)
     accuracy, taken = fitted.score(*features(scored)), time.monotonic() - begun
     return {"accuracy": accuracy, "seconds": taken, "chose": f"{start} at {network.preprocessing.image_size[0]} px"}
+
+
+def run_peer(python: str, name: str, folder: Folder, timm: tuple[str, str], minutes: float, seed: int) -> Run:
+    """Let another library learn in a process of its own."""
+    script = HERE / "start_peers" / f"{name}_peer.py"
+    command = [python, str(script), folder.data, *timm, f"{60 * minutes:g}", str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"accuracy": 0.0, "seconds": 0.0, "chose": "failed", "failed": done.stderr[-300:]}
+    made: Run = json.loads(done.stdout[done.stdout.rindex("{") :])  # behind the bars of its progress
+    return made
+
+
+def peer_versions(python: str, name: str) -> dict[str, str]:
+    """Return the versions of what computes a peer."""
+    program = "import json, sys; from importlib.metadata import version; print(json.dumps([version(n) for n in sys.argv[1:]]))"
+    packages = ("torch", *PEERS[name])
+    found = subprocess.run([python, "-c", program, *packages], capture_output=True, text=True, check=True)
+    return dict(zip(packages, json.loads(found.stdout), strict=True))
 
 
 def run(way: str, folder: Folder, start: str, minutes: float, seed: int) -> Run:
@@ -130,16 +156,29 @@ def main() -> None:
     parser.add_argument("--from", dest="start", required=True)
     parser.add_argument("--minutes", nargs="+", type=float, default=MINUTES)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
+    parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
+    parser.add_argument("--peers", nargs="*", default=[], metavar="NAME=PYTHON")
+    parser.add_argument("--timm", metavar="NETWORK=FILE")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--csv", type=Path)
     options = parser.parse_args()
     folders, kept = [look_at(data) for data in options.data], Kept(options.json)
+    pythons = dict(peer.split("=", 1) for peer in options.peers)
+    if not set(pythons) <= set(PEERS) or (pythons and not options.timm):
+        parser.error(f"--peers takes {' and '.join(PEERS)}, with --timm.")
+    versions = {name: peer_versions(python, name) for name, python in pythons.items()}
     runs: dict[tuple[Folder, float], dict[str, list[Run]]] = {}
     rows: list[dict[str, Any]] = []
-    for seed, minutes, folder, way in itertools.product(range(options.seeds), options.minutes, folders, options.ways):
-        make = partial(run, way, folder, options.start, minutes, seed)
-        made = kept.get(question(way, folder, options.start, minutes, seed), make)
+    ways = [*options.ways, *pythons]
+    for seed, minutes, folder, way in itertools.product(range(options.seeds), options.minutes, folders, ways):
+        asked = question(way, folder, options.start, minutes, seed)
+        if way in pythons:
+            timm = tuple(options.timm.split("=", 1))
+            make = partial(run_peer, pythons[way], way, folder, timm, minutes, seed)
+            asked |= {"versions": versions[way], "start": options.start}
+        else:
+            make = partial(run, way, folder, options.start, minutes, seed)
+        made = kept.get(asked, make)
         runs.setdefault((folder, minutes), {}).setdefault(way, []).append(made)
         rows.append(row(folder, minutes, seed, way, made))
         print(", ".join(f"{value}" for value in rows[-1].values()), flush=True)
