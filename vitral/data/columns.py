@@ -19,7 +19,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from vitral.data.chosen import PREFIX, choose, note
+from vitral.data.chosen import PREFIX, choose, chosen, note
+from vitral.data.masks import FOLDER
 from vitral.data.names import ALL, some, split_named
 from vitral.data.stored import UNREAD
 from vitral.data.table_cells import (
@@ -180,6 +181,21 @@ def find_columns(
             f"{PREFIX}label=NAME: before the name of the data."
         )
     return Columns(image, None, split, labels, schema)
+
+
+def find_masked(names: Sequence[str], schema: Schema) -> tuple[str, str] | None:
+    """Return the columns of photos and of masks of these, which are called so.
+
+    None where there are none, or there are classes, too, or the name of the data chooses columns.
+    """
+    if chosen("image") or chosen("label"):
+        return None
+    images = _image_columns(schema)
+    masks = [name for name in images if FOLDER.fullmatch(name)]
+    photos = [name for name in images if name not in masks]
+    others = [name for name in names if name not in images]
+    classes = any(_may_be_classes(name, schema, known) for name in others for known in (CLASSES, NUMBERED, CHOSEN))
+    return (photos[0], masks[0]) if len(masks) == len(photos) == 1 and not classes else None
 
 
 def _split_by_cells(names: Sequence[str], cells: Cells | None) -> str | None:

@@ -11,12 +11,14 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from vitral.data.annotations.annotation import Annotation
+from vitral.data.annotations.hub_masks import list_masked
 from vitral.data.annotations.hub_objects import class_names_of, object_columns, read_objects
 from vitral.data.annotations.tree import StoredFile
 from vitral.data.columns import (
     check_column,
     classes_of_rows,
     find_columns,
+    find_masked,
     lists_of_images,
     may_lack,
     simple_cells,
@@ -150,6 +152,20 @@ def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True
     return list_tables(title, name, files, labelled=labelled)
 
 
+def _list_masked(title: str, name: str, splits: Mapping[str, Any]) -> Listing | None:
+    """Return the photos with their masks; None where there are no masks."""
+    columns = [find_masked(rows.column_names, rows.features.arrow_schema) for rows in splits.values()]
+    stores: tuple[list[tuple[Store, int]], list[tuple[Store, int]]] = ([], [])
+    for rows, found in zip(splits.values(), columns, strict=True):
+        if found is None:
+            return None
+        for listed, column in zip(stores, found, strict=True):
+            listed.append((HubImages(title, _undecoded(title, rows, column), column), len(rows)))
+    parts = [split_named(split) or ALL for split, rows in splits.items() for _ in range(len(rows))]
+    photos, masks = map(JoinedStores, stores)
+    return list_masked(title, name, photos, masks, parts)
+
+
 def _undecoded(title: str, rows: Any, column: str) -> Any:  # noqa: ANN401  # `datasets` is imported late
     """Return rows whose images are bytes or paths; arrays of pixels are encoded."""
     datasets = _library(title)
@@ -167,13 +183,14 @@ def _files(store: Store, count: int) -> list[StoredFile]:
 
 def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # noqa: ANN401  # `datasets` is imported late
     splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
+    if labelled and (masked := _list_masked(title, name, splits)) is not None:
+        return masked
     stores: list[tuple[Store, int]] = []
     entries: dict[str, list[Entry]] = {}
     declared: tuple[str, ...] | None = None
     text_column: str | None = None
     notes: list[str] = []
-    several = False
-    first = 0
+    several, first = False, 0
     annotations: dict[int, Annotation] = {}
     for split, rows in splits.items():
         objects = object_columns(rows.features) if labelled else None
@@ -199,10 +216,10 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
             marked, note = read_objects(title, own, objects, declared, _files(store, len(rows)))
             annotations |= {first + row: each for row, each in enumerate(marked)}
             notes.append(note)
-        parts = splits_of_rows(columns, rows.__getitem__, len(rows))
+        parts, only = splits_of_rows(columns, rows.__getitem__, len(rows)), len(splits) == 1
         # An only split is called so for want of another where a column has splits.
-        alone = len(splits) == 1 and all(map(split_named, map(str, parts)))
-        whole = ALL if alone else split_named(split) or (ALL if len(splits) == 1 else split)
+        alone = only and all(map(split_named, map(str, parts)))
+        whole = ALL if alone else split_named(split) or (ALL if only else split)
         labels = classes_of_rows(columns, rows.__getitem__, len(rows), title=title)
         for row, names in enumerate(labels):
             kinds = annotations[first + row].classes if objects is not None else names

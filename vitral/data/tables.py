@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vitral.data.annotations.hub_masks import list_masked
 from vitral.data.annotations.hub_objects import ObjectRows, objects_of, with_objects
 from vitral.data.columns import (
     Columns,
@@ -20,6 +21,7 @@ from vitral.data.columns import (
     classes_of_rows,
     find_columns,
     find_image,
+    find_masked,
     holds_lists,
     in_order,
     is_encoded,
@@ -40,7 +42,7 @@ from vitral.data.names import (
     open_anywhere,
     split_of_file,
 )
-from vitral.data.path_table import PathTable, bad_row, list_paths, path_column, without_unrelated
+from vitral.data.path_table import PARQUET, PathTable, bad_row, list_paths, path_column, without_unrelated
 from vitral.data.stored import Entry, Strings
 from vitral.data.table_cells import cell_text
 from vitral.data.text_table import LIST_SUFFIX, read_sheet
@@ -51,7 +53,7 @@ from vitral.tasks.registry import task_of
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
 MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those of a window of shards, and two more
 TEXT_SUFFIXES = (".csv", ".tsv")
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+SUFFIXES = (*TEXT_SUFFIXES, PARQUET)
 JSON = (".jsonl", ".json")
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 ARROW = (".arrow", ".feather")
@@ -64,6 +66,8 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, la
         DataError: a table cannot be read, a column is missing, or there are no rows.
     """
     every = [(split, path) for split, paths in files.items() for path in paths]
+    if labelled and (masked := _list_masked(title, name, every)) is not None:
+        return masked
     with contextlib.ExitStack() as stack:
         opened = [path_table(path, split, stack) for split, path in every]
         tables = [table for table in opened if table is not None]
@@ -208,6 +212,36 @@ def content_of(cell: Any, name: str) -> bytes | str:  # noqa: ANN401  # any cell
     if isinstance(value, bytes | str) and value:
         return value
     raise ImageError(f"'{name}' is empty; remove the row.")
+
+
+def _list_masked(title: str, name: str, listed: Sequence[tuple[str, str]]) -> Listing | None:
+    """Return the photos of Parquet files with their masks; None where one of them has no masks."""
+    groups: list[tuple[int, int, int]] = []
+    splits: list[str] = []
+    names: list[str] = []
+    columns: set[tuple[str, str]] = set()
+    size = 0
+    if any(is_address(path) or not path.lower().endswith(PARQUET) for _, path in listed):  # all masks are read
+        return None
+    for number, (split, path) in enumerate(listed):
+        with _parquet(path) as table:
+            if (found := find_masked(table.schema_arrow.names, table.schema_arrow)) is None:
+                return None
+            columns.add(found)
+            first = len(names)
+            for group in range(table.num_row_groups):
+                groups.append((number, group, len(names)))
+                known = table.metadata.row_group(group)
+                begun = len(names) - first
+                names += [_row_name(None, path, row) for row in range(begun, begun + known.num_rows)]
+                size += known.total_byte_size
+            splits += [split] * (len(names) - first)
+    (photo, mask), *others = columns
+    if others:
+        return None
+    paths, most = [path for _, path in listed], len(groups) if size <= IN_MEMORY else MOST_GROUPS
+    photos, masks = (ParquetImages(paths, groups, column, most, names) for column in (photo, mask))
+    return list_masked(title, name, photos, masks, splits)
 
 
 def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool) -> Listing:

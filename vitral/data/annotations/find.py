@@ -76,7 +76,7 @@ def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
     marked = fitted(tree, marked)
     if how.marked is not None:
         marked = for_task(marked, task_named(how.marked), str(tree.title))
-    return _listing(tree, marked)
+    return listing_of(tree, marked)
 
 
 def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
@@ -155,7 +155,8 @@ def _named_alike(marked: MarkedPhotos) -> bool:
     return len(names) > 1 and 2 * len(names & {name.casefold() for name in marked.class_names}) > len(names)
 
 
-def _listing(tree: FileTree, marked: MarkedPhotos) -> Listing:
+def listing_of(tree: FileTree, marked: MarkedPhotos) -> Listing:
+    """Return annotated photos as data, with what was recognised and left out in a line each."""
     sizes = dict(tree.files)
     notes = [_recognised(marked), *marked.notes, *said(marked.traps), *_unannotated(tree, marked)]
     if tree.ours:
