@@ -30,6 +30,7 @@ FIRST_SHARE = 0.3  # the first classifier, where training is to follow; less wha
 VALIDATION_SHARE = 0.01  # one validation, and again what follows the features
 SCORING_SHARE = 0.1  # the final scoring, and again a head for features that were learned without one
 REMEMBERED_SHARE = 0.05  # the features that a classifier keeps, where they are not known already
+SPARE_SHARE = 0.5  # scoring more than was planned, of what training left unused
 SLOW_SHARE = 0.1  # the first updates, before they are planned by although they are few
 # Of training's time:
 FRESH_SHARE = 0.75  # a network from scratch beside a start that was chosen

@@ -30,6 +30,7 @@ def is_training(event: Event) -> bool:
     return isinstance(event, Progress) and event.task == "train" and event.done == 10
 
 
+@pytest.mark.long
 def test_a_kill_changes_no_bit_of_it(tmp_path: Path, data: Path, convolutions: Path) -> None:
     """What was kept is gone then, and is made anew."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"

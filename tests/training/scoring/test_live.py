@@ -100,6 +100,7 @@ def test_a_stopped_run_resumes_to_the_same_bits_and_figures(whole: Path, tmp_pat
         assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.long
 def test_a_network_that_learns_without_labels_is_followed_too(tmp_path: Path) -> None:
     pretrain(tmp_path / "run", FEW, "method.name=masked-patches")
     logged = [row for row in rows(tmp_path / "run") if "validation/few_shot_1" in row]

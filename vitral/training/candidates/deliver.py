@@ -39,7 +39,7 @@ from vitral.training.loop import TrainingResult
 from vitral.training.optimization.optimizers import training_device
 from vitral.training.records.run_folder import update_run
 from vitral.training.scoring.diagnosis import diagnose_run, merged
-from vitral.training.scoring.validation import VALIDATION_IMAGES, Scoring, scoring_workers, to_score
+from vitral.training.scoring.validation import VALIDATION_IMAGES, Scoring, scoring_workers, to_score, with_time_left
 from vitral.training.session import Run
 
 SHOWN_FROM = f"validation/{FITTED}"
@@ -113,7 +113,7 @@ def finish(outcome: Outcome, scoring: Scoring, baselines: Baselines | None) -> R
         scoring: What it is scored on.
         baselines: Scores of simple classifiers.
     """
-    run = to_score(outcome.run, scoring)
+    run = to_score(outcome.run, with_time_left(outcome.run, scoring))
     outcome, data = replace(outcome, run=run), run.data
     choice, split, folder = outcome.choice, data.scored_split(), run.folder / CLASSIFIER
     if torchrun.is_main() and not outcome.is_saved:  # before all else: no figure is worth a trained network

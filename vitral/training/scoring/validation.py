@@ -36,6 +36,7 @@ from vitral.training.clock import (
     ENDING_SECONDS,
     MARGIN,
     SIMPLE_SECONDS,
+    SPARE_SHARE,
     STEP_DOUBT,
     TIMED_IMAGES_SHARE,
     WORTHWHILE_STEPS,
@@ -70,6 +71,7 @@ class Scoring:
         scored: How many images are scored at the end; None for all.
         ending: Seconds of scoring and report, which must be left after training; 0 without a budget.
         remembered: How many images there is time for whose features the classifier keeps; None for all.
+        whole: The data with all images that could be scored at the end; None where all are.
     """
 
     validating: Source | None
@@ -79,6 +81,7 @@ class Scoring:
     scored: int | None = None
     ending: float = 0.0
     remembered: int | None = None
+    whole: DataSet | None = None
 
 
 def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
@@ -108,7 +111,7 @@ def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
         line = _cut(run, allowed, there)
         run = replace(run, plan=run.plan.with_reasons(line))
         run.listener(Message(line, detail=True))
-    scoring = _scoring(run, allowed, has_head=has_head, completes=there.completing > 0)
+    scoring = replace(_scoring(run, allowed, has_head=has_head, completes=there.completing > 0), whole=run.data)
     return (run if run.data.scored_split() == "train" else to_score(run, scoring)), scoring
 
 
@@ -181,13 +184,21 @@ def to_score(run: Run, scoring: Scoring) -> Run:
     if scoring.scored is None:
         return run
     split = run.data.scored_split()
-    fewer = limited(run.data, split, scoring.scored, seed=run.recipe.seed)
+    fewer = limited(scoring.whole or run.data, split, scoring.scored, seed=run.recipe.seed)
     data = replace(run.data, splits={**run.splits, split: fewer})
     return replace(run, data=data)
 
 
+def with_time_left(run: Run, scoring: Scoring) -> Scoring:
+    """Return what a run scores once it has trained: more images than planned, where training left time for them."""
+    if scoring.scored is None or not run.plan.image_seconds:
+        return scoring
+    more = math.floor(SPARE_SHARE * max(run.clock.left() - scoring.ending, 0.0) / run.plan.image_seconds)
+    return replace(scoring, scored=scoring.scored + distributed.broadcast(more))
+
+
 def _cut(run: Run, allowed: Allowance, there: Allowance) -> str:
-    scored = f"{allowed.scored:,} of {there.scored:,} {images_of(run.data.scored_split())}"
+    scored = f"at least {allowed.scored:,} of {there.scored:,} {images_of(run.data.scored_split())}"
     validated = f"{allowed.validation:,} of {there.validation:,} photos validate, and " if there.validation else ""
     return f"To keep {argument('time')}, {validated}{scored} are scored; {function('evaluate')} scores all."
 
