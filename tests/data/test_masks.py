@@ -63,6 +63,7 @@ MASKS: dict[str, tuple[str, str, Callable[[Path, int], None]]] = {
     "folders inside": ("{c}/images/{n}.png", "{c}/SegmentationClass/{n}.png", of_parts),
     "a folder and a word": ("train/{c}/{n}.png", "ground_truth/{c}/{n}_mask.png", binary),
     "a number in common": ("images/{c}/img_{n}.png", "masks/{c}/m{n}.png", binary),
+    "beside photos without labels": ("labeled/images/{c}/{n}.png", "labeled/masks/{c}/{n}.png", of_parts),
     "an end of its own": ("701_StillsRaw/{c}/Seq_{n}.png", "LabeledApproved/{c}/Seq_{n}_L.png", of_parts),
     "the cells of a photo": ("images/{c}/{n}_a.png", "masks/{c}/{n}_a_cells.png", of_parts),
     "instances": ("{c}/{n}.png", "{c}/{n}_instances.png", of_parts),

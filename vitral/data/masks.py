@@ -36,7 +36,7 @@ FIRST = re.compile(rf"{WORD}[ _.-]+(.+)", re.IGNORECASE)
 OF_OBJECTS = re.compile(r"SegmentationObject|instances", re.IGNORECASE)  # folders of maps that number objects
 BEFORE = r"(?:.*[ _.-]|(?-i:.*[a-z](?=[A-Z])))?"  # a word: what ends in a gap, or where a capital follows: PedMasks
 FOLDER = re.compile(
-    rf"{BEFORE}(?:{WORD}|SegmentationClass)(?:[ _.-].*)?|Labell?ed.*|{OF_OBJECTS.pattern}", re.IGNORECASE
+    rf"{BEFORE}(?:{WORD}|SegmentationClass)(?:[ _.-].*)?|LabeledApproved.*|{OF_OBJECTS.pattern}", re.IGNORECASE
 )
 NUMBERED = re.compile(r"(.+?)[ _.-]+\d+")  # by objects
 ENDED = re.compile(r"(.+)[ _.-][A-Za-z]+")
