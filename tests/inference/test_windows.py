@@ -13,6 +13,7 @@ from torch.nn import functional
 from tests.cases import every_case
 from tests.regions import finding, scene
 from vitral.classifier.find_regions import find_in
+from vitral.errors import ModelError
 from vitral.images.decode import Pixels
 from vitral.images.geometry import Geometry
 from vitral.images.moved_masks import joined
@@ -118,6 +119,13 @@ def test_many_classes_are_averaged_at_fewer_places(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(module, "FINE", bound)
         find_in(classifier, Photo(scene(0, *shape), shape), windows=2.0)
     assert given == [(1, 11, 64, 96), (1, 11, 16, 24)]
+
+
+@every_case("windows", [0.0, 0.5, -1.0, math.nan, math.inf, 100.0])
+def test_more_windows_than_a_photo_can_show_are_refused(windows: float) -> None:
+    classifier = finding("digit-scenes-semantic")
+    with pytest.raises(ModelError, match="of a photo of 96x64 pixels it may be 1 to"):
+        find_in(classifier, Photo(scene(0, 64, 96), (64, 96)), windows=windows)
 
 
 def test_a_large_canvas_is_averaged_at_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,13 +306,14 @@ class Classifier(nn.Module):
         Args:
             images: As `predict` takes them.
             windows: How many times as large as the network's input the shorter side of each image is seen, through windows, so
-                that small things in large images are found; None for images as a whole, as in training.
+                that small things in large images are found: from 1 on, and so that none is seen larger than eight times its own
+                size; None for images as a whole, as in training.
             skip_bad_images: Leave out what cannot be read, with a warning to the listener, instead of an error.
             listener: Receives progress and warnings; they are written to the screen if left out.
 
         Raises:
             ImageError: An image cannot be read; the message names it.
-            ModelError: It classifies images as a whole, or the network gives no number.
+            ModelError: It classifies images as a whole, the network gives no number, or `windows` is out of range.
         """
         found = []
         for each in find_in_each(self, list_images(images, listener), listener, windows=windows):

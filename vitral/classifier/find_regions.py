@@ -11,7 +11,7 @@ from vitral.classifier.metadata import Calibration
 from vitral.classifier.predicted_regions import PredictedRegions
 from vitral.data.image_files import LazyImage
 from vitral.data.source import BadImage
-from vitral.errors import ImageError
+from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Progress
 from vitral.images.geometry import Geometry
 from vitral.images.photo import Photo
@@ -28,6 +28,7 @@ from vitral.tasks.task import Task
 
 LONG = 2.0  # times its shorter side: a longer photo is seen through windows, because as a whole it would be squeezed
 OVERLAP = 0.25  # of a window with its neighbour
+LARGEST = 8.0  # times its own size, at which a photo is seen at most: larger shows no more
 
 
 class FindsRegions(Protocol):
@@ -92,9 +93,11 @@ def find_in(classifier: FindsRegions, photo: Photo, *, windows: float | None = N
             the photo as a whole, as in training, unless it is very long.
 
     Raises:
-        ModelError: It classifies images as a whole, or the network gives no number.
+        ModelError: It classifies images as a whole, the network gives no number, or `windows` is out of range.
     """
     preprocessing = classifier.preprocessing
+    if windows is not None:
+        _check_windows(windows, photo.size, preprocessing.image_size)
     if windows is None and not is_long(*photo.size):
         return classifier.find(preprocessing(photo.pixels)[None], [photo.view(preprocessing)])[0]
     task, compute = dense_task(classifier.task), classifier.predictor.answers
@@ -104,6 +107,13 @@ def find_in(classifier: FindsRegions, photo: Photo, *, windows: float | None = N
     if task.counted:
         return find_regions_by_windows(photo.pixels, spread, preprocessing, compute, task.find)
     return find_classes_by_windows(photo.pixels, spread, preprocessing, partial(_scores, compute), task.find)
+
+
+def _check_windows(windows: float, photo: tuple[int, int], size: tuple[int, int]) -> None:
+    most = max(1.0, LARGEST * min(own / side for own, side in zip(photo, size, strict=True)))
+    if not 1 <= windows <= most:
+        height, width = photo
+        raise ModelError(f"windows is {windows:g}; of a photo of {width}x{height} pixels it may be 1 to {most:.3g}.")
 
 
 def _scores(compute: Callable[[Images], Any], images: Images) -> Any:  # noqa: ANN401  # a tensor of scores

@@ -7,12 +7,13 @@ of the first one's class.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.advice import counted
+from vitral.advice import counted, function
 from vitral.data.batch import evenly
 from vitral.data.groups import Kin, keep_trained, split_kin
 from vitral.data.names import ALL, some
@@ -163,6 +164,12 @@ def _stratify(
         members[first.setdefault(content, index) if content else index].append(index)
     if several := sum(len(indices) > 1 for indices in members.values()):
         notes.append(Routine(f"Identical images are in the same split: {counted(several, 'group')}."))
+    if mixed := [indices for indices in members.values() if len({entries[index].classes for index in indices}) > 1]:
+        one, other = next((a, b) for a, b in pairwise(mixed[0]) if entries[a].classes != entries[b].classes)
+        notes.append(
+            f"{counted(len(mixed), 'group')} of identical images are of different classes, such as '{entries[one].name}' and "
+            f"'{entries[other].name}'; {function('check')} lists them."
+        )
     if kin is not None:
         classes = [[numbers[name] for name in entry.classes] or [-1] for entry in entries]
         split = split_kin(entries, classes, shares, contents, kin, notes, seed=SPLIT_SEED)

@@ -4,6 +4,7 @@ No node is a resize but within some heads, see `preparation.py`, and none a Grid
 since TensorRT computes that one wrongly.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ MOST_CLASSES = 255  # that a map of 8 bits holds beside the value for none
 LEAST_ALIKE = 0.999
 # Pixels of a photo that a file is checked on: memory and time of finding objects grow faster than they.
 LARGEST = 1 << 20
+CHECK_SECONDS = 60.0  # after which no further photo is checked,
+LEAST_CHECKED = 16  # once these are: some of every size
 COMPUTED_BY = "onnxruntime in fp32"
 # Measured with onnxruntime on two cores.
 GROWING = ", more than in proportion (2.4 s at 1000 x 1333, 68 s and 5.6 GB at 3000 x 4000 on two cores)"
@@ -211,7 +214,10 @@ def compare_regions(
     """
     session = onnxruntime_session(file, thread_count())
     alike: list[tuple[float, str]] = []
+    begun = time.monotonic()
     for name, pixels in images:
+        if len(alike) >= LEAST_CHECKED and time.monotonic() - begun > CHECK_SECONDS:
+            break
         size = pixels.shape[0], pixels.shape[1]
         # As a whole, as the file sees it: not through the windows that very long photos are seen through.
         view = classifier.preprocessing.geometry(*size)

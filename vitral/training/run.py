@@ -23,8 +23,11 @@ and at the end the run gets the recipe and the log of the best attempt:
 
 from dataclasses import replace
 
+import numpy as np
+
 from vitral import distributed, torchrun
 from vitral.advice import argument
+from vitral.data.source import Source
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.training.candidates.deliver import finish, first_outcome
@@ -209,12 +212,16 @@ def _why_alone(run: Run, scoring: Scoring, first: FirstClassifier | None) -> str
         )
     if not (run.plan.why_none or is_too_short(run, scoring)):
         return ""
-    if first is not None and first.candidate.is_perfect(run.headline):
+    if first is not None and first.candidate.is_perfect(run.headline) and _of_several_classes(scoring.validating):
         return "Nothing is trained: the photos that would judge it are all right already."
     if run.plan.why_none:
         return f"Nothing is trained; give it more {argument('time')}."
     enough = argument("time", written(worthwhile_seconds(run, scoring)))
     return f"Nothing is trained: no time is left for it; {enough} would be enough for some training."
+
+
+def _of_several_classes(images: Source | None) -> bool:
+    return images is not None and (images.endless or len(np.unique(images.labels(), axis=0)) > 1)
 
 
 def _unjudged(run: Run, scoring: Scoring) -> bool:

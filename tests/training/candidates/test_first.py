@@ -1,6 +1,7 @@
 """The first classifier: there before anything is trained, judged by the validation images, and never undercut."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +28,10 @@ from vitral.studies.run_report import run_facts, run_report
 from vitral.training import facts, measuring
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates import trained
+from vitral.training.candidates.linear_model import LinearModel
 from vitral.training.candidates.result import PIXELS, PROBE, RunResult
 from vitral.training.choose.network import FINE, NARROW
+from vitral.training.clock import LEAST_SCORED
 from vitral.training.loop import Validate
 from vitral.training.scoring import validation as within_time
 from vitral.training.scoring.validation import Scoring, run_validation
@@ -437,11 +440,14 @@ def test_a_score_of_few_training_images_leaves_all_of_them_to_learn_from(
     assert result.choice is not None
     assert (result.choice.candidates[0].images, result.choice.candidates[0].split) == (124, "training")
     scored = result.evaluation.num_examples
-    assert 0 < scored < 124
-    assert any(at_message(f"To keep `time`, {scored} of 124 training photos")(event) for event in said)
+    assert LEAST_SCORED <= scored < 124
+    assert any(at_message(f"To keep `time`, at least {LEAST_SCORED} of 124 training photos")(event) for event in said)
 
 
-def test_training_may_begin_with_the_probe_where_pixels_are_the_first(tmp_path: Path) -> None:
+def test_training_may_begin_with_the_probe_where_pixels_are_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LinearModel, "better_than", lambda *_: False)
     data, start = shades(tmp_path / "photos"), a_start(tmp_path / "start")
     result = tune(data, tmp_path / "run", source=start)
     assert result.choice is not None
@@ -520,6 +526,22 @@ def test_where_there_is_no_time_for_anything_a_linear_model_on_pixels_is_deliver
     ended = replace(result, run=replace(result.run, clock=clock)).at_its_end()
     assert "`time`" in ended.late
     assert vitral.load(result.classifier_folder).class_names == ("dark", "light")
+
+
+def test_what_trained_weights_see_stays_where_changed_data_leave_no_time_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, start, run = stripes(tmp_path / "photos"), a_start(tmp_path / "start"), tmp_path / "run"
+    before = tune(data, run, source=start, quick=True)
+    assert before.choice is not None
+    assert before.choice.best == PROBE
+    shutil.copy(data / "rows" / "0.png", data / "rows" / "further.png")
+    monkeypatch.setattr(candidates, "affordable", lambda run, train, *_, **__: candidates.least(run, train))
+    again = vitral.finetune(data, out=run, resume=True, quick=True, data_changed=True, listener=lambda event: None)
+    assert again.choice is not None
+    assert again.choice.best == PROBE
+    image = data / "columns" / "0.png"
+    assert vitral.load(run).predict(image)[0].probability == before.classifier.predict(image)[0].probability
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,9 +169,11 @@ class _Writer:
         return name
 
     def _stem(self, name: str) -> str:
-        """Return the name of a photo's images without suffix: another one where photos differ in their suffix alone."""
+        """Return the name of a photo's images without suffix; where photos differ in that alone, it is part of the name."""
         path, number = PurePosixPath(printable(name)), 1
         stem = path.with_suffix("")
+        if str(stem).casefold() in self._taken:
+            stem = path.with_name(path.name.replace(".", "-"))
         while str(stem).casefold() in self._taken:
             number += 1
             stem = path.with_name(f"{path.stem}-{number}")

@@ -229,7 +229,11 @@ def first_classifier(
             return None
         some, describer = may
         whole = len(some) == len(train) and describer.network == (run.plan.origin == "weights")
-        first = replace(_made(run, some, describer, validating, seconds=seconds), whole=whole)
+        if not describer.network and (earlier := _on_network(run)) is not None:
+            run.listener(Message("There is no time to fit the first classifier anew; the one before stays."))
+            first = _in_folder(run, earlier)
+        else:
+            first = replace(_made(run, some, describer, validating, seconds=seconds), whole=whole)
     if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, before):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
@@ -411,6 +415,20 @@ def _read(run: Run) -> Candidate | None:
     if made.get("data_fingerprint") != run.data.fingerprint or _hurried(run, made.get(ALLOWED)):
         return None
     return read_kept(Candidate, run.folder / FIRST_FILE)
+
+
+def _on_network(run: Run) -> Candidate | None:
+    """Return the classifier on trained features of the same classes that a run had as its first, of whatever data."""
+
+    def find() -> Candidate | None:
+        try:
+            names, candidate = read(run.folder / FIRST).class_names, read_kept(Candidate, run.folder / FIRST_FILE)
+        except (OSError, ValueError, RecursionError, WeightsError):
+            return None
+        same = candidate is not None and candidate.name == PROBE and names == run.data.class_names
+        return candidate if same else None
+
+    return distributed.broadcast(find()) if run.request.resume else None
 
 
 def _hurried(run: Run, seconds: object) -> bool:

