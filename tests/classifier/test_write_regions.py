@@ -160,7 +160,7 @@ def test_names_stay_apart_and_in_the_folder(tmp_path: Path) -> None:
         path.relative_to(tmp_path / "out" / "overlays").as_posix()
         for path in (tmp_path / "out" / "overlays").rglob("*.jpg")
     }
-    assert names == {"1.jpg", "1-2.jpg", "image 3.jpg", "2.jpg", "photo.jpg", "1-3.jpg"}
+    assert names == {"1.jpg", "1-png.jpg", "image 3.jpg", "2.jpg", "photo.jpg", "1-webp.jpg"}
 
 
 @pytest.mark.parametrize(

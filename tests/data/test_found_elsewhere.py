@@ -38,6 +38,14 @@ def test_images_at_addresses_are_found_where_they_are_here(tmp_path: Path, form:
     assert found == {str(tmp_path / NAMES[n % 2] / f"{n}.png"): (NAMES[n % 2],) for n in range(COUNT)}
 
 
+def test_images_that_were_uploaded_are_found_by_their_own_names(tmp_path: Path) -> None:
+    write(tmp_path, [f"images/{n}.png" for n in range(COUNT)])
+    found = by_name(open_data(table(tmp_path, lambda n, c: f"/data/upload/1/{n:08x}-{n}.png,{c}")))
+    assert found == {str(tmp_path / "images" / f"{n}.png"): (NAMES[n % 2],) for n in range(COUNT)}
+    with pytest.raises(DataError, match="None of the"):  # two of one name
+        open_data(table(tmp_path, lambda n, c: f"/data/upload/1/{n:08x}-{n // 2}.png,{c}"))
+
+
 def test_images_at_addresses_that_are_not_here_are_to_be_downloaded(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"are at addresses, such as 'https://photos\.example/a0\.png'.* download them"):
         open_data(table(tmp_path, lambda n, c: f"https://photos.example/a{n}.png,{c}"))

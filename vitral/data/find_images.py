@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from vitral.data.batch import evenly
-from vitral.data.names import ALL, composed, is_address, some, split_within
+from vitral.data.names import ALL, UPLOADED, composed, is_address, some, split_within
 from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import files_below, is_folder, is_hidden, look_at
@@ -57,6 +57,8 @@ class ImageFinder:
             DataError: none is found anywhere, or one may be either of several.
         """
         place = self._place(names)
+        if place is None and len({*(own := [_before_upload(name) for name in names])}) == len({*names}):
+            place, names = self._place(own), own
         if place is None and is_address(names[0]):
             raise DataError(
                 f"The images in '{self._table}' are at addresses, such as '{names[0]:.{SHOWN}}', and none is here under its "
@@ -191,6 +193,12 @@ def _foreign(names: Sequence[str]) -> Sequence[int]:
         return (0, -1) if slashed != list(names) else (0,)
     shared = os.path.commonprefix([name.split("/")[:-1] for name in slashed])
     return (0, *range(1, len(shared) + 1))
+
+
+def _before_upload(name: str) -> str:
+    """Return a path with the file's own name, as it was before Label Studio stored it."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{UPLOADED.sub('', last)}"
 
 
 def _left(name: str, dropped: int) -> str:

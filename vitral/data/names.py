@@ -31,6 +31,7 @@ EXTRA = "vitral[remote]"
 SERIES_WORDS = re.compile(
     r"(?<![^\W\d_])(frame|video|vid|clip|burst|seq|sequence|scan|slice|patient|subject|person)s?(?![^\W\d_])", re.I
 )
+UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the name of a file that is uploaded
 LAST_NUMBER = re.compile(r"\d{1,18}(?!.*\d)", re.ASCII)
 WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")  # within TrainImages and train1
 LIKE_SPLITS = re.compile(r"(train|test|val)", re.I)  # how names of splits begin in other languages, too

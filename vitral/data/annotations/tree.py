@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 
 from vitral.data.folder import Files
 from vitral.data.masks import FOLDER
-from vitral.data.names import ALL, composed, split_within
+from vitral.data.names import ALL, UPLOADED, composed, split_within
 from vitral.data.source import BadImage
 from vitral.data.stored import Store
 from vitral.errors import DataError, ImageError, one_line
@@ -27,7 +27,6 @@ LARGEST = 1 << 30  # bytes of a file of annotations
 JSON_BYTES = 1 << 28  # of all JSON files that are read, however many; of larger ones MOST_JSON files are
 MOST_JSON = 200
 DECLARED = re.compile(rb"""\s*<\?xml[^>]*?encoding=["']([\w.-]+)["'][^>]*>""")  # the encoding of XML
-UPLOADED = re.compile(r"^[0-9a-f]{8}-")  # what Label Studio puts before the name of a file that is uploaded
 
 
 class StoredFile(NamedTuple):
