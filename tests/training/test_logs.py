@@ -172,3 +172,10 @@ def test_tensorboards_files_may_be_deleted_meanwhile(tmp_path: Path, monkeypatch
     assert len(read_metrics(tmp_path)) == 7
     assert not unhandled
     assert threading.excepthook == before
+
+
+def test_what_is_logged_can_be_read_at_once(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, length=0, first_step=0)
+    log.write(7, {"train/loss": 0.5})
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 7, "train/loss": 0.5}
+    log.close()

@@ -63,6 +63,7 @@ class MetricsLog:
         line = json.dumps({"step": step, **values}, allow_nan=False)
         with storage_errors(self.path):
             self._file.write(line.encode() + b"\n")
+            self._file.flush()  # `status`, and whoever follows the file, see it at once
 
         def add(board: Any) -> None:  # noqa: ANN401  # torch's SummaryWriter
             for name, value in values.items():
