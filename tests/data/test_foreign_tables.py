@@ -245,6 +245,23 @@ def test_regions_of_an_annotator_are_refused_by_name(tmp_path: Path) -> None:
         open_data(table(tmp_path, lambda n, c: f'{n}.png,1,{{}},1,0,{{}},"{{""a"": ""{c}""}}"', header))
 
 
+@every_case("header", ["ImageId,ClassId,EncodedPixels", "ImageId,Kind,EncodedPixels", "image,label,rle"])
+def test_masks_in_a_table_are_refused_unless_its_name_chooses_classes(tmp_path: Path, header: str) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    path = table(tmp_path, lambda n, c: f"{n}.png,{c},1 3 10 5", header)
+    column, masks = header.split(",")[1:]
+    advice = "" if column == "Kind" else f".* columns:label={column}: before the data's name"
+    with pytest.raises(DataError, match=f"run lengths in its column '{masks}', .* COCO JSON.{advice}") as refused:
+        open_data(path)
+    assert "\n" not in str(refused.value)
+    with path.open("a") as file:
+        file.write("0.png,dog,30 5\n")
+    data = open_data(f"columns:label={column}:{path}")
+    assert (data.task.name, data.class_names) == ("multi-label", NAMES)
+    assert any("its masks are not read" in note for note in data.notes)
+    assert len(open_data(f"unlabelled:{path}").splits["train"])
+
+
 @every_case("name", ["all.csv", "all.txt"])
 def test_classes_that_are_a_number_of_each_image(tmp_path: Path, name: str) -> None:
     write(tmp_path, (f"{number}.png" for number in range(4)))

@@ -68,6 +68,13 @@ MASKS: dict[str, tuple[str, str, Callable[[Path, int], None]]] = {
     "the cells of a photo": ("images/{c}/{n}_a.png", "masks/{c}/{n}_a_cells.png", of_parts),
     "instances": ("{c}/{n}.png", "{c}/{n}_instances.png", of_parts),
     "one folder for all": ("images/{c}/{c}{n}.png", "labels/{c}{n}.png", of_parts),
+    "nnU-Net's": ("imagesTr/{c}/{c}_{n}_0000.png", "labelsTr/{c}/{c}_{n}.png", of_parts),
+    "drawn by hand": ("images/{c}/{n}_training.png", "1st_manual/{c}/{n}_manual1.png", binary),
+    "annotated": ("images/{c}/{n}.png", "annot/{c}/{n}.png", binary),
+    "annotated splits": ("train/{c}/{n}.png", "trainannot/{c}/{n}.png", of_parts),
+    "labelme's": ("{c}/JPEGImages/{n}.png", "{c}/SegmentationClassPNG/{n}.png", of_parts),
+    "drawn for people": ("{c}/JPEGImages/{n}.png", "{c}/SegmentationClassVisualization/{n}.png", photo),
+    "of photos in colours": ("{c}/plant{n}_rgb.png", "{c}/plant{n}_label.png", binary),
 }
 
 

@@ -10,6 +10,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from vitral.advice import argument, counted
@@ -20,6 +21,8 @@ Reading = Literal["leaf", "top", "path"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
 Folder = tuple[str, ...]
 
+MANY_FOLDERS = 20  # of images, which may be patients or visits,
+FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
 DESCRIBED = {"top": "outermost folders", "leaf": "innermost folders with images", "path": "whole paths of folders"}
 
 
@@ -51,6 +54,31 @@ def check_reading(reading: str | None) -> Reading | None:
     if known is None:
         raise DataError(f"Classes are read by {', '.join(READINGS)}, not '{reading}'.{did_you_mean(reading, READINGS)}")
     return known
+
+
+def refuse_folders_of_single_images(
+    folder: Path, names: Sequence[str], tables: Sequence[str], sheets: Sequence[str]
+) -> None:
+    """Refuse folders of hardly more than an image each for classes, a patient's or a visit's, where a table may give these.
+
+    Args:
+        folder: What the folders are in.
+        names: The folder that each image is in, as its class.
+        tables: The tables beside them.
+        sheets: The spreadsheets beside them.
+
+    Raises:
+        DataError: they are such folders.
+    """
+    classes = set(names)
+    few = len(names) < FEWEST_OF_FOLDERS * len(classes)
+    if not (tables or sheets) or len(classes) < MANY_FOLDERS or not few:
+        return
+    by = f"the table that does, '{tables[0]}'" if tables else f"the table that does: save '{sheets[0]}' as CSV"
+    raise DataError(
+        f"'{folder}' has {counted(len(names), 'image')} in {counted(len(classes), 'folder')}, so the folders hardly name "
+        f"classes. Name {by}; or, if they do, say so with {argument('classes', 'leaf')}."
+    )
 
 
 def arrange(

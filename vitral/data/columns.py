@@ -61,6 +61,7 @@ MAY_SPLIT = (
 IS_SPLIT = {"is_valid": "validation", "is_val": "validation", "is_validation": "validation", "is_test": "test"}
 EXTRA = "tables"  # which installs what reads tables other than of text
 ANNOTATOR = {"region_attributes", "region_shape_attributes"}  # columns of VIA
+RUN_LENGTHS = ("encodedpixels", "encoded_pixels", "rle", "rle_mask", "mask_rle")  # columns of masks, as Kaggle's
 # The names that are meant where several columns could be.
 IMAGE = ("image",)
 LABELS = ("label", "labels")
@@ -143,7 +144,7 @@ def find_columns(
     By their cells images and labels are found where no name tells them.
 
     Raises:
-        DataError: there is no column of images, or of classes that are to be read, or there are several.
+        DataError: there is no column of images, or of classes that are to be read, or there are several, or masks.
     """
     have = _shown(names)
     image = find_image(title, names, schema=schema, cells=cells)
@@ -166,7 +167,10 @@ def find_columns(
         [name for name in dict.fromkeys(others) if _may_be_classes(name, schema, known)]
         for known in (CLASSES, NUMBERED, CHOSEN)
     )
-    classes = choose(title, "label", next(filter(None, named), []), LABELS)
+    could = next(filter(None, named), [])
+    if (masks := known_column(others, RUN_LENGTHS)) is not None and chosen("label") is None:
+        raise _unread_masks(title, masks, could)
+    classes = choose(title, "label", could, LABELS)
     if classes is not None:
         check_column(title, classes, names)
         return Columns(image, classes, split, schema=schema)
@@ -183,10 +187,21 @@ def find_columns(
     return Columns(image, None, split, labels, schema)
 
 
-def find_masked(names: Sequence[str], schema: Schema) -> tuple[str, str] | None:
+def _unread_masks(title: str, column: str, classes: Sequence[str]) -> DataError:
+    """Return the error for a table of masks, which says how its classes are learned, where it has some."""
+    name = next(iter(classes), "")
+    instead = f" To learn classes of whole photos, write {PREFIX}label={name}: before the data's name." if name else ""
+    return DataError(
+        f"'{title}' has masks as run lengths in its column '{column}', which are not read from a table; write them as mask "
+        f"images, or as COCO JSON.{instead}"
+    )
+
+
+def find_masked(names: Sequence[str], schema: Schema, *, beside_classes: bool = False) -> tuple[str, str] | None:
     """Return the columns of photos and of masks of these, which are called so.
 
-    None where there are none, or there are classes, too, or the name of the data chooses columns.
+    None where there are none, or the name of the data chooses columns, or there are classes, too, and masks are not meant
+    beside these.
     """
     if chosen("image") or chosen("label"):
         return None
@@ -195,7 +210,8 @@ def find_masked(names: Sequence[str], schema: Schema) -> tuple[str, str] | None:
     photos = [name for name in images if name not in masks]
     others = [name for name in names if name not in images]
     classes = any(_may_be_classes(name, schema, known) for name in others for known in (CLASSES, NUMBERED, CHOSEN))
-    return (photos[0], masks[0]) if len(masks) == len(photos) == 1 and not classes else None
+    meant = beside_classes or not classes
+    return (photos[0], masks[0]) if len(masks) == len(photos) == 1 and meant else None
 
 
 def _split_by_cells(names: Sequence[str], cells: Cells | None) -> str | None:

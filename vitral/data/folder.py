@@ -20,7 +20,7 @@ from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, walk
 
 # One is part of every name of a mask.
-MASKS = ("mask", "seg", "annot", "label", "gt", "truth", "trimap", "matte", "lbl", "inst")
+MASKS = ("mask", "seg", "annot", "label", "gt", "truth", "trimap", "matte", "lbl", "inst", "manual")
 
 
 class Files:

@@ -10,10 +10,8 @@ from typing import Any
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
-from vitral.data.annotations.annotation import Annotation
 from vitral.data.annotations.hub_masks import list_masked
-from vitral.data.annotations.hub_objects import class_names_of, object_columns, read_objects
-from vitral.data.annotations.tree import StoredFile
+from vitral.data.annotations.hub_objects import ObjectRows, class_names_of, object_columns, with_objects
 from vitral.data.columns import (
     check_column,
     classes_of_rows,
@@ -32,8 +30,8 @@ from vitral.data.table_cells import cell_text
 from vitral.data.tables import content_of, list_tables
 from vitral.errors import DataError, extra_module, one_line
 from vitral.paths import is_regular
-from vitral.tasks.boxes import BOXES
 from vitral.tasks.registry import task_of
+from vitral.tasks.semantic import SEMANTIC
 from vitral.transfers import bound_requests
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
@@ -82,7 +80,7 @@ def list_hub(spec: str, how: Opening) -> Listing:
             loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises many types, some of its own
         raise DataError(f"'{spec}' cannot be fetched from the Hub ({one_line(error)}).") from error
-    return _list(spec, name.split("/")[-1], loaded, labelled=how.labelled)
+    return _list(spec, name.split("/")[-1], loaded, how)
 
 
 @contextmanager
@@ -102,7 +100,7 @@ def _offline_if_out_of_reach(name: str, datasets: Any) -> Iterator[None]:  # noq
         datasets.config.HF_HUB_OFFLINE = before
 
 
-def list_saved(folder: Path, *, labelled: bool = True) -> Listing:
+def list_saved(folder: Path, how: Opening) -> Listing:
     """Return the images of a folder that `save_to_disk` wrote, or of a folder of such, one for each split.
 
     Raises:
@@ -118,7 +116,7 @@ def list_saved(folder: Path, *, labelled: bool = True) -> Listing:
         )
     except Exception as error:  # the library raises many types, some of its own
         raise DataError(f"'{folder}' cannot be read as a saved dataset ({one_line(error)}).") from error
-    return _list(str(folder), folder.resolve().name, loaded, labelled=labelled)
+    return _list(str(folder), folder.resolve().name, loaded, how)
 
 
 def list_stream(spec: str, how: Opening) -> Listing:
@@ -152,9 +150,12 @@ def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True
     return list_tables(title, name, files, labelled=labelled)
 
 
-def _list_masked(title: str, name: str, splits: Mapping[str, Any]) -> Listing | None:
+def _list_masked(title: str, name: str, splits: Mapping[str, Any], *, beside_classes: bool) -> Listing | None:
     """Return the photos with their masks; None where there are no masks."""
-    columns = [find_masked(rows.column_names, rows.features.arrow_schema) for rows in splits.values()]
+    columns = [
+        find_masked(rows.column_names, rows.features.arrow_schema, beside_classes=beside_classes)
+        for rows in splits.values()
+    ]
     stores: tuple[list[tuple[Store, int]], list[tuple[Store, int]]] = ([], [])
     for rows, found in zip(splits.values(), columns, strict=True):
         if found is None:
@@ -177,13 +178,10 @@ def _undecoded(title: str, rows: Any, column: str) -> Any:  # noqa: ANN401  # `d
         raise lists_of_images(title, column) from error
 
 
-def _files(store: Store, count: int) -> list[StoredFile]:
-    return [StoredFile(store, number) for number in range(count)]
-
-
-def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # noqa: ANN401  # `datasets` is imported late
+def _list(title: str, name: str, loaded: Any, how: Opening) -> Listing:  # noqa: ANN401  # `datasets` is imported late
     splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
-    if labelled and (masked := _list_masked(title, name, splits)) is not None:
+    meant = how.marked == SEMANTIC.name
+    if how.labelled and (masked := _list_masked(title, name, splits, beside_classes=meant)) is not None:
         return masked
     stores: list[tuple[Store, int]] = []
     entries: dict[str, list[Entry]] = {}
@@ -191,14 +189,14 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
     text_column: str | None = None
     notes: list[str] = []
     several, first = False, 0
-    annotations: dict[int, Annotation] = {}
+    marked: list[ObjectRows] = []
     for split, rows in splits.items():
-        objects = object_columns(rows.features) if labelled else None
+        objects = object_columns(rows.features) if how.labelled else None
         schema = rows.features.arrow_schema
         columns = find_columns(
             title,
             schema.names,
-            labelled=labelled and objects is None,
+            labelled=how.labelled and objects is None,
             schema=schema,
             cells=simple_cells(schema, rows.__getitem__),
             may_lack=may_lack(split_named(split) or split, splits),
@@ -208,36 +206,32 @@ def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # 
         declared = columns.declared or columns.label_names or declared
         text_column = columns.classes if columns.are_text else text_column
         undecoded = _undecoded(title, rows, columns.image)
-        store = HubImages(title, undecoded, columns.image)
-        stores.append((store, len(rows)))
+        stores.append((HubImages(title, undecoded, columns.image), len(rows)))
         if objects is not None:
-            declared = class_names_of(rows.features, objects) or declared
             own = [objects.objects(row) for row in rows.select_columns(objects.names)]
-            marked, note = read_objects(title, own, objects, declared, _files(store, len(rows)))
-            annotations |= {first + row: each for row, each in enumerate(marked)}
-            notes.append(note)
+            declared = class_names_of(rows.features, objects) or declared
+            marked.append(ObjectRows(first, objects, declared, own))
         parts, only = splits_of_rows(columns, rows.__getitem__, len(rows)), len(splits) == 1
         # An only split is called so for want of another where a column has splits.
         alone = only and all(map(split_named, map(str, parts)))
         whole = ALL if alone else split_named(split) or (ALL if only else split)
         labels = classes_of_rows(columns, rows.__getitem__, len(rows), title=title)
         for row, names in enumerate(labels):
-            kinds = annotations[first + row].classes if objects is not None else names
             part = split_of_row(parts[row], whole, title, f"row {row}")
-            entries.setdefault(part, []).append(Entry(first + row, f"{split}[{row}]", kinds, 0))
-            several = several or len(kinds) != 1
+            entries.setdefault(part, []).append(Entry(first + row, f"{split}[{row}]", names, 0))
+            several = several or len(names) != 1
         first += len(rows)
     known = {split: listed for split, listed in entries.items() if split in ("train", "validation", "test", ALL)}
     left = [split for split in entries if split not in known]
     notes += [f"The split '{split}' was left out: it is none of train, validation and test." for split in left]
-    return Listing(
+    listing = Listing(
         title=title,
         name=name,
         store=JoinedStores(stores),
         entries=known,
         class_names=declared,
-        task=BOXES if annotations else task_of(several=several),
+        task=task_of(several=several),
         notes=tuple(notes),
         column=text_column,
-        annotations=annotations,
     )
+    return with_objects(listing, marked)

@@ -7,7 +7,9 @@
 | named so, as the photo is | cats/1_masks.png of cats/1_img.png |
 | in a folder named so | masks/cats/1.png, cats/masks/1.png, ground_truth/cats/1_mask.png, masks/1.png, masks/cats/seg1.png |
 | and of an object | masks/1_0.png, masks/1_1.png |
-| with an end of its own | LabeledApproved/1_L.png, labels/1_P.png, masks/1_cells.png |
+| with ends of its own | LabeledApproved/1_L.png, labels/1_P.png, masks/1_color_cells.png |
+| of nnU-Net's | labelsTr/1.png of imagesTr/1_0000.png |
+| of the only photo of that number or words | masks/mask_1.png of img_1.png, 1st_manual/1_manual1.gif of 1_test.tif |
 
 A name alone decides nothing: a mask has few colours where its photo has many, or is grey and the same all over its parts.
 """
@@ -15,7 +17,9 @@ A name alone decides nothing: a mask has few colours where its photo has many, o
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,21 +31,33 @@ from vitral.errors import ImageError
 from vitral.images.decode import Pixels, read_image
 
 Folder = tuple[str, ...]
+Place = tuple[Folder, ...]  # a folder, or the folders above and below one of whatever name
 Pair = tuple[int, int]  # the positions of what may be a mask, and of its photo
+Group = tuple[Folder, bool]  # what makes pairs, formats or the mask's folder, and whether its name and theirs say so
+Key = tuple[bool, tuple[str, ...]]  # words and numbers that begin a name, or numbers that end it
 WORD = (
-    r"(?:masks?|segm?|segmentations?|annotations?|labels?|lbl|gt|ground[ _-]?truths?|trimaps?|mattes?|inst|instances?)"
+    r"(?:masks?|segm?|segmentations?|annotations?|annots?|labels?|lbl|gt|ground[ _-]?truths?|trimaps?|mattes?|"
+    r"inst|instances?)"
 )
 LAST = re.compile(rf"(.+?)[ _.-]+(?:cp[ _.-]+)?{WORD}(?:[ _.-]?\d+)?", re.IGNORECASE)
 FIRST = re.compile(rf"{WORD}[ _.-]+(.+)", re.IGNORECASE)
-OF_OBJECTS = re.compile(r"SegmentationObject|instances", re.IGNORECASE)  # folders of maps that number objects
+OF_OBJECTS = re.compile(r"SegmentationObject(?:PNG)?|instances", re.IGNORECASE)  # folders of maps that number objects
+BY_HAND = re.compile(r"(?:1st|2nd)_manual|manual\d", re.IGNORECASE)  # DRIVE's and HRF's, whose mask/ has fields of view
+SHOWN = re.compile(r"(?:SegmentationClass|SegmentationObject|Annotations)Visualization", re.IGNORECASE)  # for people
 BEFORE = r"(?:.*[ _.-]|(?-i:.*[a-z](?=[A-Z])))?"  # a word: what ends in a gap, or where a capital follows: PedMasks
 FOLDER = re.compile(
-    rf"{BEFORE}(?:{WORD}|SegmentationClass)(?:[ _.-].*)?|LabeledApproved.*|{OF_OBJECTS.pattern}", re.IGNORECASE
+    rf"{BEFORE}(?:{WORD}|SegmentationClass(?:PNG)?)(?:[ _.-].*)?|LabeledApproved.*|(?:train|val|test)annot|labelsT[rs]|"
+    rf"{OF_OBJECTS.pattern}|{BY_HAND.pattern}|{SHOWN.pattern}",
+    re.IGNORECASE,
 )
 NUMBERED = re.compile(r"(.+?)[ _.-]+\d+")  # by objects
-ENDED = re.compile(r"(.+)[ _.-][A-Za-z]+")
-OF_PHOTO = ("_img", "_image", "_sat")  # ends of the names of photos whose masks have ends of their own
-NUMBER = re.compile(r"\d+")
+ENDED = re.compile(r"(.+)[ _.-]\d{0,2}[A-Za-z]+\d{0,2}")
+OF_PHOTO = ("_img", "_image", "_sat", "_rgb")  # ends of the names of photos whose masks have ends of their own
+FIRST_CHANNEL = "_0000"  # the end of nnU-Net's photos, whose masks have none,
+OF_NNUNET = {"imagesTr": "train", "imagesTs": "test"}  # and the folders of its photos
+TOKEN = re.compile(r"\d+|[^\W\d_]+")
+OF_ITS_OWN = re.compile(r"(?<![^\W_])\d+(?![^\W_])")  # a number that is a word
+ALIKE = 2  # letters at least that names of folders that are alike begin or end with
 LOOKED_AT = 32  # pairs that are alike, by which all of them are judged where they agree
 MOST_PIXELS = 1 << 16  # of an image that are looked at, about
 FEW = 32  # colours of a mask
@@ -61,14 +77,19 @@ def find_masks(
     Names are looked at as well as formats where any is `spoken_of`, and decide alone where the user says that there are masks.
     """
     found: dict[int, int] = {}
-    for pairs in _pairs(parts, spoken_of).values():
-        if by_name:
+    for (kind, called), pairs in _pairs(parts, spoken_of).items():
+        if by_name or (called and SHOWN.fullmatch(kind[-1])):
             found |= dict(pairs)
             continue
         looked_at = evenly(pairs, LOOKED_AT)
-        judged = {pair: _is_mask(store, images, pair) for pair in looked_at}
+        objects = called and OF_OBJECTS.fullmatch(kind[-1]) is not None
+        judged = {pair: _is_mask(store, images, pair, objects=objects) for pair in looked_at}
+        told = [verdict for verdict in judged.values() if verdict is not None]
+        if called and 2 * sum(told) > len(told):
+            found |= dict(pairs)
+            continue
         if len(set(judged.values())) > 1:
-            judged |= {pair: _is_mask(store, images, pair) for pair in pairs if pair not in judged}
+            judged |= {pair: _is_mask(store, images, pair, objects=objects) for pair in pairs if pair not in judged}
         verdicts = {*judged.values()}
         unread = True in verdicts and False not in verdicts  # what cannot be read is as the others are
         for pair in pairs:
@@ -86,21 +107,30 @@ def note_masks(images: Sequence[Entry], masks: dict[int, int]) -> str:
     )
 
 
-def _pairs(parts: Sequence[Folder], spoken_of: bool) -> dict[tuple[str, ...], list[Pair]]:
-    """Return what may be masks, with their photos, by what makes them pairs: formats, or the mask's folder."""
+def _pairs(parts: Sequence[Folder], spoken_of: bool) -> dict[Group, list[Pair]]:
+    """Return what may be masks, with their photos, by what makes them pairs."""
     names = _Names(parts)
-    pairs: dict[tuple[str, ...], list[Pair]] = {}
+    pairs: dict[Group, list[Pair]] = {}
+    unnamed: dict[Folder, list[int]] = {}
     for mask, path in enumerate(parts):
-        kind = _suffix(path)
-        for photo in names.same(path[:-1], names.stems[mask]):
+        kind, folder = _suffix(path), path[:-1]
+        for photo in names.same(folder, names.stems[mask]):
             if (other := _suffix(parts[photo])) != kind:
-                pairs.setdefault((kind, other), []).append((mask, photo))
+                pairs.setdefault(((kind, other), False), []).append((mask, photo))
                 break
         else:
-            photos = names.photos(path[:-1], names.stems[mask]) if spoken_of else ()
+            photos = names.photos(folder, names.stems[mask]) if spoken_of else ()
             likeliest = next((photo for photo in photos if photo != mask), None)
             if likeliest is not None:
-                pairs.setdefault(path[:-1], []).append((mask, likeliest))
+                called = folder in names.of_masks and parts[likeliest][:-1] != folder
+                pairs.setdefault((folder, called), []).append((mask, likeliest))
+            elif spoken_of and folder in names.of_masks:
+                unnamed.setdefault(folder, []).append(mask)
+    photos_of = _photos_by_number(names, unnamed) if unnamed else {}
+    for folder, masks in unnamed.items():
+        taken = {photo for _, photo in pairs.get((folder, True), ())}
+        if found := _only(names, {mask: photos_of[mask] for mask in masks}, taken):
+            pairs.setdefault((folder, False), []).extend(found)
     return pairs
 
 
@@ -108,30 +138,33 @@ def _suffix(path: Folder) -> str:
     return path[-1].rpartition(".")[2].lower()
 
 
-def _number(stem: str) -> list[str]:
-    """Return the last number of a stem, by which masks/mask_7.png belongs to images/img_7.jpg; nothing without one."""
-    return NUMBER.findall(stem)[-1:]
-
-
 class _Names:
-    """Images by their folders and by their stems, which are their names without a suffix."""
+    """Images by their folders and by their stems, which are their names without a suffix.
+
+    Attributes:
+        of_masks: The depths at which each folder speaks of masks, of those that do.
+    """
 
     def __init__(self, parts: Sequence[Folder]) -> None:
         self.stems = [path[-1].rpartition(".")[0] for path in parts]
+        self.folders = [path[:-1] for path in parts]
         self._same: dict[tuple[Folder, str], list[int]] = {}
         self._anywhere: dict[str, list[int]] = {}
-        self._beside: dict[tuple[Folder, Folder, str], list[int]] = {}
-        folders = {path[:-1] for path in parts}
-        self._common = len(os.path.commonprefix([*folders]))  # the folders that all are in tell nothing
-        masks = {folder: self._speaking(folder) for folder in folders}
-        depths = {depth for found in masks.values() for depth in found}
-        for index, (path, stem) in enumerate(zip(parts, self.stems, strict=True)):
-            folder = path[:-1]
+        self._beside: dict[tuple[Place, str], list[int]] = {}
+        every = {*self.folders}
+        common = len(os.path.commonprefix([*every]))  # the folders that all are in tell nothing
+        speaking = {
+            folder: [depth for depth in range(common, len(folder)) if FOLDER.fullmatch(folder[depth])]
+            for folder in every
+        }
+        self.of_masks = {folder: depths for folder, depths in speaking.items() if depths}
+        self.depths = {depth for depths in self.of_masks.values() for depth in depths}
+        for index, (folder, stem) in enumerate(zip(self.folders, self.stems, strict=True)):
             self._same.setdefault((folder, stem), []).append(index)
-            if depths and not masks[folder]:
+            if self.depths and folder not in self.of_masks:
                 self._anywhere.setdefault(stem, []).append(index)
-                for depth, name in itertools.product(depths, {stem, *_number(stem)}):
-                    self._beside.setdefault((folder[:depth], folder[depth + 1 :], name), []).append(index)
+                for depth in self.depths:
+                    self._beside.setdefault((_around(folder, depth), stem), []).append(index)
 
     def same(self, folder: Folder, stem: str) -> Sequence[int]:
         """Return the images of that name in a folder."""
@@ -140,24 +173,132 @@ class _Names:
     def photos(self, folder: Folder, stem: str) -> Iterator[int]:
         """Give the images that may be the photo of a mask, by the words in its name and folders, the likeliest first."""
         match = LAST.fullmatch(stem) or FIRST.fullmatch(stem)
-        ended = [found[1] for found in (NUMBERED.fullmatch(stem), ENDED.fullmatch(stem)) if found]
         named = [match[1], *(match[1] + end for end in OF_PHOTO)] if match else []
-        stems = (*named, stem, *ended, *_number(stem))
         for name in named:
             yield from self.same(folder, name)
-        for depth, name in itertools.product(self._speaking(folder), stems):
+        depths = self.of_masks.get(folder, ())
+        stems = (*named, stem, stem + FIRST_CHANNEL, *_beginnings(stem)) if depths else ()
+        for depth, name in itertools.product(depths, stems):
             yield from self.same(folder[:depth] + folder[depth + 1 :], name)
-            yield from self._beside.get((folder[:depth], folder[depth + 1 :], name), ())
+            beside = self._beside.get((_around(folder, depth), name), ())
+            yield from sorted(beside, key=lambda photo: -self.alike(folder, photo))
             if len(alone := self._anywhere.get(name, ())) == 1:
                 yield from alone
 
-    def _speaking(self, folder: Folder) -> list[int]:
-        """Return the depths of the folders that speak of masks."""
-        return [depth for depth, part in enumerate(folder) if depth >= self._common and FOLDER.fullmatch(part)]
+    def alike(self, folder: Folder, photo: int) -> int:
+        """Return how much the name of a photo's folder is like that of a folder of masks: trainannot and train, not test."""
+        names = [pair for pair in zip(folder, self.folders[photo], strict=False) if pair[0] != pair[1]][:1]
+        lengths = [
+            len(os.path.commonprefix(each)) for one, other in names for each in ((one, other), (one[::-1], other[::-1]))
+        ]
+        return max((length for length in lengths if length >= ALIKE), default=0)
 
 
-def _is_mask(store: Store, images: Sequence[Entry], pair: Pair) -> bool | None:
-    """Tell whether the first of two images is a mask of the second; None where one of them cannot be read."""
+def _around(folder: Folder, depth: int) -> Place:
+    return folder[:depth], folder[depth + 1 :]
+
+
+def _beginnings(stem: str) -> Iterator[str]:
+    """Give a mask's name up to its ends, which are the number of an object, or words, the longest first."""
+    if match := NUMBERED.fullmatch(stem):
+        yield (stem := match[1])
+    while match := ENDED.fullmatch(stem):
+        yield (stem := match[1])
+
+
+class _Claim(NamedTuple):
+    """How well a name fits a photo's: their common words and numbers, those they begin with, and whether folders are alike."""
+
+    words: int
+    numbers: int
+    begun: int
+    alike: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing but the number says it."""
+        return not (self.words or self.begun)
+
+
+def _photos_by_number(names: _Names, unnamed: Mapping[Folder, Sequence[int]]) -> dict[int, set[int]]:
+    """Return for each mask that no name gives a photo those which its numbers may mean, in or beside its folder's parent."""
+    asking: dict[Place, dict[Key, list[int]]] = {}
+    for folder, masks in unnamed.items():
+        around = [_around(folder, depth) for depth in names.of_masks[folder]]
+        places = [*around, *((above + below,) for above, below in around)]
+        for mask in masks:
+            for key, place in itertools.product(_keys_of_mask(names.stems[mask]), places):
+                asking.setdefault(place, {}).setdefault(key, []).append(mask)
+    photos: dict[int, set[int]] = {mask: set() for masks in unnamed.values() for mask in masks}
+    for photo, (folder, stem) in enumerate(zip(names.folders, names.stems, strict=True)):
+        around = [_around(folder, depth) for depth in names.depths]
+        asked = [] if folder in names.of_masks else [asking[place] for place in ((folder,), *around) if place in asking]
+        for keys, key in itertools.product(asked, _keys_of_photo(stem) if asked else ()):
+            for mask in keys.get(key, ()):
+                photos[mask].add(photo)
+    return photos
+
+
+def _tokens(stem: str) -> list[str]:
+    return TOKEN.findall(stem.lower())
+
+
+def _keys_of_photo(stem: str) -> list[Key]:
+    """Return the last numbers of a photo's name, and all up to its last number."""
+    tokens = _tokens(stem)
+    places = [place for place, token in enumerate(tokens) if token.isdecimal()]
+    numbers = tuple(tokens[place] for place in places)
+    last = [(True, tuple(tokens[: places[-1] + 1]))] if places else []
+    return [*((False, numbers[first:]) for first in range(len(numbers))), *last]
+
+
+def _keys_of_mask(stem: str) -> list[Key]:
+    """Return the numbers of a mask's name, all of which its photo's ends with, and beginnings that have all of the photo's."""
+    lower = stem.lower()
+    tokens = list(TOKEN.finditer(lower))
+    texts = [token[0] for token in tokens]
+    numbers = tuple(text for text in texts if text.isdecimal())
+    begun = [
+        (True, tuple(texts[: place + 1]))
+        for place, token in enumerate(tokens)
+        if token[0].isdecimal() and not OF_ITS_OWN.search(lower, token.end())
+    ]
+    return [*([(False, numbers)] if numbers else []), *begun]
+
+
+def _only(names: _Names, photos: Mapping[int, Collection[int]], taken: Collection[int]) -> list[Pair]:
+    """Return the masks of a folder that numbers give a photo: one alone that fits best, and no other mask as well.
+
+    Where most masks of a folder have a photo by name, or share words with theirs, a number alone gives none.
+    """
+    claims: dict[int, list[tuple[_Claim, int]]] = {}
+    for mask, several in photos.items():
+        scored = sorted(((_claim(names, mask, photo), photo) for photo in several), reverse=True)
+        if scored and (len(scored) == 1 or scored[0][0] > scored[1][0]):
+            claims.setdefault(scored[0][1], []).append((scored[0][0], mask))
+    best: list[tuple[_Claim, Pair]] = []
+    for photo, found in claims.items():
+        found.sort(reverse=True)
+        if photo not in taken and (len(found) == 1 or found[0][0] > found[1][0]):
+            best.append((found[0][0], (found[0][1], photo)))
+    by_number = sum(claim.alone for claim, _ in best)
+    numbered = by_number > len(taken) + len(best) - by_number
+    return [pair for claim, pair in best if numbered or not claim.alone]
+
+
+def _claim(names: _Names, mask: int, photo: int) -> _Claim:
+    own, other = _tokens(names.stems[mask]), _tokens(names.stems[photo])
+    shared = [*(Counter(own) & Counter(other)).elements()]
+    numbers = sum(token.isdecimal() for token in shared)
+    begun = len(os.path.commonprefix([own, other]))
+    return _Claim(len(shared) - numbers, numbers, begun, names.alike(names.folders[mask], photo))
+
+
+def _is_mask(store: Store, images: Sequence[Entry], pair: Pair, *, objects: bool) -> bool | None:
+    """Tell whether the first of two images is a mask of the second; None where one of them cannot be read.
+
+    One of `objects` may have many colours.
+    """
     try:
         mask, photo = (read_image(store.read(images[index].store_index)) for index in pair)
     except (ImageError, OSError):
@@ -165,7 +306,7 @@ def _is_mask(store: Store, images: Sequence[Entry], pair: Pair) -> bool | None:
     few, many = _colours(mask), _colours(photo)
     if (len(few) <= FEW or _covered(mask) >= COVERED) and RATIO * len(few) <= len(many):
         return True
-    return _is_grey(mask) and (flat := _flat(mask)) >= FLAT and flat >= FLATTER * _flat(photo)
+    return (objects or _is_grey(mask)) and (flat := _flat(mask)) >= FLAT and flat >= FLATTER * _flat(photo)
 
 
 def _is_grey(pixels: Pixels) -> bool:

@@ -9,13 +9,13 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 
 from vitral import plugins
-from vitral.advice import argument, counted
-from vitral.data.annotations.find import list_annotated
+from vitral.advice import argument
+from vitral.data.annotations.find import list_annotated, refuse_unrecognised
 from vitral.data.annotations.tree import FileTree
 from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, is_archive, list_archive
 from vitral.data.assemble import assemble
 from vitral.data.chosen import NOTES, read_choice
-from vitral.data.classes import Reading, check_reading
+from vitral.data.classes import Reading, arrange, check_reading, refuse_folders_of_single_images
 from vitral.data.digit_scenes import SCENES, open_digit_scenes
 from vitral.data.folder import list_folder
 from vitral.data.folder_tables import not_named, table_files, tables_alone, unread_beside
@@ -35,7 +35,7 @@ from vitral.data.text_table import LIST_SUFFIX, names_images
 from vitral.errors import DataError, PluginError
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import is_folder, is_regular, look_at, nearest_path, refuse_endless, walk
+from vitral.paths import is_folder, is_hidden, is_regular, look_at, nearest_path, refuse_endless, walk
 
 BUILT_IN: dict[str, Callable[[], DataSet]] = {
     "digits": open_digits,
@@ -44,8 +44,6 @@ BUILT_IN: dict[str, Callable[[], DataSet]] = {
     **{name: partial(open_digit_scenes, name) for name in SCENES},
 }
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-MANY_FOLDERS = 20  # of images, which may be patients or visits,
-FEWEST_OF_FOLDERS = 2  # if on average they hold fewer images
 MOST_SHARDS = 1_000_000
 MOST_DIGITS = 18  # in a shard's number
 NAMED_COLUMNS = (*SUFFIXES, *JSON)  # of tables that name their columns, or may
@@ -283,7 +281,7 @@ def _list_alone(spec: str, how: Opening, prefix: Prefix | None) -> Listing:
 
 def _list_folder(folder: Path, how: Opening) -> Listing:
     if is_saved(folder):
-        return list_saved(folder, labelled=how.labelled)
+        return list_saved(folder, how)
     walked = walk(folder)
     refuse_unnamed(folder, (file.path for file in walked.files))
     if (annotated := list_annotated(FileTree.of_folder(folder, walked), how)) is not None:
@@ -294,7 +292,8 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
         return joined
     # Tables and shards describe what is next to them, which may well be folders of images.
     if files := tables_alone(folder, walked):
-        listing = list_tables(str(folder), folder.resolve().name, files, labelled=how.labelled)
+        name = folder.resolve().name
+        listing = list_tables(str(folder), name, files, labelled=how.labelled, marked=how.marked)
         return replace(listing, notes=(*listing.notes, *not_named(folder, walked, files, listing)))
     tars = [str(folder / file.path) for file in walked.files if file.path.endswith(".tar")]
     shards = sorted(filter(is_regular, tars), key=natural_key)
@@ -307,28 +306,15 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     listing = list_folder(folder, walked, how=how)
     tables = [path for paths in table_files(folder, walked).values() for path in paths]
     sheets = [str(folder / file.path) for file in walked.files if file.path.lower().endswith(SPREADSHEETS)]
+    classes = [name for images in listing.entries.values() for entry in images for name in entry.classes]
     if how.classes is None and how.labelled:
-        _refuse_folders_of_single_images(folder, listing, tables, sheets)
+        refuse_folders_of_single_images(folder, classes, tables, sheets)
+    beside = unread_beside(folder, walked, tables)
+    refuse_unrecognised(folder, [file.path for file in walked.files], {*classes}, how, beside)
     notes = [f"Archives in '{folder}' are not read: {some(archives)}."] if archives else []
     if sheets:
         notes.append(f"Spreadsheets are not read ({some(sheets)}): one that gives the classes is to be saved as CSV.")
-    return replace(listing, notes=(*listing.notes, *notes, *unread_beside(folder, walked, tables)))
-
-
-def _refuse_folders_of_single_images(
-    folder: Path, listing: Listing, tables: Sequence[str], sheets: Sequence[str]
-) -> None:
-    """Refuse folders of hardly more than an image each for classes, a patient's or a visit's, where a table may give these."""
-    names = [entry.classes for images in listing.entries.values() for entry in images]
-    classes = set(names)
-    few = len(names) < FEWEST_OF_FOLDERS * len(classes)
-    if not (tables or sheets) or len(classes) < MANY_FOLDERS or not few:
-        return
-    by = f"the table that does, '{tables[0]}'" if tables else f"the table that does: save '{sheets[0]}' as CSV"
-    raise DataError(
-        f"'{folder}' has {counted(len(names), 'image')} in {counted(len(classes), 'folder')}, so the folders hardly name "
-        f"classes. Name {by}; or, if they do, say so with {argument('classes', 'leaf')}."
-    )
+    return replace(listing, notes=(*listing.notes, *notes, *beside))
 
 
 def _refuse_archives(folder: Path, archives: Sequence[str], how: Opening) -> None:
@@ -342,7 +328,8 @@ def _refuse_archives(folder: Path, archives: Sequence[str], how: Opening) -> Non
     packed = any(name.lower().endswith(TAR_SUFFIXES[1:]) for name in archives)
     only = " (shards of WebDataset only to .tar files, such as by 'gzip -d')" if packed else ""
     raise DataError(
-        f"'{folder}' holds archives and no images: {some(archives)}; unpack them there{only}, or name one of them.{why}"
+        f"'{folder}' holds archives and no images: {some(archives)}; unpack each into a folder of its own name{only}, or name "
+        f"one of them.{why}"
     )
 
 
@@ -374,7 +361,7 @@ def columns_in(spec: str) -> dict[str, str]:
 def _list_file(path: Path, how: Opening) -> Listing:
     name = path.name.lower()
     if name.endswith((*NAMED_COLUMNS, LIST_SUFFIX)):
-        return list_tables(str(path), path.stem, {"all": [str(path)]}, labelled=how.labelled)
+        return list_tables(str(path), path.stem, {ALL: [str(path)]}, labelled=how.labelled, marked=how.marked)
     if name.endswith(".tar") and is_shard(str(path)):
         return list_shards(str(path), [str(path)], how.listener, labelled=how.labelled)
     if is_archive(path):
@@ -391,13 +378,18 @@ def _refuse_packed(path: Path, how: Opening, names: Iterable[str]) -> None:
     refuse_matlab(path, names)
     if joined_in(names):
         raise DataError(f"'{path}' has lists of its labels and splits, which are read in a folder; unpack it.")
-    images = {name.rpartition("/")[0] for name in names if name.lower().endswith(EXTENSIONS)}
-    if len(images) > 1:
-        return
-    if any(name.endswith(".cls") for name in names):
+    images = [name for name in names if name.lower().endswith(EXTENSIONS)]
+    alone = len({name.rpartition("/")[0] for name in images}) <= 1
+    if alone and any(name.endswith(".cls") for name in names):
         list_shards(str(path), [str(path)], how.listener)  # which says why it is none
-    if tables := [name for name in names if name.lower().endswith((*SUFFIXES, JSON[0]))]:
+    if alone and (tables := [name for name in names if name.lower().endswith((*SUFFIXES, JSON[0]))]):
         raise DataError(f"'{path}' has a table, {some(tables)}, which is read in a folder; unpack it.")
+    seen = [name for name in map(PurePosixPath, names) if not any(map(is_hidden, name.parts))]
+    parts = [name.parts for name in seen if name.name.lower().endswith(EXTENSIONS)]
+    if len(parts) < len(seen):
+        arranged = arrange(parts, reading=how.classes, wanted=how.class_names)
+        classes = {name for listed in arranged.images.values() for _, name in listed}
+        refuse_unrecognised(path, list(map(str, seen)), classes, how)
 
 
 def _list_address(spec: str, how: Opening) -> Listing:

@@ -10,12 +10,14 @@ from vitral.data.bad_images import are_few
 from vitral.data.batch import evenly
 from vitral.data.chosen import NOTES
 from vitral.data.columns import (
+    RUN_LENGTHS,
     Columns,
     Schema,
     classes_of_rows,
     find_columns,
     in_order,
     is_plural,
+    known_column,
     may_lack,
     plain,
     split_of_row,
@@ -108,11 +110,10 @@ def list_paths(title: str, name: str, tables: Sequence[PathTable], *, labelled: 
         if table.finder.elsewhere:
             notes.append(f"The images of '{table.path}' lie in {some(table.finder.elsewhere)}.")
     lists = any(columns.are_lists for columns in chosen)
-    boxes = any(_has_boxes(table.names) for table in tables)
-    several = (
-        lists or boxes or any(columns.labels or (columns.classes and is_plural(columns.classes)) for columns in chosen)
-    )
-    images, more = _images(title, rows, several=several, boxes=boxes)
+    unread = next(filter(None, (_unread(table.names) for table in tables)), "")
+    plural = any(columns.labels or (columns.classes and is_plural(columns.classes)) for columns in chosen)
+    several = lists or plural or bool(unread)
+    images, more = _images(title, rows, several=several, unread=unread)
     labels = tuple(dict.fromkeys(label for columns in chosen for label in columns.label_names))
     declared = next((columns.declared for columns in chosen if columns.declared), labels or None)
     images, names, named = (images, declared, []) if declared else _named_beside(tables, images)
@@ -265,13 +266,15 @@ def _verdicts(table: PathTable) -> Sequence[Any]:
     return cells if are_verdicts(cells) else ()
 
 
-def _has_boxes(names: Sequence[str]) -> bool:
-    """Tell whether a table's columns tell of boxes in its images."""
+def _unread(names: Sequence[str]) -> str:
+    """Return what a table's columns tell of regions in its images, "boxes" or "masks"; nothing where they do not."""
     written = set(map(plain, names))
-    return any(columns <= written for columns in BOXES)
+    if any(columns <= written for columns in BOXES):
+        return "boxes"
+    return "masks" if known_column(names, RUN_LENGTHS) else ""
 
 
-def _images(title: str, rows: Sequence[Row], *, several: bool, boxes: bool) -> tuple[list[Row], list[str]]:
+def _images(title: str, rows: Sequence[Row], *, several: bool, unread: str) -> tuple[list[Row], list[str]]:
     """Return a row for each image of each split, with the classes of all of its rows, and a note if there are fewer."""
     merged: dict[tuple[str, str], Row] = {}
     different: list[Row] = []
@@ -291,6 +294,6 @@ def _images(title: str, rows: Sequence[Row], *, several: bool, boxes: bool) -> t
     if len(merged) == len(rows):
         return list(merged.values()), []
     what = "all classes of its lines" if different else "the class of its lines"
-    read = "; its boxes are not read" if boxes else ""
+    read = f"; its {unread} are not read" if unread else ""
     note = f"'{title}' has {len(rows):,} lines for {counted(len(merged), 'image')}: each image counts once, with {what}{read}."
     return list(merged.values()), [note]

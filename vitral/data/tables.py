@@ -49,6 +49,7 @@ from vitral.data.text_table import LIST_SUFFIX, read_sheet
 from vitral.errors import DataError, ImageError, PackageError, one_line
 from vitral.paths import POINTER, is_pointer
 from vitral.tasks.registry import task_of
+from vitral.tasks.semantic import SEMANTIC
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
 MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those of a window of shards, and two more
@@ -59,14 +60,19 @@ SPREADSHEETS = (".xlsx", ".xls", ".ods")
 ARROW = (".arrow", ".feather")
 
 
-def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True) -> Listing:
+def list_tables(
+    title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True, marked: str | None = None
+) -> Listing:
     """Return the images of tables at paths or addresses, by split; a column may name the splits of those under "all".
+
+    `marked` is the prefix before the name of the data that says which labels are meant, such as "semantic".
 
     Raises:
         DataError: a table cannot be read, a column is missing, or there are no rows.
     """
     every = [(split, path) for split, paths in files.items() for path in paths]
-    if labelled and (masked := _list_masked(title, name, every)) is not None:
+    meant = marked == SEMANTIC.name
+    if labelled and (masked := _list_masked(title, name, every, beside_classes=meant)) is not None:
         return masked
     with contextlib.ExitStack() as stack:
         opened = [path_table(path, split, stack) for split, path in every]
@@ -214,7 +220,7 @@ def content_of(cell: Any, name: str) -> bytes | str:  # noqa: ANN401  # any cell
     raise ImageError(f"'{name}' is empty; remove the row.")
 
 
-def _list_masked(title: str, name: str, listed: Sequence[tuple[str, str]]) -> Listing | None:
+def _list_masked(title: str, name: str, listed: Sequence[tuple[str, str]], *, beside_classes: bool) -> Listing | None:
     """Return the photos of Parquet files with their masks; None where one of them has no masks."""
     groups: list[tuple[int, int, int]] = []
     splits: list[str] = []
@@ -225,7 +231,8 @@ def _list_masked(title: str, name: str, listed: Sequence[tuple[str, str]]) -> Li
         return None
     for number, (split, path) in enumerate(listed):
         with _parquet(path) as table:
-            if (found := find_masked(table.schema_arrow.names, table.schema_arrow)) is None:
+            schema = table.schema_arrow
+            if (found := find_masked(schema.names, schema, beside_classes=beside_classes)) is None:
                 return None
             columns.add(found)
             first = len(names)

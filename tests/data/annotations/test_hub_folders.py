@@ -87,6 +87,19 @@ def test_splits_names_of_classes_and_archives(tmp_path: Path) -> None:
         assert data.counts() == {"train": "7", "validation": "3"}
 
 
+def test_the_boxes_of_all_files_decide_together(tmp_path: Path) -> None:
+    for split, box in {"train": [30, 20, 70, 50], "test": [5, 5, 20, 30]}.items():
+        drawn.photos(tmp_path / split, dict(list(SCENES.items())[: 6 if split == "train" else 4]))
+        names = sorted(path.name for path in (tmp_path / split).iterdir())
+        listed = [{"file_name": name, "objects": {"bbox": [box], "categories": [0]}} for name in names]
+        write(tmp_path / split / "metadata.jsonl", listed)
+    data = open_data(tmp_path, near=False, verify=False)
+    assert sum("are taken as" in note for note in data.notes) == 1
+    label = data.splits["test"].label(0)
+    assert isinstance(label, Regions)
+    assert label.boxes.tolist() == [[5, 5, 20, 30]]
+
+
 def test_photos_that_are_not_there_or_not_marked_are_said(tmp_path: Path) -> None:
     drawn.photos(tmp_path / "photos", SCENES)
     listed = rows(named=True)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.cases import every_case
-from vitral.data.annotations.hub_objects import BY_CORNERS, BY_SIDES, box_form
+from vitral.data.annotations.hub_objects import BY_CENTRE, BY_CORNERS, BY_SIDES, box_form
 from vitral.data.open import open_data
 from vitral.errors import DataError
 from vitral.tasks.regions import Regions
@@ -45,6 +45,8 @@ def _saved(folder: Path, boxes: list[list[list[float]]], form: str = "saved") ->
         ([[[30, 20, 50, 35]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35], "saved"),
         ([[[30, 20, 20, 15]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35], "columns"),
         ([[[30, 20, 20, 15]], [[1, 2, 30, 30], [4, 4, 5, 5]]], [30, 20, 50, 35], "parquet"),
+        ([[[50, 30, 18, 19]], [[16, 16, 30, 30], [4, 4, 5, 5]]], [41, 20.5, 59, 39.5], "saved"),
+        ([[[50, 30, 18, 19]], [[16, 16, 30, 30], [4, 4, 5, 5]]], [41, 20.5, 59, 39.5], "parquet"),
     ],
 )
 def test_boxes_are_read_in_the_form_that_all_of_them_tell(
@@ -68,10 +70,33 @@ def test_boxes_are_read_in_the_form_that_all_of_them_tell(
         ([[10, 10, 55, 35]], BY_CORNERS),
         ([[1, 1, 5, 5]], BY_SIDES),
         ([[10, 10, 55, 35], [20, 20, 10, 10], [30, 30, 9, 9]], BY_SIDES),
+        ([[50, 30, 18, 18], [20, 20, 10, 10]], BY_CENTRE),
+        ([[50, 30, 18, 18], [20, 20, 10, 10], [2, 2, 10, 10]], BY_SIDES),
+        ([[50, 30, 18, 18], *[[20, 20, 10, 10]] * 200], BY_SIDES),
     ],
 )
 def test_the_form_is_that_which_fits_more_boxes(boxes: list[list[float]], form: str) -> None:
     assert box_form("set", [np.array(boxes, dtype=np.float64)], [(40, 60)])[0] == form
+
+
+@every_case("form", ["saved", "parquet"])
+def test_the_boxes_of_all_splits_decide_together(form: str, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    parts: dict[str, list[list[list[float]]]] = {"train": [[[10, 10, 55, 35]]] * 6, "test": [[[5, 5, 20, 10]]] * 4}
+    loaded = {
+        split: datasets.load_from_disk(_saved(tmp_path / split, boxes, "saved")) for split, boxes in parts.items()
+    }
+    if form == "saved":
+        datasets.DatasetDict(loaded).save_to_disk(tmp_path / "all")
+    else:
+        (tmp_path / "all").mkdir()
+        for split, rows in loaded.items():
+            rows.to_parquet(tmp_path / "all" / f"{split}.parquet")
+    data = open_data(tmp_path / "all", verify=False)
+    assert sum("are taken as" in note for note in data.notes) == 1
+    label = data.splits["test"].label(0)
+    assert isinstance(label, Regions)
+    assert label.boxes.tolist() == [[5, 5, 20, 10]]
 
 
 def test_shares_of_a_photo_are_refused() -> None:

@@ -388,3 +388,25 @@ def test_a_mask_of_no_photo_and_a_photo_without_one_are_said_and_left_out(tmp_pa
     assert maps(data).keys() == expected.keys()
     assert any("masks of photos that are not there" in note and "'masks/gone.png'" in note for note in data.notes)
     assert any("without annotation" in note and "alone.png" in note for note in data.notes)
+
+
+def test_masks_of_a_folder_that_is_called_so_are_judged_together(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN["colours"][0])
+    for number in range(8):
+        photo = tmp_path / "images" / f"photo_{number}.png"
+        Image.fromarray(np.asarray(Image.open(photo).convert("L")) // 64 * 64).save(photo)
+    data = open_data(f"semantic:{tmp_path}", near=False)
+    assert maps(data).keys() == drawn.SCENES.keys()
+    assert not said(data, "left out")
+
+
+def test_photos_in_a_folder_of_few_masks_are_said_to_look_unlike_masks(tmp_path: Path) -> None:
+    write(tmp_path, WRITTEN["colours"][0])
+    names = list(drawn.SCENES)[:12]
+    for name in names:
+        drawn.draw(tmp_path / "masks" / f"{name}.png", drawn.SCENES["photo_4"])
+    shutil.copy(tmp_path / "masks" / "photo_19.png", tmp_path / "masks" / "gone.png")
+    data = open_data(f"semantic:{tmp_path}", near=False)
+    assert maps(data).keys() == drawn.SCENES.keys() - {*names}
+    assert said(data, "do not look like the masks of their photos, left out: 12 in 12 files, such as 'masks/photo_")
+    assert said(data, "masks of photos that are not there, or not told apart by names, left out: 1 in 1 file")

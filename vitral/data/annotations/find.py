@@ -6,9 +6,9 @@ the data's name reads the annotations, "classes:" leaves them unread.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from vitral.advice import counted
 from vitral.data.annotations.ade20k import read_ade20k, read_scene_parsing
@@ -30,11 +30,13 @@ from vitral.data.annotations.sizes import fitted
 from vitral.data.annotations.tree import FileTree, Photos, speaks_of_masks
 from vitral.data.annotations.voc import read_voc
 from vitral.data.annotations.yolo import read_yolo
-from vitral.data.chosen import note
+from vitral.data.chosen import NOTES, note
 from vitral.data.classes import arrange
 from vitral.data.folder import MASKS, note_ours
+from vitral.data.image_files import describes
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL, natural_key, some, split_within
+from vitral.data.masks import OF_NNUNET
+from vitral.data.names import ALL, natural_key, some, split_in, split_within
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 from vitral.tasks.instances import INSTANCES
@@ -51,6 +53,15 @@ PHOTOS = (".jpg", ".jpeg")  # endings of files in which no annotations are writt
 TABLES = ".parquet"
 WHOLE = "classes"  # the prefix that leaves annotations unread
 FORCED = ("boxes", "semantic", "instances", "panoptic")  # the prefixes that choose a task
+READ = (
+    "those of COCO, Pascal VOC, YOLO, Label Studio, CVAT, Hugging Face and LabelMe are, and mask images: export them as one "
+    "of these"
+)
+OF_NONE = "is of none of its images"
+# Endings of files that may say what is in photos, and of those that may where they are called like photos, or are over FEW.
+DESCRIPTIONS = (".json", ".jsonl", ".ndjson", ".xml")
+TEXTS = (".txt", ".csv")
+FEW = 2
 
 
 def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
@@ -69,14 +80,57 @@ def list_annotated(tree: FileTree, how: Opening) -> Listing | None:
     if marked is None:
         if how.marked is not None and not tree.ending(TABLES):  # which may have objects in a column
             raise DataError(
-                f"'{tree.title}' has no annotations that are recognised, as '{how.marked}:' needs them; those of COCO, Pascal "
-                "VOC, YOLO, Label Studio, CVAT, Hugging Face and LabelMe are, and mask images: export them as one of these."
+                f"'{tree.title}' has no annotations that are recognised, as '{how.marked}:' needs them; {READ}."
             )
         return None
     marked = fitted(tree, marked)
     if how.marked is not None:
         marked = for_task(marked, task_named(how.marked), str(tree.title))
     return listing_of(tree, marked)
+
+
+def refuse_unrecognised(
+    title: Path, paths: Collection[str], classes: Collection[str], how: Opening, notes: Iterable[str] = ()
+) -> None:
+    """Refuse photos without folders of classes beside files that may be their annotations, which no reader recognised.
+
+    Args:
+        title: The folder or archive.
+        paths: The paths of its files.
+        classes: The classes that its folders name.
+        how: How it is opened.
+        notes: Lines on what else is not read.
+
+    Raises:
+        DataError: there are such files, or annotations of none of the photos.
+    """
+    fitting = how.class_names is not None and not {*classes}.isdisjoint(how.class_names)
+    if how.marked == WHOLE or not how.labelled or len(classes) > 1 or fitting or not Photos(paths).paths:
+        return
+    why = [*(NOTES.get() or ())]  # of readers, which know what they found
+    of_none, files = any(OF_NONE in line for line in why), _may_be_annotations(paths)
+    if of_none:
+        why.append("Name the photos as it calls them.")
+    elif files:
+        why.append(f"'{title}' has no annotations that are recognised ({some(files)}); {READ}.")
+    else:
+        return
+    only = f"only one class ('{next(iter(classes))}')" if classes else "no classes"
+    folders = (
+        f"by its folders '{title}' has {only}: put the photos of each class into a folder of its own, at least two."
+    )
+    raise DataError(" ".join([*why, f"Without annotations, {folders}", *notes]))
+
+
+def _may_be_annotations(paths: Collection[str]) -> list[str]:
+    """Return the files that may say what is in photos; of texts those that are called like photos, or more than a few."""
+    stems = {path: PurePosixPath(path).stem for path in paths if not describes(path)}
+    photos = {PurePosixPath(path).stem.casefold() for path in Photos(paths).paths}
+    texts = [path for path in stems if path.lower().endswith(TEXTS)]
+    alike = [path for path in texts if stems[path].casefold() in photos]
+    others = [path for path in texts if split_in(stems[path])[0] is None]  # a list of a split names photos, or classes
+    found = alike or (others if len(others) > FEW else [])
+    return found + [path for path in stems if path.lower().endswith(DESCRIPTIONS)]
 
 
 def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
@@ -103,7 +157,7 @@ def _of_photos(tree: FileTree, marked: MarkedPhotos) -> bool:
     """Tell whether annotations are of photos that are there, and note it where they are of none."""
     if marked.annotations or marked.bad:
         return True
-    note(" ".join([f"{marked.form} in '{tree.title}' is of none of its images.", *said(marked.traps)]))
+    note(" ".join([f"{marked.form} in '{tree.title}' {OF_NONE}.", *said(marked.traps)]))
     return False
 
 
@@ -137,15 +191,16 @@ def _in_classes(photos: Photos, pairs: MaskPairs) -> bool:
     images = [
         path
         for path in photos.paths
-        if path in pairs.masks or (path not in masks and not any(map(_is_of_none, path.split("/")[:-1])))
+        if (path in pairs.masks and PurePosixPath(path).parent.name not in OF_NNUNET)
+        or (path not in masks and not any(map(_is_of_none, path.split("/")[:-1])))
     ]
     arranged = arrange([PurePosixPath(path).parts for path in images])
     return len({name for listed in arranged.images.values() for _, name in listed}) > 1
 
 
 def _is_of_none(folder: str) -> bool:
-    """Tell whether a folder is called so that images in it may have no class: one of a test, or of masks."""
-    return split_within(folder) == "test" or speaks_of_masks(folder)
+    """Tell whether a folder is called so that images in it may have no class: of a test, of masks, or nnU-Net's."""
+    return split_within(folder) == "test" or speaks_of_masks(folder) or folder in OF_NNUNET
 
 
 def _named_alike(marked: MarkedPhotos) -> bool:

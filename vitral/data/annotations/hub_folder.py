@@ -14,7 +14,7 @@ from typing import Any
 
 from vitral.data.annotations.annotation import Marks
 from vitral.data.annotations.hub_objects import BOXES as KEYS
-from vitral.data.annotations.hub_objects import object_columns, read_objects
+from vitral.data.annotations.hub_objects import ObjectColumns, object_columns, read_objects
 from vitral.data.annotations.marked import AGAIN, NOT_THERE, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.tree import FileTree
 from vitral.data.columns import arrow
@@ -34,28 +34,30 @@ def read_hub_folder(tree: FileTree) -> MarkedPhotos | None:
     Raises:
         DataError: one cannot be read, or its boxes are not four numbers each, in pixels.
     """
-    marked: dict[str, Marks] = {}
-    notes: dict[str, None] = {}
+    found: dict[ObjectColumns, dict[str, tuple[Any, tuple[str, ...] | None]]] = {}  # by photo its objects, named so
     traps: list[Trap] = []
     declared: tuple[str, ...] = ()
     for path in tree.ending(*METADATA):
         rows = _rows(tree, path) if PurePosixPath(path).name in METADATA else []
-        columns = next((found for row in rows if (found := object_columns(row))), None)
+        columns = next((each for row in rows if (each := object_columns(row))), None)
         if columns is None:
             continue
-        photos: dict[str, Any] = {}
+        names = _names(tree, path)
+        declared = declared or names or ()
+        own = found.setdefault(columns, {})
         for row in rows:
             photo = _photo(tree, path, row)
-            if photo is None or photo in photos or photo in marked:
+            if photo is None or any(photo in photos for photos in found.values()):
                 traps.append(Trap(NOT_THERE if photo is None else AGAIN, path))
             elif (objects := columns.objects(row)) is not None:  # otherwise nobody marked it
-                photos[photo] = objects
-        names = _names(tree, path)
-        title, files = tree.file(path).name, [tree.file(photo) for photo in photos]
-        annotations, note = read_objects(title, [*photos.values()], columns, names, files)
+                own[photo] = objects, names
+    marked: dict[str, Marks] = {}
+    notes: list[str] = []
+    for columns, photos in found.items():
+        listed, named = [objects for objects, _ in photos.values()], [names for _, names in photos.values()]
+        annotations, note = read_objects(str(tree.title), listed, columns, named, list(map(tree.file, photos)))
         marked |= zip(photos, annotations, strict=True)
-        notes[note] = None
-        declared = declared or names or ()
+        notes.append(note)
     if not marked and not traps:
         return None
     classes = {name for annotation in marked.values() for name in annotation.classes}

@@ -1,6 +1,7 @@
 """Objects in the rows of a Hugging Face dataset: a column of boxes with their classes, or a column of each.
 
-The library does not say whether a box is [x, y, width, height] or [left, top, right, bottom]: all boxes together decide.
+The library does not say whether a box is [x, y, width, height] or [left, top, right, bottom], or has its centre before its
+sides: all boxes of a dataset that have the same columns decide together.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ NESTED = 4  # features in each other: a list of objects, an object, a list of cl
 SLACK = 1.0  # pixels beyond a photo's edge that are a tool's rounding
 BY_SIDES = "[x, y, width, height]"
 BY_CORNERS = "[left, top, right, bottom]"
+BY_CENTRE = "[centre x, centre y, width, height]"
+FEWEST = 0.01  # the share of boxes that speak against corners, and against sides, from which on they may have centres
 Corners = Float64[np.ndarray, "boxes 4"]
 
 
@@ -77,16 +80,17 @@ def with_objects(listing: Listing, tables: Iterable[ObjectRows]) -> Listing:
     Raises:
         DataError: as by `read_objects`.
     """
-    alike: dict[tuple[ObjectColumns, tuple[str, ...] | None], list[ObjectRows]] = {}
+    alike: dict[ObjectColumns, list[ObjectRows]] = {}
     for table in tables:
-        alike.setdefault((table.columns, table.names), []).append(table)
+        alike.setdefault(table.columns, []).append(table)
     if not alike:
         return listing
     annotations: dict[int, Annotation] = {}
     notes: list[str] = []
-    for (columns, names), found in alike.items():
+    for columns, found in alike.items():
         numbers = [table.first + row for table in found for row in range(len(table.rows))]
         photos = [StoredFile(listing.store, number) for number in numbers]
+        names = [table.names for table in found for _ in table.rows]
         marked, note = read_objects(listing.title, [row for each in found for row in each.rows], columns, names, photos)
         annotations |= zip(numbers, marked, strict=True)
         notes.append(note)
@@ -102,7 +106,7 @@ def with_objects(listing: Listing, tables: Iterable[ObjectRows]) -> Listing:
     return replace(
         listing,
         entries={split: listed for split, listed in entries.items() if listed},
-        class_names=next((names for _, names in alike if names), None),
+        class_names=next((table.names for found in alike.values() for table in found if table.names), None),
         task=BOXES_TASK,
         shards=listing.shards if whole else {},
         notes=(*listing.notes, *notes),
@@ -179,12 +183,12 @@ def read_objects(
     title: str,
     rows: Sequence[Any],
     columns: ObjectColumns,
-    names: Sequence[str] | None,
+    names: Sequence[Sequence[str] | None],
     photos: Sequence[StoredFile],
 ) -> tuple[list[Marks], str]:
     """Return the annotation of each row's objects, and how boxes are taken, in a line.
 
-    Of each row its photo is given.
+    Of each row the names of classes that its table declares and its photo are given.
 
     Raises:
         DataError: boxes are not of four numbers, or their coordinates are not pixels.
@@ -197,12 +201,20 @@ def read_objects(
         raise DataError(f"'{title}' has boxes in '{columns.names[0]}' that are not four numbers each.") from error
     form, why = box_form(title, boxes, sizes)
     annotations = []
-    for there, own, size in zip(listed, boxes, sizes, strict=True):
-        corners = own if form == BY_CORNERS else np.concatenate([own[:, :2], own[:, :2] + own[:, 2:]], axis=1)
-        kinds = [_name(title, kind, names) for _, kind in there]
-        marks = [Mark(name, box=(*box,)) for name, box in zip(kinds, corners.tolist(), strict=True)]
+    for there, own, declared, size in zip(listed, boxes, names, sizes, strict=True):
+        kinds = [_name(title, kind, declared) for _, kind in there]
+        marks = [Mark(name, box=(*box,)) for name, box in zip(kinds, _corners(own, form).tolist(), strict=True)]
         annotations.append(Marks.of(marks, stated=size))
     return annotations, f"The boxes of '{columns.names[0]}' are taken as {form}: {why}."
+
+
+def _corners(boxes: Corners, form: str) -> Corners:
+    """Return boxes of a form by their corners."""
+    if form == BY_CORNERS:
+        return boxes
+    first, sides = boxes[:, :2], boxes[:, 2:]
+    first = first - sides / 2 if form == BY_CENTRE else first
+    return np.concatenate([first, first + sides], axis=1)
 
 
 def box_form(title: str, boxes: Iterable[Corners], sizes: Iterable[Size | None]) -> tuple[str, str]:
@@ -211,23 +223,32 @@ def box_form(title: str, boxes: Iterable[Corners], sizes: Iterable[Size | None])
     Raises:
         DataError: they are shares of the photo, not pixels.
     """
-    by_sides = by_corners = 0
+    by_sides = by_corners = off_centre = count = 0
     largest = 0.0
     for own, size in zip(boxes, sizes, strict=True):
         if size is None or not len(own):
             continue
-        height, width = size
-        largest = max(largest, float(own.max()))
-        by_sides += int(((own[:, 2] < own[:, 0]) | (own[:, 3] < own[:, 1])).sum())
-        by_corners += int(((own[:, 0] + own[:, 2] > width + SLACK) | (own[:, 1] + own[:, 3] > height + SLACK)).sum())
+        largest, count = max(largest, float(own.max())), count + len(own)
+        by_sides += int((own[:, 2:] < own[:, :2]).any(axis=1).sum())
+        ends = np.array([size[1], size[0]]) + SLACK
+        by_corners += int((own[:, :2] + own[:, 2:] > ends).any(axis=1).sum())
+        around = _corners(own, BY_CENTRE)
+        off_centre += int(((around[:, :2] < -SLACK) | (around[:, 2:] > ends)).any(axis=1).sum())
     if 0 < largest <= 1:
         raise DataError(
             f"'{title}' has boxes in shares of the photo, not in pixels; multiply them by its width and height."
         )
+    no_corners, no_sides = (
+        f"as corners {by_sides:,} would end before they begin",
+        f"with sides {by_corners:,} would reach",
+    )
+    # A few boxes may be wrong in data of any form.
+    if min(by_sides, by_corners) > FEWEST * count and not off_centre:
+        return BY_CENTRE, f"{no_corners}, {no_sides} beyond their photo, and so none does"
     if by_sides > by_corners:
-        return BY_SIDES, f"as corners {by_sides:,} would end before they begin"
+        return BY_SIDES, no_corners
     if by_corners:
-        return BY_CORNERS, f"with sides {by_corners:,} would reach beyond their photo"
+        return BY_CORNERS, f"{no_sides} beyond their photo"
     return BY_SIDES, "nothing speaks for corners"
 
 

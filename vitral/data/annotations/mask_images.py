@@ -25,11 +25,13 @@ from vitral.data.annotations.coded_map import COLOURED, GREY, HALF, WHITE, Coded
 from vitral.data.annotations.kept_outlines import KeptOutlines, Outline
 from vitral.data.annotations.marked import Collected, MarkedPhotos, Trap, splits_of
 from vitral.data.annotations.mask_names import BACKGROUND, OBJECT, ValueNames, names_listed, names_of_values
-from vitral.data.annotations.mask_pairs import MaskPairs
+from vitral.data.annotations.mask_pairs import MaskPairs, masks_by_name
 from vitral.data.annotations.numbered import number_objects, numbers_of
 from vitral.data.annotations.other_task import only_objects
 from vitral.data.annotations.tree import FileTree, StoredFile
 from vitral.data.annotations.voc import lists_beside
+from vitral.data.masks import OF_NNUNET
+from vitral.data.names import ALL
 from vitral.data.source import BadImage
 from vitral.errors import DataError
 from vitral.images.run_lengths import counts_texts, encode_parts
@@ -42,7 +44,8 @@ OF_NUMBERS = "mask images that number objects"
 TRANSPARENT = ("RGBA", "LA")  # modes of images that have transparency
 MOST_VALUES = 4096  # of an image that is a mask
 EMPTY = "masks without a pixel of an object, left out"
-OF_NONE = "masks of photos that are not there, left out"
+OF_NONE = "masks of photos that are not there, or not told apart by names, left out"
+UNLIKE = "images beside masks that do not look like the masks of their photos, left out"
 MIXED = (
     "masks of another kind than the others, grey among colours or colours among grey; their values are other classes"
 )
@@ -271,12 +274,15 @@ def _of_another_kind(seen: Mapping[str, _SeenValues]) -> list[str]:
 
 
 def splits_of_masks(tree: FileTree, masks: Mapping[str, str]) -> dict[str, str]:
-    """Return the splits of photos as VOC's lists for segmentation say them, and of others as their paths do."""
+    """Return the splits of photos as VOC's lists for segmentation and nnU-Net's folders say, and of others as paths do."""
     folders = sorted({mask.rpartition("/")[0] for mask in masks.values()})
     lists = [lists_beside(tree, place, OF_VOC[1]) for place in folders if PurePosixPath(place).name == OF_VOC[0]]
     listed = {stem: split for each in lists for stem, split in each.items()}
     stems = {photo: PurePosixPath(mask).stem for photo, mask in masks.items()}
-    return splits_of(masks) | {photo: listed[stem] for photo, stem in stems.items() if stem in listed}
+    named = {photo: OF_NNUNET.get(PurePosixPath(photo).parent.name, ALL) for photo in masks}
+    tested = "test" in named.values()  # otherwise all are of one split, which is divided as photos in none are
+    told = {photo: split for photo, split in named.items() if tested and split != ALL}
+    return splits_of(masks) | told | {photo: listed[stem] for photo, stem in stems.items() if stem in listed}
 
 
 def _of_none(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> list[Trap]:
@@ -284,9 +290,9 @@ def _of_none(tree: FileTree, pairs: Mapping[str, Sequence[str]]) -> list[Trap]:
     masks = {mask for each in pairs.values() for mask in each}
     used = {*pairs, *masks}
     folders = {mask.rpartition("/")[0] for mask in masks} - {photo.rpartition("/")[0] for photo in pairs}
-    return [
-        Trap(OF_NONE, path) for path in tree.photos.paths if path not in used and path.rpartition("/")[0] in folders
-    ]
+    left = [path for path in tree.photos.paths if path not in used and path.rpartition("/")[0] in folders]
+    named = masks_by_name(tree) if left else frozenset[str]()
+    return [Trap(UNLIKE if path in named else OF_NONE, path) for path in left]
 
 
 def _meanings(counts: Counter[int], names: ValueNames) -> tuple[tuple[int, Meaning], ...]:

@@ -6,6 +6,8 @@
 | masks/1_0.png, masks/1_1.png, or several of most photos | an object each, if each has one value beside 0 |
 | masks/cat/1.png, masks/dog/1.png | the same, and folders name their classes |
 | 1_mask.png, 1_mask_1.png, where few photos have several | one mask together |
+| 1st_manual/1.gif, beside which mask/1.gif is the field of view | its classes; the latter is not read |
+| SegmentationClassVisualization/1.jpg | none: it is drawn for people |
 """
 
 from collections import defaultdict
@@ -19,7 +21,7 @@ import numpy as np
 from vitral.data.annotations.coded_map import read_values
 from vitral.data.annotations.tree import FileTree, speaks_of_masks
 from vitral.data.batch import evenly
-from vitral.data.masks import NUMBERED, OF_OBJECTS, find_masks
+from vitral.data.masks import BY_HAND, NUMBERED, OF_OBJECTS, SHOWN, find_masks
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 
@@ -49,7 +51,7 @@ def pair_masks(tree: FileTree, *, by_name: bool) -> MaskPairs | None:
     if (pairs := _objects(tree)) is not None:
         return MaskPairs(pairs, objects=True)
     every = _pairs(tree, by_name=by_name)
-    chosen = {photo: _without_objects(masks) for photo, masks in every.items()}
+    chosen = {photo: _without_objects(masks) for photo, masks in _by_hand(every).items()}
     if _one_an_object(chosen) and _of_one_value(tree, chosen):
         return MaskPairs(chosen, objects=True, classes=_named_by_folders(chosen))
     # Of maps in several folders, such as of numbers and of colours for people, those in the first say it.
@@ -57,6 +59,11 @@ def pair_masks(tree: FileTree, *, by_name: bool) -> MaskPairs | None:
     read = {mask for masks in pairs.values() for mask in masks}
     others = frozenset(mask for masks in every.values() for mask in masks if mask not in read)
     return MaskPairs(pairs, objects=False, others=others) if pairs else None
+
+
+def masks_by_name(tree: FileTree) -> frozenset[str]:
+    """Return the images that are masks of photos by their names."""
+    return frozenset(mask for masks in _pairs(tree, by_name=True).values() for mask in masks)
 
 
 class ObjectPair(NamedTuple):
@@ -83,9 +90,22 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+def _last_folder(path: str) -> str:
+    return _folder(path).rpartition("/")[2]
+
+
+def _by_hand(pairs: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
+    """Return the masks that the first person drew, where folders say who did; otherwise all."""
+    drawn = {photo: [mask for mask in masks if BY_HAND.fullmatch(_last_folder(mask))] for photo, masks in pairs.items()}
+    first = {
+        photo: [mask for mask in masks if _folder(mask) == _folder(masks[0])] for photo, masks in drawn.items() if masks
+    }
+    return first or pairs
+
+
 def _without_objects(masks: list[str]) -> list[str]:
     """Return a photo's masks without those that number objects, if there are others."""
-    return [mask for mask in masks if not OF_OBJECTS.fullmatch(_folder(mask).rpartition("/")[2])] or masks
+    return [mask for mask in masks if not OF_OBJECTS.fullmatch(_last_folder(mask))] or masks
 
 
 def _one_an_object(pairs: Mapping[str, Sequence[str]]) -> bool:
@@ -143,12 +163,13 @@ def _objects(tree: FileTree) -> dict[str, list[str]] | None:
 
 
 def _pairs(tree: FileTree, *, by_name: bool) -> dict[str, list[str]]:
-    """Return the masks of each photo, by their names, and by their colours unless names decide alone."""
+    """Return the masks of each photo, but for what is drawn for people: by names, and by colours unless names decide alone."""
     paths = tree.photos.paths
     images = [Entry(tree.number(path), path, (), 0) for path in paths]
     parts = [PurePosixPath(path).parts for path in paths]
     pairs: dict[str, list[str]] = defaultdict(list)
     for mask, photo in find_masks(tree.store, images, parts, spoken_of=True, by_name=by_name).items():
-        pairs[paths[photo]].append(paths[mask])
+        if not SHOWN.fullmatch(_last_folder(paths[mask])):
+            pairs[paths[photo]].append(paths[mask])
     masks = {mask for each in pairs.values() for mask in each}
     return {photo: each for photo, each in pairs.items() if photo not in masks}
