@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -187,6 +188,65 @@ def test_what_is_filled_in_stays_when_the_table_is_written_again(photos: Path, t
     (tmp_path / "own.csv").write_text("image,label\na.png,cat\n")
     with pytest.raises(StorageError, match="exists"):
         write_corrections(found(still), tmp_path / "own.csv")
+
+
+def found_in(data: Path, *images: str) -> DoubtfulLabels:
+    labels = tuple(Doubtful(image, Path(image).parent.name, "cat", 0.75) for image in images)
+    return DoubtfulLabels(str(data), ("cat", "dog"), labels, 2, 0.9, (None,) * len(labels))
+
+
+def filled(path: Path, *images: str, mark: str = ",", encoding: str = "utf-8") -> bytes:
+    """Write a table with a correction of each image, and return it."""
+    rows = [COLUMNS, *((image, Path(image).parent.name, "cat", "0.75", "fox") for image in images)]
+    path.write_bytes("".join(f"{mark.join(row)}\r\n" for row in rows).encode(encoding))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_corrections_of_other_data_are_not_lost(photos: Path, tmp_path: Path, packed: bool) -> None:
+    data = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", photos)) if packed else photos
+    there = f"{data}:train/cat/0.png" if packed else "train/cat/0.png"
+    table, new = tmp_path / "corrections.csv", found_in(data, there)
+    for others in (["hat/1.png", "hat/2.png"], [there, "hat/1.png"]):
+        before = filled(table, *others)
+        with pytest.raises(StorageError, match=r"would lose .*hat/1\.png.*out.*overwrite"):
+            write_corrections(new, table)
+        assert table.read_bytes() == before
+    filled(table, there)
+    assert write_corrections(new, table) == 1
+    filled(table, "hat/1.png")
+    assert write_corrections(new, table, overwrite=True) == 0
+
+
+def test_corrections_of_images_that_a_table_in_the_folder_names_elsewhere_stay(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "listed").mkdir()
+    rows = [f"../photos/train/{name}/{number}.png,{name}" for name in ("cat", "dog") for number in range(6)]
+    (tmp_path / "listed" / "labels.csv").write_text("\n".join(["image,label", *rows]))
+    image = str(photos.relative_to(tmp_path) / "train" / "cat" / "0.png")
+    filled(Path("corrections.csv"), image)
+    assert write_corrections(found_in(Path("listed"), image), Path("corrections.csv")) == 1
+
+
+@pytest.mark.parametrize(("mark", "encoding"), [(";", "utf-8-sig"), (";", "cp1252"), ("\t", "utf-16")])
+def test_a_table_that_a_spreadsheet_saved_is_written_again(
+    photos: Path, tmp_path: Path, mark: str, encoding: str
+) -> None:
+    table, image = tmp_path / "corrections.csv", "train/cat/0.png"
+    filled(table, image, mark=mark, encoding=encoding)
+    assert write_corrections(found_in(photos, image), table) == 1
+    assert read_corrections(table) == [Correction(image, "cat", "fox")]
+    table.write_bytes(mark.join(["image", "label", "correction"]).encode(encoding))
+    with pytest.raises(StorageError, match="exists"):
+        write_corrections(found_in(photos, image), table)
+
+
+def test_without_a_correction_no_table_is_written(photos: Path, tmp_path: Path) -> None:
+    result = write_table(photos, [], tmp_path / "new.csv")
+    assert result.lines()[0].startswith("Nothing to correct")
+    assert not (tmp_path / "new.csv").exists()
 
 
 @every_case(("mark", "encoding"), [(",", "utf-8"), (";", "cp1252"), ("\t", "utf-16")])

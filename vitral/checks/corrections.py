@@ -5,10 +5,12 @@ PHOTOS/
   .vitral-corrections.jsonl   a line for each table that was applied: what was moved, written before anything is
 """
 
+import codecs
 import csv
 import io
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +32,8 @@ from vitral.tasks.shown import Presentable
 JOURNAL = ".vitral-corrections.jsonl"
 COLUMNS = ("image", "label", "suggestion", "probability", "correction")
 NEEDED = ("image", "label", "correction")
+BETWEEN = re.compile(rb"[,;\t]")  # cells of a header
+HEADER_BYTES = 1024  # at a file's beginning, in which the header of a table of corrections ends
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,6 +111,32 @@ def corrections_table(rows: Iterable[Mapping[str, str]]) -> str:
     return text.getvalue()
 
 
+def table_mark(path: str | Path) -> bytes:
+    """Return what marks a file as a table of corrections: its own header, also if a spreadsheet saved the table again.
+
+    Of a file that is none, or that is not there, it is the header that is written.
+    """
+    own = ",".join(COLUMNS).encode()
+    try:
+        with open(path, "rb") as file:
+            start = file.read(HEADER_BYTES)
+    except OSError:
+        return own
+    plain = start.removeprefix(codecs.BOM_UTF8).replace(b"\0", b"")  # which UTF-16 has in every letter of a header
+    header = plain.removeprefix(codecs.BOM_UTF16_LE).removeprefix(codecs.BOM_UTF16_BE).partition(b"\n")[0]
+    cells = [cell.strip(b'" \r') for cell in BETWEEN.split(header)]
+    return start if cells[: len(COLUMNS)] == [name.encode() for name in COLUMNS] else own
+
+
+def moved_images(folder: str | Path) -> set[str]:
+    """Return the images of a folder that corrections have moved, by the absolute paths that they had before."""
+    try:
+        batches = _journal(Path(folder)) if is_folder(folder) else []
+    except DataError:  # a damaged journal, which says so where files are to be moved
+        return set()
+    return {os.path.abspath(Path(folder, before)) for batch in batches for before, _ in batch.moves}
+
+
 def _unquoted(cell: str) -> str:
     """Return a cell without the apostrophe before what a spreadsheet would take for a formula."""
     plain = cell.strip()
@@ -123,6 +153,8 @@ def write_table(
 ) -> Corrected:
     """Write the images with their corrected classes as a table, which `open_data` takes; no file is moved.
 
+    Without a correction nothing is written.
+
     Raises:
         DataError: The images are no files, or a correction does not fit them.
         StorageError: The table cannot be written, or exists.
@@ -130,6 +162,8 @@ def write_table(
     check_file(path, inputs=[data], overwrite=overwrite)
     listing = list_data(str(data), Opening(classes=classes))
     changes = _fitting(data, listing, corrections, {})
+    if not changes:
+        return Corrected(str(path), 0, 0, undone=False)
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     splits = set(listing.entries) != {ALL}

@@ -1,17 +1,28 @@
 """Labels that are probably wrong: found by a classifier's features, and listed in a table to fill in."""
 
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitral.advice import counted
+from vitral.advice import argument, counted
 from vitral.checks.check_data import check_data
-from vitral.checks.corrections import COLUMNS, corrections_table, read_corrections
+from vitral.checks.corrections import (
+    COLUMNS,
+    Correction,
+    corrections_table,
+    moved_images,
+    read_corrections,
+    table_mark,
+)
 from vitral.classifier.bulk.parts import for_spreadsheets
 from vitral.classifier.classifier import Classifier
 from vitral.data.classes import Reading
-from vitral.errors import DataError, ImageError
+from vitral.data.listing import Opening
+from vitral.data.names import some
+from vitral.data.open import list_data
+from vitral.errors import DataError, ImageError, StorageError
 from vitral.evaluation.evaluate import score
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, show
@@ -22,7 +33,6 @@ from vitral.outputs import check_file
 from vitral.paths import is_folder, is_regular
 from vitral.tasks.shown import Presentable, Table, percent
 
-MARK = ",".join(COLUMNS).encode()  # of our own tables
 MOST_MISTAKES = 20  # of the classifier that are shown besides the doubtful labels
 SHOWN = 10
 
@@ -130,20 +140,55 @@ def _thumbnail(image: str) -> Pixels | None:
         return None
 
 
+def check_corrections(
+    data: str, path: Path, *, inputs: Iterable[str | Path] = (), overwrite: bool = False
+) -> list[Correction]:
+    """Check that a table of corrections may be written, and return what is filled in there already and stays.
+
+    That is nothing with `overwrite`. Corrections that were applied to the data do not stay either.
+
+    Raises:
+        StorageError: Another file has the name, or a table with corrections of other images.
+    """
+    check_file(path, inputs=[data, *inputs], mark=table_mark(path), overwrite=overwrite)
+    earlier = [] if overwrite or not path.exists() or not path.stat().st_size else read_corrections(path)
+    others, moved = _not_in(data, earlier), moved_images(data)
+    if lost := [one.image for one in earlier if one in others and os.path.abspath(Path(data, one.image)) not in moved]:
+        which = "correction whose image is" if len(lost) == 1 else "corrections whose images are"
+        raise StorageError(
+            f"'{path}' would lose {len(lost):,} {which} not in '{data}' ({some(lost)}); choose another {argument('out')}, or "
+            f"add {argument('overwrite', True)}."
+        )
+    return [one for one in earlier if one not in others]
+
+
+def _not_in(data: str, corrections: Sequence[Correction]) -> set[Correction]:
+    """Return the corrections whose images are not in the data, as far as that can be seen."""
+    inside = is_folder(data)
+    missing = {one for one in corrections if not (inside and is_regular(Path(data, one.image)))}
+    if not missing:
+        return set()
+    try:
+        listing = list_data(data, Opening())
+    except DataError:  # which is said where they are opened
+        return missing if inside else set()
+    listed = (listing.store.name(entry.store_index) for entries in listing.entries.values() for entry in entries)
+    there = {os.path.abspath(name) for name in listed}
+    return {one for one in missing if os.path.abspath(one.image) not in there}
+
+
 def write_corrections(found: DoubtfulLabels, path: Path, *, overwrite: bool = False) -> int:
     """Write the doubtful labels as a .csv file whose column "correction" is to be filled in.
 
-    What is filled in already in such a file stays, but for images that are no longer there; nothing stays with `overwrite`.
+    What is filled in already in such a file stays, but for what was applied; nothing stays with `overwrite`.
 
     Returns:
         How many corrections stay.
 
     Raises:
-        StorageError: Another file has the name, or it cannot be written.
+        StorageError: Another file has the name, or a table with corrections of other images; or it cannot be written.
     """
-    check_file(path, inputs=[found.data], mark=MARK, overwrite=overwrite)
-    earlier = [] if overwrite or not path.exists() else read_corrections(path)
-    stay = {(one.image, one.label): one for one in earlier if _is_there(found.data, one.image)}
+    stay = {(one.image, one.label): one for one in check_corrections(found.data, path, overwrite=overwrite)}
     rows = []
     listed = {(one.image, one.label): (one.suggestion, f"{one.probability:.4f}") for one in found.labels}
     for (image, label), (suggestion, probability) in {**dict.fromkeys(stay, ("", "")), **listed}.items():
@@ -152,8 +197,3 @@ def write_corrections(found: DoubtfulLabels, path: Path, *, overwrite: bool = Fa
         rows.append(dict(zip(COLUMNS, cells, strict=True)))
     write_file(path, corrections_table(rows))
     return len(stay)
-
-
-def _is_there(data: str, image: str) -> bool:
-    """Tell whether an image is where a table names it, as far as that can be seen."""
-    return not is_folder(data) or is_regular(Path(data, image))

@@ -74,7 +74,7 @@ def _find(
     json: bool,
 ) -> None:
     with importing():
-        from vitral.checks.doubtful import MARK, find_doubtful, write_corrections
+        from vitral.checks.doubtful import check_corrections, find_doubtful, write_corrections
         from vitral.cli.chosen import choose
         from vitral.cli.console import ConsoleListener, print_lines, print_result
         from vitral.data.open import path_in
@@ -84,16 +84,16 @@ def _find(
 
     inputs = [path_in(data), *([classifier] if classifier else [])]
     check_file(report, inputs=inputs, mark=mark("fix"), overwrite=overwrite)
-    check_file(out, inputs=inputs, mark=MARK, overwrite=overwrite)
+    check_corrections(data, out, inputs=inputs, overwrite=overwrite)
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener, tuned=False)
         found = find_doubtful(data, source, classes=classes, listener=listener)
-    command = f"vitral fix {shlex.quote(data)} --apply {out.name}"
+    command = f"vitral fix {shlex.quote(data)} --apply"
     stay = 0
     if found.labels:
         stay = write_corrections(found, out, overwrite=overwrite)
-        write_fix_page(found, command, report, overwrite=overwrite)
+        write_fix_page(found, f"{command} {TABLE}", report, overwrite=overwrite)  # which the page saves by that name
     print_result(found, json=json)
     if found.labels and not json:
         kept = f", with the {counted(stay, 'correction')} that it had" if stay else ""
-        print_lines(f"Page   {report}", f"Table  {out}{kept}", "Next:", f"  {command}")
+        print_lines(f"Page   {report}", f"Table  {out}{kept}", "Next:", f"  {command} {shlex.quote(str(out))}")

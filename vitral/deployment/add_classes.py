@@ -7,10 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn import functional
 
 from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import folder_that_keeps, read, save
+from vitral.classifier.folder import TOLD, folder_that_keeps, read, save
+from vitral.classifier.metadata import Provenance
 from vitral.classifier.novelty import KnownImages
 from vitral.data.bad_images import left_out
 from vitral.data.classes import Reading
@@ -18,19 +22,28 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.data.subset import Joined, Relabelled
 from vitral.data.unlabelled import PREFIX
-from vitral.errors import DataError, ModelError
+from vitral.errors import DataError, ModelError, WeightsError
 from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.probes import check_features, fit_probe, sharpness
+from vitral.evaluation.heads import fit_head
+from vitral.evaluation.probes import LinearProbe, check_features, fit_probe
 from vitral.evaluation.unknown_classes import HELD_OUT, bounded, needed, ranks, set_limit
 from vitral.events import Listener, Message, show
+from vitral.models.catalog import list_models
+from vitral.models.pixels import PixelsConfig
 from vitral.outputs import check_folder
-from vitral.paths import CLASSIFIER, CLASSIFIER_FILES, is_folder
+from vitral.paths import CLASSIFIER, CLASSIFIER_FILES, is_folder, look_at, nearest_path
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.shown import NO_VALUE, Presentable, Table, percent, range_text
 from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.weights.named.table import is_named
 
 FEWEST = 2  # images of a new class
+FEWEST_TOLD = 5  # earlier images that were held out, of fewer of which nothing is said
+HELD = "Of photos that were held out; in brackets the 95% interval."
+WITHOUT = "Before, of earlier photos: a head fitted without them, since its own may have learned from them."
+TOO_FEW = "Too few earlier photos were held out to tell."
+QUARTERS = range(-8, 41)  # quarters of a power of two by which outputs are multiplied
 
 
 @dataclass(frozen=True)
@@ -38,8 +51,8 @@ class HeldOutScore:
     """Images that were not learned from, and how many of them are classified right.
 
     Attributes:
-        before: The share that the classifier had right, 0 to 1; None of classes that it did not have, and without images.
-        after: The share that the new one has right, 0 to 1; None without images.
+        before: The share that the classifier had right, 0 to 1; None of classes that it did not have, and of too few images.
+        after: The share that the new one has right, 0 to 1; None of too few images.
     """
 
     name: str
@@ -55,6 +68,7 @@ class Added(Presentable):
     Attributes:
         parts: What that costs the earlier classes, and how well the new ones are told.
         limit: What is said of images of none of the classes; empty where they are not told.
+        note: What the figures are of.
     """
 
     path: str
@@ -62,6 +76,7 @@ class Added(Presentable):
     images: int
     parts: tuple[HeldOutScore, ...]
     limit: str
+    note: str
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
@@ -77,8 +92,7 @@ class Added(Presentable):
         rows = tuple(
             (f"{part.name}: {counted(part.images, 'photo')}", percent(part.before), _range(part)) for part in self.parts
         )
-        note = "Of photos that were held out; in brackets the 95% interval."
-        return (Table("Right answers", ("", "Before", "After"), rows, note=note),)
+        return (Table("Right answers", ("", "Before", "After"), rows, note=self.note),)
 
 
 def _range(part: HeldOutScore) -> str:
@@ -115,12 +129,13 @@ def add_classes(
         listener: The receiver of progress and notes; they are written to the screen by default.
 
     Raises:
-        WeightsError: `to` is no such folder, or keeps no features.
+        WeightsError: There is no `to`, or it is no such folder, or keeps no features.
         DataError: The images have not one class each, or a new class has one image only.
         ImageError: An image cannot be read.
         ModelError: The network has two heads, or gives no finite numbers.
         StorageError: `out` cannot be written.
     """
+    _refuse_unknown(to)
     folder = folder_that_keeps(to, "further classes")
     place = Path(to) if folder.name != CLASSIFIER else folder.parent
     target = place.with_name(f"{place.name}-extended") if out is None else Path(out)
@@ -131,22 +146,27 @@ def add_classes(
         data = _opened(data, classes, listener, skip_bad_images=skip_bad_images)
     names = (*old.class_names, *(name for name in data.class_names if name not in old.class_names))
     new = _seen(old, data, names, batch_size, listener)
-    learned = old.novelty is None or old.novelty.learned
-    grown = _grown(old, names, joined(known, new))
-    limit = None if (every := grown.known_images) is None else set_limit(every, names, learned=learned)
+    grown = _grown(old, names, known, new)
+    limit = None if (every := grown.known_images) is None else set_limit(every, names, learned=_trained(old))
     grown.remember(every, limit)
-    parts, added = _parts(old, grown, known, new), len(names) - len(old.class_names)
-    headline = old.task.headline
-    grown.provenance = replace(
-        old.provenance,
-        scores={f"validation/{headline.name}": parts[0].after} if parts[0].after is not None else {},
-        notes=(*old.provenance.notes, f"{counted(added, 'class', 'classes')} added without training."),
-    )
+    parts = _parts(old, grown, known, new)
+    grown.provenance = _provenance(old, grown, joined(known, new), parts)
     if old.calibration is not None:
         listener(Message(f"Fitted to other classes, and left out: {old.calibration.sentence()}", warning=True))
     save(grown, target)
     said = "" if limit is None else limit.sentence()
-    return Added(str(target), names[len(old.class_names) :], len(new.labels), parts, said)
+    return Added(str(target), names[len(old.class_names) :], len(new.labels), parts, said, _note(old, parts[0]))
+
+
+def _refuse_unknown(to: str | Path) -> None:
+    """Refuse a path at which nothing is; names of models are refused as such.
+
+    Raises:
+        WeightsError: There is no such file or folder; the message proposes the nearest name.
+    """
+    name = str(to)
+    if look_at(to) is None and name not in list_models() and not is_named(name) and not name.startswith("hf:"):
+        raise WeightsError(f"There is no file or folder '{name}'.{nearest_path(name)}")
 
 
 def _opened(data: str | Path, classes: Reading | None, listener: Listener, *, skip_bad_images: bool | None) -> DataSet:
@@ -210,32 +230,90 @@ def joined(first: KnownImages, second: KnownImages) -> KnownImages:
     return KnownImages(*map(torch.cat, pairs))
 
 
-def _grown(old: Classifier, names: Sequence[str], known: KnownImages) -> Classifier:
-    """Return a classifier of more classes, whose head is fitted on images that are known."""
-    learned = known.where(~known.held_out)
-    probe = fit_probe(learned.features, learned.labels, classes=len(names))
+def _trained(old: Classifier) -> bool:
+    """Tell whether a classifier's network was trained: then it learned from none of the images that are held out.
+
+    Else its head alone was fitted, on all of them.
+    """
+    return "steps" in old.provenance.training
+
+
+def _grown(old: Classifier, names: Sequence[str], known: KnownImages, new: KnownImages) -> Classifier:
+    """Return a classifier of more classes, whose head is fitted on the images that are not held out."""
+    every = joined(known, new)
+    probe = _fitted(old, every, len(names))
     model = copy.deepcopy(old.model)
     model.replace_head(len(names))
-    probe.become_head(model, scale=sharpness(probe.left_out, learned.labels))
+    probe.become_head(model)
     grown = Classifier(model, old.preprocessing, names, task=old.task)
-    grown.remember(bounded(known))
+    grown.remember(bounded(every))
     return grown
+
+
+def _fitted(old: Classifier, known: KnownImages, classes: int) -> LinearProbe:
+    """Return a head that is fitted on the images that are not held out, as that of a run's first classifier is."""
+    learned = known.where(~known.held_out)
+    if not isinstance(old.model.config, PixelsConfig):
+        return fit_head(learned.features, learned.labels, classes=classes)
+    probe = fit_probe(learned.features, learned.labels, classes=classes)
+    factor = _surety(probe.left_out, learned.labels)
+    return replace(probe, weight=factor * probe.weight, bias=factor * probe.bias)
+
+
+def _surety(outputs: Float[Tensor, "images classes"], labels: Int64[Tensor, " images"]) -> float:
+    """Return the factor that makes outputs for images by fits without each of them logits that are as sure as they are right.
+
+    One more image is counted, of which each class is equally likely, as `fit_head` does, so that few images that are all right
+    do not make it sure without bounds.
+    """
+    unsure = 1 / (1 + len(labels))
+
+    def loss(quarter: int) -> float:
+        return float(functional.cross_entropy(2.0 ** (quarter / 4) * outputs, labels, label_smoothing=unsure))
+
+    return 2.0 ** (min(QUARTERS, key=loss) / 4)
+
+
+def _provenance(old: Classifier, grown: Classifier, every: KnownImages, parts: Sequence[HeldOutScore]) -> Provenance:
+    """Return where a classifier comes from; nothing that was said of the earlier head, nor a score of too few images."""
+    right = None if parts[0].after is None else _right(grown, every.where(every.held_out))
+    added = counted(len(grown.class_names) - len(old.class_names), "class", "classes")
+    return replace(
+        old.provenance,
+        training={name: value for name, value in old.provenance.training.items() if name not in TOLD},
+        scores={} if right is None else {f"validation/{old.task.headline.name}": right},
+        notes=(*old.provenance.notes, f"{added} added without training."),
+    )
+
+
+def _note(old: Classifier, earlier: HeldOutScore) -> str:
+    """Return what figures are of."""
+    if earlier.after is None:
+        return f"{HELD} {TOO_FEW}"
+    return HELD if _trained(old) else f"{HELD} {WITHOUT}"
 
 
 def _parts(old: Classifier, grown: Classifier, known: KnownImages, new: KnownImages) -> tuple[HeldOutScore, ...]:
     """Return how often images that were held out are classified right."""
     is_new = new.labels >= len(old.class_names)
-    parts = {
-        "Earlier photos": known.where(known.held_out),
-        "More photos of its classes": new.where(new.held_out & ~is_new),
-        "Photos of new classes": new.where(new.held_out & is_new),
-    }
-    found = []
-    for name, images in parts.items():
-        if len(images.labels) or not name.startswith("More"):
-            before = None if name.endswith("new classes") else _right(old, images)
-            found.append(HeldOutScore(name, len(images.labels), before, _right(grown, images)))
-    return tuple(found)
+    earlier, count = known.where(known.held_out), int(known.held_out.sum())
+    told = count >= FEWEST_TOLD
+    before = _without_held_out(old, known) if told else None
+    found = [HeldOutScore("Earlier photos", count, before, _right(grown, earlier) if told else None)]
+    if len((more := new.where(new.held_out & ~is_new)).labels):
+        found.append(
+            HeldOutScore("More photos of its classes", len(more.labels), _right(old, more), _right(grown, more))
+        )
+    others = new.where(new.held_out & is_new)
+    return (*found, HeldOutScore("Photos of new classes", len(others.labels), None, _right(grown, others)))
+
+
+def _without_held_out(old: Classifier, known: KnownImages) -> float | None:
+    """Return how often a classifier is right on what is held out; by a head that is fitted without it where its own was not."""
+    judged = known.where(known.held_out)
+    if _trained(old):
+        return _right(old, judged)
+    return _fitted(old, known, len(old.class_names)).accuracy(judged.features, judged.labels)
 
 
 @torch.no_grad()
