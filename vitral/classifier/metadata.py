@@ -66,6 +66,11 @@ class Provenance:
         return self.source.startswith(RANDOM) and not self.training
 
     @property
+    def is_trained(self) -> bool:
+        """Whether its network was trained, by what is known of it, and not its head alone in closed form."""
+        return "steps" in self.training
+
+    @property
     def data_fingerprint(self) -> str:
         """The fingerprint of the data that it learned from; empty where none is known."""
         return str(self.training.get("data_fingerprint") or "")

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
-from torch import Tensor
-from torch.nn import functional
 
 from vitral.advice import counted
 from vitral.classifier.classifier import Classifier
@@ -25,7 +22,7 @@ from vitral.data.unlabelled import PREFIX
 from vitral.errors import DataError, ModelError, WeightsError
 from vitral.evaluation.baselines import extract_features
 from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.heads import fit_head
+from vitral.evaluation.heads import fit_head, logit_factor
 from vitral.evaluation.probes import LinearProbe, check_features, fit_probe
 from vitral.evaluation.unknown_classes import HELD_OUT, bounded, needed, ranks, set_limit
 from vitral.events import Listener, Message, show
@@ -43,7 +40,6 @@ FEWEST_TOLD = 5  # earlier images that were held out, of fewer of which nothing 
 HELD = "Of photos that were held out; in brackets the 95% interval."
 WITHOUT = "Before, of earlier photos: a head fitted without them, since its own may have learned from them."
 TOO_FEW = "Too few earlier photos were held out to tell."
-QUARTERS = range(-8, 41)  # quarters of a power of two by which outputs are multiplied
 
 
 @dataclass(frozen=True)
@@ -147,7 +143,9 @@ def add_classes(
     names = (*old.class_names, *(name for name in data.class_names if name not in old.class_names))
     new = _seen(old, data, names, batch_size, listener)
     grown = _grown(old, names, known, new)
-    limit = None if (every := grown.known_images) is None else set_limit(every, names, learned=_trained(old))
+    limit = (
+        None if (every := grown.known_images) is None else set_limit(every, names, learned=old.provenance.is_trained)
+    )
     grown.remember(every, limit)
     parts = _parts(old, grown, known, new)
     grown.provenance = _provenance(old, grown, joined(known, new), parts)
@@ -230,14 +228,6 @@ def joined(first: KnownImages, second: KnownImages) -> KnownImages:
     return KnownImages(*map(torch.cat, pairs))
 
 
-def _trained(old: Classifier) -> bool:
-    """Tell whether a classifier's network was trained: then it learned from none of the images that are held out.
-
-    Else its head alone was fitted, on all of them.
-    """
-    return "steps" in old.provenance.training
-
-
 def _grown(old: Classifier, names: Sequence[str], known: KnownImages, new: KnownImages) -> Classifier:
     """Return a classifier of more classes, whose head is fitted on the images that are not held out."""
     every = joined(known, new)
@@ -256,22 +246,8 @@ def _fitted(old: Classifier, known: KnownImages, classes: int) -> LinearProbe:
     if not isinstance(old.model.config, PixelsConfig):
         return fit_head(learned.features, learned.labels, classes=classes)
     probe = fit_probe(learned.features, learned.labels, classes=classes)
-    factor = _surety(probe.left_out, learned.labels)
+    factor = logit_factor(probe.left_out, learned.labels)
     return replace(probe, weight=factor * probe.weight, bias=factor * probe.bias)
-
-
-def _surety(outputs: Float[Tensor, "images classes"], labels: Int64[Tensor, " images"]) -> float:
-    """Return the factor that makes outputs for images by fits without each of them logits that are as sure as they are right.
-
-    One more image is counted, of which each class is equally likely, as `fit_head` does, so that few images that are all right
-    do not make it sure without bounds.
-    """
-    unsure = 1 / (1 + len(labels))
-
-    def loss(quarter: int) -> float:
-        return float(functional.cross_entropy(2.0 ** (quarter / 4) * outputs, labels, label_smoothing=unsure))
-
-    return 2.0 ** (min(QUARTERS, key=loss) / 4)
 
 
 def _provenance(old: Classifier, grown: Classifier, every: KnownImages, parts: Sequence[HeldOutScore]) -> Provenance:
@@ -290,7 +266,7 @@ def _note(old: Classifier, earlier: HeldOutScore) -> str:
     """Return what figures are of."""
     if earlier.after is None:
         return f"{HELD} {TOO_FEW}"
-    return HELD if _trained(old) else f"{HELD} {WITHOUT}"
+    return HELD if old.provenance.is_trained else f"{HELD} {WITHOUT}"
 
 
 def _parts(old: Classifier, grown: Classifier, known: KnownImages, new: KnownImages) -> tuple[HeldOutScore, ...]:
@@ -311,7 +287,8 @@ def _parts(old: Classifier, grown: Classifier, known: KnownImages, new: KnownIma
 def _without_held_out(old: Classifier, known: KnownImages) -> float | None:
     """Return how often a classifier is right on what is held out; by a head that is fitted without it where its own was not."""
     judged = known.where(known.held_out)
-    if _trained(old):
+    # A network that was trained learned from none of these; else the head alone was fitted, on all of them.
+    if old.provenance.is_trained:
         return _right(old, judged)
     return _fitted(old, known, len(old.class_names)).accuracy(judged.features, judged.labels)
 

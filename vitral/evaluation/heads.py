@@ -45,6 +45,11 @@ def fit_head(
     return LinearProbe(factor * weight, factor * bias, factor * fit.left_out(penalty))
 
 
+def logit_factor(scores: Float[Tensor, "train classes"], labels: Int64[Tensor, " train"]) -> float:
+    """Return the factor that makes scores, by fits without each of the images, logits that are as sure as they are right."""
+    return 2.0 ** (_calibrated(scores, labels, QUARTERS[-1], None)[1] / 4)
+
+
 def _likeliest(fit: "_Directions", labels: Int64[Tensor, " train"]) -> tuple[float, float]:
     """Return the penalty, and the factor that makes scores logits."""
     best = math.inf, LONE_PENALTY, LONE_QUARTER

@@ -1,7 +1,6 @@
 """Masks in the rows of a Hugging Face dataset: a second column of images, called like masks, says the class of each pixel."""
 
 from collections.abc import Sequence
-from itertools import count
 from pathlib import Path
 
 from vitral.data.annotations.find import listing_of
@@ -31,7 +30,7 @@ def list_masked(title: str, name: str, photos: Store, masks: Store, splits: Sequ
     paths = [*pairs, *pairs.values()]
     store = JoinedStores([(photos, len(pairs)), (masks, len(pairs))])
     folders = {path.rpartition("/")[0] for path in paths}
-    numbers = dict(zip(paths, count(), strict=False))
+    numbers = {path: number for number, path in enumerate(paths)}
     tree = FileTree(Path(title), name, store, numbers, [FoundFile(path, 0) for path in paths], folders)
     marked = read_masks(tree, MaskPairs({photo: [mask] for photo, mask in pairs.items()}, objects=False))
     return listing_of(tree, fitted(tree, marked))

@@ -263,7 +263,7 @@ def _stays(folder: Path, before: Candidate | None) -> bool:
     if before is not None:
         return is_classifier(folder)
     try:
-        return "steps" in read(folder).provenance.training
+        return read(folder).provenance.is_trained
     except WeightsError:  # there is none, or a damaged one
         return False
 
@@ -407,26 +407,33 @@ def first_before(run: Run) -> Candidate | None:
     return distributed.broadcast(_read(run)) if run.request.resume and not run.why_no_first else None
 
 
-def _read(run: Run) -> Candidate | None:
+def _stored(run: Run) -> tuple[Classifier, Candidate] | None:
+    """Return what a run's folder holds as its first classifier; None where there is none, or a damaged one."""
     try:
-        made = read(run.folder / FIRST).provenance.training
+        classifier = read(run.folder / FIRST)
     except (OSError, ValueError, RecursionError, WeightsError):
         return None
-    if made.get("data_fingerprint") != run.data.fingerprint or _hurried(run, made.get(ALLOWED)):
+    candidate = read_kept(Candidate, run.folder / FIRST_FILE)
+    return None if candidate is None else (classifier, candidate)
+
+
+def _read(run: Run) -> Candidate | None:
+    if (stored := _stored(run)) is None:
         return None
-    return read_kept(Candidate, run.folder / FIRST_FILE)
+    classifier, candidate = stored
+    made = classifier.provenance.training
+    gone = made.get("data_fingerprint") != run.data.fingerprint or _hurried(run, made.get(ALLOWED))
+    return None if gone else candidate
 
 
 def _on_network(run: Run) -> Candidate | None:
     """Return the classifier on trained features of the same classes that a run had as its first, of whatever data."""
 
     def find() -> Candidate | None:
-        try:
-            names, candidate = read(run.folder / FIRST).class_names, read_kept(Candidate, run.folder / FIRST_FILE)
-        except (OSError, ValueError, RecursionError, WeightsError):
+        if (stored := _stored(run)) is None:
             return None
-        same = candidate is not None and candidate.name == PROBE and names == run.data.class_names
-        return candidate if same else None
+        classifier, candidate = stored
+        return candidate if candidate.name == PROBE and classifier.class_names == run.data.class_names else None
 
     return distributed.broadcast(find()) if run.request.resume else None
 
