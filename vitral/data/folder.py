@@ -12,15 +12,13 @@ from vitral.advice import counted
 from vitral.data.classes import Arranged, Folder, arrange
 from vitral.data.image_files import describes, note_others
 from vitral.data.listing import Listing, Opening
+from vitral.data.masks import find_masks, note_masks, speak_of_masks, twins
 from vitral.data.names import ALL, NAMED, natural_key, some, split_named
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry, Store, Strings
 from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, walk
-
-# One is part of every name of a mask.
-MASKS = ("mask", "seg", "annot", "label", "gt", "truth", "trimap", "matte", "lbl", "inst", "manual")
 
 
 class Files:
@@ -89,12 +87,9 @@ def without_masks(
 ) -> tuple[Sequence[Entry], Sequence[Folder], Iterable[Folder], list[str]]:
     """Return images and parts without masks of photos, the folders that hold not only such, and a note on what is left out."""
     kinds = {path[-1].rpartition(".")[2].lower() for path in parts}
-    names = "\n".join({part for path in parts for part in path}).lower()
-    spoken_of = any(word in names for word in MASKS)
-    if len(kinds) < 2 and not spoken_of:
+    spoken_of = speak_of_masks({part for path in parts for part in path})
+    if len(kinds) < 2 and not spoken_of and not any(twins(parts)):
         return images, parts, folders, []
-    from vitral.data.masks import find_masks, note_masks  # which most folders do without
-
     if not (masks := find_masks(store, images, parts, spoken_of=spoken_of)):
         return images, parts, folders, []
     kept = [index for index in range(len(images)) if index not in masks]

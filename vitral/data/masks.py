@@ -10,6 +10,7 @@
 | with ends of its own | LabeledApproved/1_L.png, labels/1_P.png, masks/1_color_cells.png |
 | of nnU-Net's | labelsTr/1.png of imagesTr/1_0000.png |
 | of the only photo of that number or words | masks/mask_1.png of img_1.png, 1st_manual/1_manual1.gif of 1_test.tif |
+| in one of two folders of the same names | output/cats/1.png of input/cats/1.png |
 
 A name alone decides nothing: a mask has few colours where its photo has many, or is grey and the same all over its parts.
 """
@@ -18,7 +19,7 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,13 +37,18 @@ Pair = tuple[int, int]  # the positions of what may be a mask, and of its photo
 Group = tuple[Folder, bool]  # what makes pairs, formats or the mask's folder, and whether its name and theirs say so
 Key = tuple[bool, tuple[str, ...]]  # words and numbers that begin a name, or numbers that end it
 WORD = (
-    r"(?:masks?|segm?|segmentations?|annotations?|annots?|labels?|lbl|gt|ground[ _-]?truths?|trimaps?|mattes?|"
-    r"inst|instances?)"
+    r"(?:masks?|msks?|segm?|segmentations?|annotations?|annot?s?|labels?|labs?|lbl|gt|(?:ground[ _-]?)?truths?|trimaps?|"
+    r"mattes?|fg|foreground|inst|instances?|targets?|binary|(?:1st|2nd)HO)"
+)
+MASKS = (  # one is part of every name of a mask
+    *("mask", "msk", "seg", "anno", "lab", "lbl", "gt", "truth", "trimap", "matte", "fg", "foreground"),
+    *("inst", "target", "binary", "manual", "1stho", "2ndho"),
 )
 LAST = re.compile(rf"(.+?)[ _.-]+(?:cp[ _.-]+)?{WORD}(?:[ _.-]?\d+)?", re.IGNORECASE)
 FIRST = re.compile(rf"{WORD}[ _.-]+(.+)", re.IGNORECASE)
 OF_OBJECTS = re.compile(r"SegmentationObject(?:PNG)?|instances", re.IGNORECASE)  # folders of maps that number objects
 BY_HAND = re.compile(r"(?:1st|2nd)_manual|manual\d", re.IGNORECASE)  # DRIVE's and HRF's, whose mask/ has fields of view
+SECOND = re.compile(r".*_2ndHO", re.IGNORECASE)  # CHASE_DB1's masks by its second observer
 SHOWN = re.compile(r"(?:SegmentationClass|SegmentationObject|Annotations)Visualization", re.IGNORECASE)  # for people
 BEFORE = r"(?:.*[ _.-]|(?-i:.*[a-z](?=[A-Z])))?"  # a word: what ends in a gap, or where a capital follows: PedMasks
 FOLDER = re.compile(
@@ -58,6 +64,8 @@ OF_NNUNET = {"imagesTr": "train", "imagesTs": "test"}  # and the folders of its 
 TOKEN = re.compile(r"\d+|[^\W\d_]+")
 OF_ITS_OWN = re.compile(r"(?<![^\W_])\d+(?![^\W_])")  # a number that is a word
 ALIKE = 2  # letters at least that names of folders that are alike begin or end with
+TWINS = 0.9  # share of the smaller of two folders' names that the other one has, too,
+FEWEST_TWINS = 3  # and how many at least
 LOOKED_AT = 32  # pairs that are alike, by which all of them are judged where they agree
 MOST_PIXELS = 1 << 16  # of an image that are looked at, about
 FEW = 32  # colours of a mask
@@ -69,12 +77,25 @@ FLAT = 0.5  # share of a mask's pixels beside its most frequent colour that are 
 FLATTER = 2  # and that share over its photo's
 
 
+def speak_of_masks(names: Iterable[str]) -> bool:
+    """Tell whether files or folders may be called like masks; what these are is looked at then."""
+    joined = "\n".join(names).lower()
+    return any(word in joined for word in MASKS)
+
+
 def find_masks(
-    store: Store, images: Sequence[Entry], parts: Sequence[Folder], *, spoken_of: bool, by_name: bool = False
+    store: Store,
+    images: Sequence[Entry],
+    parts: Sequence[Folder],
+    *,
+    spoken_of: bool,
+    by_name: bool = False,
+    any_name: bool = True,
 ) -> dict[int, int]:
     """Return the position of each mask among images, and that of its photo.
 
-    Names are looked at as well as formats where any is `spoken_of`, and decide alone where the user says that there are masks.
+    Names are looked at as well as formats where any is `spoken_of`, and decide alone `by_name`, where the user says that there
+    are masks. Otherwise those of two folders of the same names may have `any_name`.
     """
     found: dict[int, int] = {}
     for (kind, called), pairs in _pairs(parts, spoken_of).items():
@@ -95,7 +116,32 @@ def find_masks(
         for pair in pairs:
             verdict = judged.get(pair, judged[looked_at[0]])
             found |= dict([pair] if (unread if verdict is None else verdict) else ())
+    if any_name and not (by_name or found):
+        for pairs in twins(parts):
+            if all(_is_mask(store, images, pair, objects=False) for pair in evenly(pairs, LOOKED_AT)):
+                found |= dict(pairs)
     return found
+
+
+def twins(parts: Sequence[Folder]) -> Iterator[list[Pair]]:
+    """Give the images of two folders beside each other as masks of those of the same names in the other, and the reverse.
+
+    Whatever the two are called, they are the only ones there.
+    """
+    folders = {path[:-1] for path in parts}
+    for depth in range(min(map(len, folders), default=0)):
+        names = {folder[depth] for folder in folders}
+        if len(names) != 2:
+            continue
+        places: dict[str, dict[tuple[Place, str], int]] = {name: {} for name in names}
+        for index, path in enumerate(parts):
+            places[path[depth]][_around(path[:-1], depth), path[-1].rpartition(".")[0]] = index
+        one, other = places.values()
+        both = one.keys() & other.keys()
+        if len(both) >= max(FEWEST_TWINS, TWINS * min(len(one), len(other))):
+            pairs = sorted((one[key], other[key]) for key in both)
+            yield pairs
+            yield [(photo, mask) for mask, photo in pairs]
 
 
 def note_masks(images: Sequence[Entry], masks: dict[int, int]) -> str:

@@ -36,7 +36,8 @@ LAST_NUMBER = re.compile(r"\d{1,18}(?!.*\d)", re.ASCII)
 WORD_ENDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Za-z])(?=\d)")  # within TrainImages and train1
 LIKE_SPLITS = re.compile(r"(train|test|val)", re.I)  # how names of splits begin in other languages, too
 PART_OF_SET = re.compile(
-    r"(?:part|batch|chunk|shard|fold|volume|images?|photos?)s?[\s_-]*\d+", re.I
+    r"(?:part|batch|chunk|shard|fold|volume|images?|photo|ds|dataset|tile|slide|seq|sequence|video|patient|session|site)s?[\s_-]*\d+",
+    re.I,
 )  # how its name ends
 BLOCK = 4 << 20  # bytes fetched at once over a network
 
@@ -139,14 +140,14 @@ def doubtful_names(names: Sequence[str]) -> list[str]:
         )
     if are_parts(names):
         notes.append(f"The classes are called like parts of one set, not like classes: {some(names)}.")
-    if splits := [name for name in names if split_named(name)] or _like_splits(names):
+    if splits := [name for name in names if split_named(name)] or like_splits(names):
         notes.append(
             f"'{splits[0]}' is read as a class, though a split is called so; put training images into 'train'."
         )
     return notes
 
 
-def _like_splits(names: Sequence[str]) -> list[str]:
+def like_splits(names: Sequence[str]) -> list[str]:
     """Return the names if all begin like a split's, one of them like that of training images: Trainingsdaten, Testdaten."""
     begun = [found[0].lower() for name in names if (found := LIKE_SPLITS.match(name))]
     return list(names) if len(begun) == len(names) and begun.count("train") == 1 else []

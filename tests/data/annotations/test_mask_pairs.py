@@ -133,6 +133,22 @@ NAMED = {
     "nnU-Net": ("imagesTr/case_{i:03}_0000.png", "labelsTr/case_{i:03}.png"),
     "nnU-Net's test": ("images{Ts}/case_{n:03}_0000.png", "labels{Ts}/case_{n:03}.png"),
     "DRIVE": ("training/images/2{i}_training.png", "training/1st_manual/2{i}_manual1.png"),
+    "anno": ("images/{i}.png", "anno/{i}.png"),
+    "target": ("image/{i}.png", "target/{i}.png"),
+    "truth": ("images/{i}.png", "truth/{i}.png"),
+    "binary": ("images/{i}.png", "binary/{i}.png"),
+    "msk": ("img/{i}.png", "msk/{i}.png"),
+    "splits of both": ("{split}_images/{i}.png", "{split}_masks/{i}.png"),
+    "DeepCrack": ("{split}_img/{i}.png", "{split}_lab/{i}.png"),
+    "FloodNet": ("{split}/{split}-org-img/{i}.png", "{split}/{split}-label-img/{i}_lab.png"),
+    "Supervisely": ("ds{side}/img/{i}.png", "ds{side}/masks_machine/{i}.png"),
+    "TNBC": ("Slide_0{side}/0{side}_{n}.png", "GT_0{side}/0{side}_{n}.png"),
+    "CHASE": ("Image_{i}L.png", "Image_{i}L_1stHO.png"),
+    "KITTI": ("training/image_2/{i}.png", "training/semantic/{i}.png"),
+    "names of no masks": ("{split}/input/{i}.png", "{split}/output/{i}.png"),
+    "names of no masks in another format": ("photos/{i}.jpg", "drawn/{i}.png"),
+    "cut out, side by side": ("{split}crop/{i}.jpg", "{split}crop/{i}.png"),
+    "a folder a photo": ("{i}/images/{i}.png", "{i}/masks/m{i}.png"),
     "HRF": ("images/0{n}_{kind}.png", "manual1/0{n}_{kind}.png"),
 }
 
@@ -209,6 +225,17 @@ def test_of_what_is_drawn_by_hand_the_first_is_read_and_no_field_of_view(tmp_pat
     assert found.keys() == SCENES.keys()
     for name, boxes in SCENES.items():
         assert np.array_equal(found[name].class_map(), inside(boxes) > 0)
+
+
+def test_of_two_observers_the_first_is_read(tmp_path: Path) -> None:
+    drawn.photos(tmp_path, SCENES)
+    for name, boxes in SCENES.items():
+        save(tmp_path / f"{name}_1stHO.png", inside(boxes))
+        save(tmp_path / f"{name}_2ndHO.png", inside(boxes[:1]))
+    data = open_data(tmp_path, near=False)
+    assert (data.task.name, data.class_names) == ("semantic", ("background", "object"))
+    for name, found in labels(data).items():
+        assert np.array_equal(found.class_map(), inside(SCENES[name]) > 0)
 
 
 def test_several_masks_of_few_photos_are_one_together(tmp_path: Path) -> None:

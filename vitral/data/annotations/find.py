@@ -31,12 +31,12 @@ from vitral.data.annotations.tree import FileTree, Photos, speaks_of_masks
 from vitral.data.annotations.voc import read_voc
 from vitral.data.annotations.yolo import read_yolo
 from vitral.data.chosen import NOTES, note
-from vitral.data.classes import arrange
-from vitral.data.folder import MASKS, note_ours
+from vitral.data.classes import FEWEST_OF_FOLDERS, arrange
+from vitral.data.folder import note_ours
 from vitral.data.image_files import describes
 from vitral.data.listing import Listing, Opening
-from vitral.data.masks import OF_NNUNET
-from vitral.data.names import ALL, natural_key, some, split_in, split_within
+from vitral.data.masks import OF_NNUNET, speak_of_masks, twins
+from vitral.data.names import ALL, are_parts, like_splits, natural_key, some, split_in, split_within
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 from vitral.tasks.instances import INSTANCES
@@ -134,8 +134,10 @@ def _may_be_annotations(paths: Collection[str]) -> list[str]:
 
 
 def _read(tree: FileTree, how: Opening) -> MarkedPhotos | None:
-    if how.marked == SEMANTIC.name and (pairs := pair_masks(tree, by_name=_described(tree))) is not None:
-        return read_masks(tree, pairs, how.class_names)
+    if how.marked == SEMANTIC.name:
+        pairs = pair_masks(tree, by_name=_described(tree), any_name=False)  # of others annotations may say more
+        if pairs is not None:
+            return read_masks(tree, pairs, how.class_names)
     if how.marked == INSTANCES.name and (objects := pair_objects(tree, by_name=_described(tree))):
         return read_object_maps(tree, objects)
     readers = (read_panoptic, *READERS) if how.marked == PANOPTIC.name else READERS
@@ -181,8 +183,8 @@ def _described(tree: FileTree) -> bool:
 def _may_have_masks(photos: Photos) -> bool:
     """Tell by names and formats whether images may be masks of others."""
     kinds = {path.rpartition(".")[2].lower() for path in photos.paths}
-    parts = {part.lower() for path in photos.paths for part in path.split("/")}
-    return len(kinds) > 1 or any(word in part for part in parts for word in MASKS)
+    parts = [PurePosixPath(path).parts for path in photos.paths]
+    return len(kinds) > 1 or speak_of_masks({part for path in parts for part in path}) or any(twins(parts))
 
 
 def _in_classes(photos: Photos, pairs: MaskPairs) -> bool:
@@ -195,7 +197,9 @@ def _in_classes(photos: Photos, pairs: MaskPairs) -> bool:
         or (path not in masks and not any(map(_is_of_none, path.split("/")[:-1])))
     ]
     arranged = arrange([PurePosixPath(path).parts for path in images])
-    return len({name for listed in arranged.images.values() for _, name in listed}) > 1
+    names = {name for listed in arranged.images.values() for _, name in listed}
+    own = len(names) * FEWEST_OF_FOLDERS > len(images)  # a folder of its own for nearly every photo
+    return len(names) > 1 and not (own or are_parts(names) or all(map(split_within, names)) or like_splits([*names]))
 
 
 def _is_of_none(folder: str) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from vitral.data.annotations.coded_map import read_values
 from vitral.data.annotations.tree import FileTree, speaks_of_masks
 from vitral.data.batch import evenly
-from vitral.data.masks import BY_HAND, NUMBERED, OF_OBJECTS, SHOWN, find_masks
+from vitral.data.masks import BY_HAND, NUMBERED, OF_OBJECTS, SECOND, SHOWN, find_masks
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 
@@ -46,11 +46,11 @@ class MaskPairs:
     others: frozenset[str] = frozenset()
 
 
-def pair_masks(tree: FileTree, *, by_name: bool) -> MaskPairs | None:
-    """Return which images of a folder are masks of which others, by names, or by few colours, too; None where none are."""
+def pair_masks(tree: FileTree, *, by_name: bool, any_name: bool = True) -> MaskPairs | None:
+    """Return which images of a folder are masks of which others, see `find_masks`; None where none are."""
     if (pairs := _objects(tree)) is not None:
         return MaskPairs(pairs, objects=True)
-    every = _pairs(tree, by_name=by_name)
+    every = _pairs(tree, by_name=by_name, any_name=any_name)
     chosen = {photo: _without_objects(masks) for photo, masks in _by_hand(every).items()}
     if _one_an_object(chosen) and _of_one_value(tree, chosen):
         return MaskPairs(chosen, objects=True, classes=_named_by_folders(chosen))
@@ -95,12 +95,16 @@ def _last_folder(path: str) -> str:
 
 
 def _by_hand(pairs: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
-    """Return the masks that the first person drew, where folders say who did; otherwise all."""
+    """Return the masks that the first person drew, where folders or names say who did; otherwise all."""
     drawn = {photo: [mask for mask in masks if BY_HAND.fullmatch(_last_folder(mask))] for photo, masks in pairs.items()}
     first = {
         photo: [mask for mask in masks if _folder(mask) == _folder(masks[0])] for photo, masks in drawn.items() if masks
     }
-    return first or pairs
+    not_second = {
+        photo: [mask for mask in masks if not SECOND.fullmatch(PurePosixPath(mask).stem)] or masks
+        for photo, masks in pairs.items()
+    }
+    return first or not_second
 
 
 def _without_objects(masks: list[str]) -> list[str]:
@@ -162,13 +166,15 @@ def _objects(tree: FileTree) -> dict[str, list[str]] | None:
     return pairs if several and 2 * sum(map(len, pairs.values())) > len(tree.photos.paths) - len(pairs) else None
 
 
-def _pairs(tree: FileTree, *, by_name: bool) -> dict[str, list[str]]:
+def _pairs(tree: FileTree, *, by_name: bool, any_name: bool = True) -> dict[str, list[str]]:
     """Return the masks of each photo, but for what is drawn for people: by names, and by colours unless names decide alone."""
     paths = tree.photos.paths
     images = [Entry(tree.number(path), path, (), 0) for path in paths]
     parts = [PurePosixPath(path).parts for path in paths]
     pairs: dict[str, list[str]] = defaultdict(list)
-    for mask, photo in find_masks(tree.store, images, parts, spoken_of=True, by_name=by_name).items():
+    for mask, photo in find_masks(
+        tree.store, images, parts, spoken_of=True, by_name=by_name, any_name=any_name
+    ).items():
         if not SHOWN.fullmatch(_last_folder(paths[mask])):
             pairs[paths[photo]].append(paths[mask])
     masks = {mask for each in pairs.values() for mask in each}
