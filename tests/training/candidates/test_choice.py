@@ -63,6 +63,14 @@ def test_a_single_photo_more_of_a_network_from_scratch_is_chance(
     assert ("chance" in choice.sentence()) == (best == PROBE and right[1] > right[0])
 
 
+@every_case(("safe", "right", "best"), [(0.89, 53, FRESH), (0.92, 53, PROBE), (0.8, 52, PROBE), (None, 53, PROBE)])
+def test_a_single_photo_more_is_enough_where_training_photos_say_so_too(
+    safe: float | None, right: int, best: str
+) -> None:
+    probe = Candidate(PROBE, 52 / 56, 56, safe_figure=safe)
+    assert choose([probe, Candidate(FRESH, right / 56, 56)], ACCURACY).best == best
+
+
 @every_case(
     ("right", "best"),
     [

@@ -293,7 +293,7 @@ def _made(
             listener(Message(line, warning=True))
         if probe.better_than(pixels, run.headline):
             commonest = float(described.labels.bincount().max()) / len(described.labels)
-            best, closed_forms = probe, ClosedForms(probe.safe_figure, pixels.beside(probe, commonest))
+            best, closed_forms = probe, ClosedForms(probe.candidate.expected, pixels.beside(probe, commonest))
         else:
             _save(run, probe.candidate, probe.model, run.folder / PROBED, len(described.labels), seconds)
     if best.rebalanced is not None:
@@ -356,8 +356,9 @@ def _judged(
         return LinearModel(Candidate(name, figure, len(left_out), split="training"), model, left_out, left_out[:0])
     task, logits = run.task, _logits(model, values)
     figures = task.validate(task.probabilities(logits), judged.labels)
-    candidate = Candidate(name, next(iter(figures.values())), len(values))
-    return LinearModel(candidate, model, logits.argmax(dim=1) == judged.labels, left_out)
+    figure, right = next(iter(figures.values())), logits.argmax(dim=1) == judged.labels
+    safe = min(figure, float(torch.cat([right, left_out]).double().mean()))
+    return LinearModel(Candidate(name, figure, len(values), safe_figure=safe), model, right, left_out)
 
 
 @torch.no_grad()

@@ -34,12 +34,6 @@ class LinearModel:
     left_out: Bool[Tensor, " others"]
     rebalanced: Rebalanced | None = None
 
-    @property
-    def safe_figure(self) -> float:
-        """Its figure, or how many images of both kinds it gets right, if that is lower: of few images a figure is chance."""
-        both = torch.cat([self.right, self.left_out])
-        return min(self.candidate.figure, float(both.double().mean()))
-
     def weighed(self, changed: Rebalanced) -> str:
         """Return what the same weight for every class changed, in one sentence."""
         said = changed.sentence("training photos, each left out of the fit that judges it")
