@@ -134,7 +134,7 @@ def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
 
     Where as many photos are right, those of validation may be like those of training, and cannot tell; others can. What learned
     from scratch must have two photos more: of two dozen, a single photo is chance. One is enough where the layer in closed form
-    is as far behind by what it makes of the training photos, too.
+    is as far behind by what it makes of the training photos, too. Once it is ahead it stays where others are only as good.
     """
     best = candidates[0]
     for candidate in candidates[1:]:
@@ -150,7 +150,7 @@ def _replaces(candidate: Candidate, best: Candidate, headline: Figure) -> bool:
     images = min(candidate.images, best.images)
     ahead = (candidate.figure - best.figure) * images
     if candidate.name not in (ANEW, FRESH) and best.name != PIXELS:
-        return ahead > -0.5
+        return ahead > (0.5 if best.name == FRESH else -0.5)
     return ahead > 0.5 and (candidate.figure - best.expected) * images > 1.5
 
 
