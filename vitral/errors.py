@@ -113,12 +113,13 @@ class TrainingInterrupted(TrainingError):
 
     Attributes:
         done: The description of the stop, without advice, which differs for a run that is part of a study.
+        advice: How to continue.
         exit_code: 128 plus the signal's number, as in shells: 130 for Ctrl-C, 143 for a termination.
     """
 
     def __init__(self, done: str, *, advice: str, exit_code: int) -> None:
         super().__init__(f"{done}; {advice}.")
-        self.done = done
+        self.done, self.advice = done, advice
         self.exit_code = exit_code
 
 

@@ -1,7 +1,9 @@
 """`vitral distill`: a small network beside its teacher, on images with labels, with others, and with none."""
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from vitral.classifier.folder import read, save
 from vitral.classifier.load import load
 from vitral.classifier.metadata import Provenance
 from vitral.cli.main import main
-from vitral.errors import DataError, ModelError, TrainingError, UsageError
-from vitral.events import Event, Message, ignore
+from vitral.errors import DataError, ModelError, TrainingError, TrainingInterrupted, UsageError
+from vitral.events import Event, Message, Scalars, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build, replace
@@ -57,6 +59,17 @@ def small(home: Path, data: str, out: Path, *more: str, known: str | Classifier 
     listener = given.pop("listener", ignore)
     taught_by = home / known if isinstance(known, str) else known
     return distill(taught_by, data, student="vit-mu16", out=out, overrides=(*SMALL, *more), listener=listener, **given)
+
+
+def test_a_stop_names_the_teacher_that_continues_it(home: Path, tmp_path: Path) -> None:
+    def stop(event: Event) -> None:
+        if isinstance(event, Scalars):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(TrainingInterrupted, match=str(home / "teacher")) as caught:
+        small(home, str(home / "photos"), tmp_path / "run", listener=stop)
+    assert f"`out={str(tmp_path / 'run')!r}`" in str(caught.value)
+    assert distill(home / "teacher", out=tmp_path / "run", resume=True, listener=ignore).result.training.steps == 4
 
 
 def test_images_with_labels_score_both(home: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from vitral.data.names import side_by_side
 from vitral.data.open import is_selectable, open_data
 from vitral.data.source import DataSet
 from vitral.data.unlabelled import PREFIX, is_unlabelled
-from vitral.errors import DataError, ModelError, TrainingError, UsageError
+from vitral.errors import DataError, ModelError, TrainingError, TrainingInterrupted, UsageError
 from vitral.evaluation.candidates import milliseconds
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.evaluation.opening import match_classes
@@ -209,7 +209,11 @@ def distill_request(
             recipe=request.recipe or RECIPE,
             overrides=(*_method(str(teacher), headless), *request.overrides),
         )
-    result = finetune_request(request, started=started, listener=listener)
+    try:
+        result = finetune_request(request, started=started, listener=listener)
+    except TrainingInterrupted as stop:
+        advice = f"{stop.advice} and the same teacher, '{teacher}'"
+        raise TrainingInterrupted(stop.done, advice=advice, exit_code=stop.exit_code) from stop
     return _side_by_side(classifier, result, labelled=labelled, listener=listener)
 
 
