@@ -41,7 +41,7 @@ FITTING_SHARE = 0.5  # fitting a first classifier of regions; the photos that ju
 FRESH_CHECKED = 0.25  # the network from scratch, before it is given up if it is behind where other attempts follow
 STEP_DOUBT = 0.5  # a step, as it is expected: a whole batch goes faster than the few images that were timed
 LIMIT_SHARE = 1 / 3  # images that set the limit of what is none of the classes, of those whose features are kept
-STARTING_SHARE = 0.5  # the start of the process that reads images, of a validation, at most
+STARTING_SHARE = 0.5  # the start of the process that reads images and the like, of a validation, at most
 
 # Seconds, on an idle core like ours:
 BETWEEN_SECONDS = 20.0  # trials, measurements and the end, in the time that is shared out; of little time half
@@ -55,7 +55,9 @@ SAVING_SECONDS = 1.0  # saving the classifier of one of several attempts
 ENDING_SECONDS = 4.5  # log, classifier and scores on the disk, the report drawn, the process's own end
 TOLERANCE_SECONDS = 3.0  # by which the budget may be missed in any case
 SHOWN_SECONDS = 1.0  # between fetches of the figures beside the progress bar
-STARTING_SECONDS = 0.3  # the start of the process that reads a validation's images, whatever these are
+STARTING_SECONDS = (
+    0.3  # the start of the process that reads a validation's images, whatever these are, until that is measured
+)
 WORK_SECONDS = 0.044  # `WORK` rounds of a loop
 
 # Speeds and times over:
@@ -341,6 +343,10 @@ class Pacer:
         self.clock, self.reserve, self.slowness = clock, reserve, slowness
         self._slow: deque[float] = deque(maxlen=SLOWNESS_PROBES)
         self.validation: float | None = None
+        self._starting: float | None = (
+            None  # seconds of a validation beside its images, as those after the first ones tell
+        )
+        self._validated: list[tuple[float, int]] = []
         self._steps: deque[float] = deque(maxlen=WINDOW)
         self._made = 0
         self.begin()
@@ -359,6 +365,11 @@ class Pacer:
         if self.seconds is not None:
             self._slow.append(self.slowness())
         self._began = self._mark = self.clock.now()
+        self._validated.clear()
+
+    def images_validated(self, count: int) -> None:
+        """Note that a validation has been through so many images by now."""
+        self._validated.append((self.clock.now(), count))
 
     def step_made(self) -> None:
         """Note that an update was made; the time since the last note is what it took."""
@@ -375,7 +386,17 @@ class Pacer:
         if not validated:
             self._steps[-1] += took
         else:
+            self._starting = self._beside_images(took)
             self.validation = took if self.validation is None else (took + self.validation) / 2
+        self._validated.clear()
+
+    def _beside_images(self, took: float) -> float | None:
+        """Return the seconds of a validation beside its images, by those after the first ones; None if they do not tell."""
+        counts = [count for _, count in self._validated]
+        if len(counts) < 2 or counts != sorted({*counts}):  # there are no others, or it went through images twice
+            return None
+        (first, some), *_, (last, count) = self._validated
+        return max(0.0, took - (last - first) * count / (count - some))
 
     def _lap(self) -> float:
         now = self.clock.now()
@@ -397,11 +418,13 @@ class Pacer:
         if self.validation is not None:
             validation = self.validation
             # Else ten times as many images would be expected to start ten processes.
-            of_images = validation - min(STARTING_SECONDS * slow, STARTING_SHARE * validation)
+            starting = STARTING_SECONDS * slow if self._starting is None else self._starting
+            of_images = validation - min(starting, STARTING_SHARE * validation)
+        scoring = self.reserve.scoring * of_images + (validation - of_images if self.reserve.scoring else 0.0)
         return Costs(
             step=statistics.fmean(self._steps),
             validation=validation,
-            ending=self.reserve.ending + self.reserve.scoring * of_images + self.reserve.fixed * slow,
+            ending=self.reserve.ending + scoring + self.reserve.fixed * slow,
         )
 
 

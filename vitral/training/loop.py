@@ -378,8 +378,11 @@ class _Trainer:
             return False
 
         def listen(event: Event) -> None:
+            if isinstance(event, Progress):
+                self.pacer.images_validated(event.done)
+                event = replace(event, task="validate")
             if not isinstance(event, Scalars):
-                self.listener(replace(event, task="validate") if isinstance(event, Progress) else event)
+                self.listener(event)
 
         def stop() -> bool:
             return self.state.step < self.state.total_steps and self.request.received()
