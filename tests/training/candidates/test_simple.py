@@ -52,5 +52,9 @@ def test_where_few_images_tell_no_difference_those_that_were_left_out_do() -> No
     probe, pixels = judged(PROBE, 0.6, 0.7, images=10), judged(PIXELS, 0.6, 0.4, images=10)
     assert probe.better_than(pixels, headline)
     assert not pixels.better_than(probe, headline)
-    assert not probe.better_than(judged(PIXELS, 0.7, 0.1, images=10), headline), "the images of validation come first"
+    assert probe.better_than(judged(PIXELS, 0.7, 0.1, images=10), headline), (
+        "one of ten is chance where others tell more"
+    )
+    assert not probe.better_than(judged(PIXELS, 0.6, 0.8, images=10), headline)
+    assert not judged(PROBE, 0.6, None, images=10).better_than(judged(PIXELS, 0.7, 0.1, images=10), headline)
     assert probe.better_than(judged(PIXELS, 0.6, 0.7, images=10), headline), "of equals what trained weights see"

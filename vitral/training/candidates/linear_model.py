@@ -48,14 +48,14 @@ class LinearModel:
         return max(ours, 0.0) / others if others > 0 else 1.0
 
     def better_than(self, other: "LinearModel", headline: Figure) -> bool:
-        """Tell whether it, on trained weights, is no worse, by the images of both kinds where those of validation are equal.
+        """Tell whether it, on trained weights, is no worse, by all images that judge both fairly, not only those of validation.
 
-        What trained weights see is of more worth than pixels where few images cannot tell.
+        Of these there may be few, which cannot tell. What trained weights see is of more worth than pixels where all are equal.
         """
-        if self.candidate.figure != other.candidate.figure:
-            return headline.improves(self.candidate.figure, other.candidate.figure)
-        fair = len(self.left_out) == len(other.left_out)
-        return not fair or int(self.left_out.sum()) >= int(other.left_out.sum())
+        if not headline.counts:
+            return not headline.improves(other.candidate.figure, self.candidate.figure)
+        ours, others = _judged_alike(self, other)
+        return int(ours.sum()) >= int(others.sum())
 
 
 def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str | None:
