@@ -23,8 +23,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-if sys.platform == "darwin":  # before torch is imported: what a Mac's GPU does not compute, the CPU does
+# Before torch is imported:
+if sys.platform == "darwin":  # what a Mac's GPU does not compute, the CPU does
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+if sys.platform == "linux":  # threads that wait for others soon leave their core to another program (docs/decisions.md)
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from vitral.checks.check_data import check_data
