@@ -83,6 +83,14 @@ def test_weights_alone_in_a_folder_are_loaded_and_two_are_not_guessed_between(tm
         load(tmp_path / "one")
 
 
+def test_a_run_without_a_classifier_is_called_so_and_how_to_continue_it(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(WeightsError, match=r"made no classifier yet; `vitral\.finetune\(resume=True, out='.*'\)`"):
+        load(tmp_path)
+    with pytest.raises(ModelError, match="not '32'"):
+        load("vit-mu16", image_size="32")  # type: ignore[arg-type]
+
+
 def test_a_folder_of_one_checkpoint_is_read_whatever_its_ending_and_whatever_a_training_left_beside_it(
     tmp_path: Path,
 ) -> None:

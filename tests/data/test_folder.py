@@ -17,6 +17,7 @@ from vitral.data.names import natural_key
 from vitral.data.open import list_data, open_data
 from vitral.data.source import BadImage
 from vitral.errors import DataError, ImageError, UnreadableImagesError
+from vitral.events import ignore
 from vitral.images import decode
 
 Make = Callable[[str, int], None]
@@ -237,6 +238,7 @@ def test_names_of_classes_that_may_be_mistakes_are_said(root: Path, make: Make) 
     assert "'Red_Fox' and 'red fox'" in alike
     assert "dog" not in alike
     assert any("'test'" in note and "'train'" in note for note in data.notes)
+    assert "2 classes under several names" in check_data(root, listener=ignore).problems()
     plain = root.parent / "plain"
     for name in ("Cat", "dog"):
         (plain / name).mkdir(parents=True)

@@ -51,6 +51,20 @@ def test_images_at_addresses_that_are_not_here_are_to_be_downloaded(tmp_path: Pa
         open_data(table(tmp_path, lambda n, c: f"https://photos.example/a{n}.png,{c}"))
 
 
+def test_paths_in_parquet_are_of_its_folder_or_of_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, [f"photos/{n}.png" for n in range(COUNT)])
+    cells = [{"bytes": None, "path": f"photos/{n}.png"} for n in range(COUNT)]
+    (tmp_path / "lists").mkdir()
+    for place in (tmp_path, tmp_path / "lists"):
+        pq.write_table(pa.table({"image": cells, "label": [NAMES[n % 2] for n in range(COUNT)]}), place / "all.parquet")
+        monkeypatch.chdir(tmp_path)
+        data = open_data(place / "all.parquet")
+        assert sum(map(len, data.splits.values())) == COUNT
+        assert not data.bad_images
+
+
 @every_case("where", ["data/lists", "data/lists/v1"])
 def test_paths_from_the_folder_of_a_project_are_found(tmp_path: Path, where: str) -> None:
     write(tmp_path, [f"data/raw/{n}.png" for n in range(COUNT)])

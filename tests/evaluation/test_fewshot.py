@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,6 +147,18 @@ def test_a_class_of_fewer_images_gives_all_that_it_has() -> None:
     for wrong in ({"shots": (0,)}, {"shots": ()}, {"draws": 0}):
         with pytest.raises(DataError, match="at least one image a class and one draw"):
             Draws.of(np.array([0, 1]), 2, **wrong)
+
+
+def test_no_more_images_a_class_are_spoken_of_than_there_are(classifier: Classifier, tmp_path: Path) -> None:
+    spec = f"cifar10:{write(tmp_path, cifar10_files(10))}"  # five of each class
+    given: dict[str, Any] = {"ways": "few-shot", "listener": lambda event: None}
+    scores = score_frozen(classifier, spec, **given)
+    assert [few.shots for few in scores.few_shot] == [1, 5]
+    few, whole = (row[1] for row in scores.tables()[0].rows)
+    assert "±" in few
+    assert "±" not in whole  # all draws are the same images
+    with pytest.raises(DataError, match="has 6 photos to learn from; the largest has 5"):
+        score_frozen(classifier, spec, shots=(6, 1000), **given)
 
 
 def test_all_of_a_published_training_split_may_be_drawn(classifier: Classifier, tmp_path: Path) -> None:

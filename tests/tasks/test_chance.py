@@ -56,10 +56,11 @@ def test_no_better_than_chance_is_said_with_the_images_where_they_are_known() ->
     assert all(fact in many for fact in ("49.97% of 10,007", " 50.0%")), many
 
 
-def test_too_few_images_below_chance_are_called_so_and_no_number_would_do() -> None:
+def test_too_few_images_are_called_so_and_no_number_would_do_below_chance_and_of_those_it_learned_from() -> None:
     for standing, split, share in (
         (of(2, 5, 0.5), "test", "2 of 5 test "),
         (of(1, 2, 0.5), "", "1 of 2 "),
+        (of(2, 2, 0.5), "train", "2 of 2 training "),
     ):
         said = standing.sentence(split)
         assert share in said, said

@@ -8,10 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
+import vitral
 from vitral.classifier.load import load
 from vitral.cli.main import main
-from vitral.errors import DataError
+from vitral.errors import DataError, TrainingError
 from vitral.evaluation.evaluate import evaluate
+from vitral.events import ignore
 from vitral.tasks.multi_label import MULTI_LABEL, MultiLabelEvaluation
 from vitral.tasks.single_label import SINGLE_LABEL
 
@@ -54,6 +56,12 @@ def test_several_labels_from_table_to_report(table: Path, tmp_path: Path, capsys
     assert "Average precision" in (tmp_path / "r.html").read_text()
     with pytest.raises(DataError, match="are not those of"):
         evaluate(classifier, "digits")
+
+
+def test_what_stops_after_a_first_classifier_is_refused_by_the_plan_too(table: Path) -> None:
+    for call in (vitral.plan, vitral.finetune):
+        with pytest.raises(TrainingError, match="has none"):
+            call(table, source="vit-mu16", quick=True, listener=ignore)
 
 
 def test_scores_by_hand() -> None:

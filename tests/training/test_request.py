@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import vitral
-from vitral.errors import RecipeError, TrainingError
+from vitral.errors import RecipeError, TrainingError, UsageError
 from vitral.events import ignore
 from vitral.training.request import Request, request_of
 
@@ -28,6 +28,13 @@ def test_paths_and_lists_are_taken_as_their_texts() -> None:
     expected = Request("fine-tune", "photos", "start", recipe="own.toml", overrides=("seed=1",))
     assert given == expected
     assert given.stored() == expected.stored()
+
+
+def test_what_is_no_list_and_no_kind_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match=r"overrides=\['seed=1'\]"):
+        request_of("fine-tune", data="photos", overrides="seed=1")
+    with pytest.raises(UsageError, match="kind.* is fine-tune or pre-train, not 'foo'"):
+        request_of("foo", data="photos")  # type: ignore[arg-type]
 
 
 def test_the_budget_has_an_older_name_and_is_given_once() -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 from vitral.advice import counted
 from vitral.checks.marked import RegionCheck, RegionLook, look_at_regions
 from vitral.data.bad_images import unusable
-from vitral.data.names import ALL
+from vitral.data.names import ALL, alike_names
 from vitral.data.source import BadImage, DataSet
 from vitral.errors import DataError, ImageError
 from vitral.images import tiff
@@ -232,6 +232,7 @@ class DataCheck:
             ((self.doubts and self.doubts.expected) or 0, "label is", "labels are", "possibly wrong"),
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
+            (len(alike_names(self.class_names)), "class", "classes", "under several names"),
         )
         lines = [
             f"{count} {singular if count == 1 else plural} {what}" for count, singular, plural, what in found if count

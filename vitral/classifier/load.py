@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vitral.advice import function
+from vitral.advice import call, function
 from vitral.classifier import exported, folder
 from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.metadata import RANDOM, Calibration, Provenance
@@ -19,7 +19,7 @@ from vitral.inference.exported.open import exported_in, format_of, is_exported
 from vitral.machine import processor_name
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.families import build, configure
-from vitral.paths import DESCRIPTION, RUNS, is_folder, look_at, nearest_path
+from vitral.paths import DESCRIPTION, RUN_FILE, RUNS, is_folder, look_at, nearest_path
 from vitral.weights.containers import some
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
@@ -117,6 +117,8 @@ def _note_untold(classifier: Classifier, listener: Listener) -> Classifier:
 
 
 def _pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if isinstance(size, str | float):
+        raise ModelError(f"An image size is a whole number of pixels, or a height and a width, not {size!r}.")
     return (size, size) if isinstance(size, int) else size
 
 
@@ -217,6 +219,9 @@ def _only_weights(folder: Path) -> Path:
     if len(files) == 1:
         return files[0]
     several = f"; name one of its files: {some([file.name for file in files])}" if files else ""
+    if not files and (folder / RUN_FILE).is_file():
+        again = call(f"vitral.finetune(resume=True, out={str(folder)!r})")
+        raise WeightsError(f"The run in '{folder}' has made no classifier yet; {again} continues it.")
     raise WeightsError(
         f"'{folder}' is no classifier folder: it holds no {DESCRIPTION}, and no single weights file{several}."
     )

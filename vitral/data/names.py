@@ -121,12 +121,17 @@ def are_parts(names: Collection[str]) -> bool:
     )
 
 
-def doubtful_names(names: Sequence[str]) -> list[str]:
-    """Return notes on class names that may be mistakes: two that differ in capitals or spaces alone, splits, parts of a set."""
+def alike_names(names: Sequence[str]) -> list[list[str]]:
+    """Return the class names that differ only in capitals or spaces, those that are alike together."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault("".join(name.casefold().replace("_", " ").split()), []).append(name)
-    pairs = [" and ".join(f"'{name}'" for name in found) for found in alike.values() if len(found) > 1]
+    return [found for found in alike.values() if len(found) > 1]
+
+
+def doubtful_names(names: Sequence[str]) -> list[str]:
+    """Return notes on class names that may be mistakes: two that differ in capitals or spaces alone, splits, parts of a set."""
+    pairs = [" and ".join(f"'{name}'" for name in found) for found in alike_names(names)]
     notes = []
     if pairs:
         notes.append(

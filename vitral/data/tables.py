@@ -177,7 +177,10 @@ class ParquetImages:
         """Return an image's bytes, or its path. See `Store`."""
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
         content = content_of(self._group(number)[index - int(self._firsts[number])].as_py(), self.name(index))
-        return content if isinstance(content, bytes) else Path(self._files[self._groups[number][0]]).parent / content
+        if isinstance(content, bytes):
+            return content
+        beside = Path(self._files[self._groups[number][0]]).parent / content
+        return beside if beside.is_file() or not Path(content).is_file() else Path(content)
 
     def name(self, index: int) -> str:
         """Return the image's name in the table if there is one, else file and row."""

@@ -87,7 +87,8 @@ class FrozenScores(Presentable):
         rows = [
             (
                 f"{counted(scores.shots, 'photo')} a class",
-                percent(scores.mean, digits) + (f" ± {100 * scores.deviation:.{digits}f}" if draws > 1 else ""),
+                percent(scores.mean, digits)
+                + (f" ± {100 * scores.deviation:.{digits}f}" if self._differ(scores) else ""),
                 f"{scores.images:,}",
             )
             for scores in self.few_shot
@@ -100,6 +101,10 @@ class FrozenScores(Presentable):
         ]
         note = f"±: standard deviation of {draws} draws of photos" if draws > 1 else ""
         return (Table("Frozen features", ("From", "Accuracy", "Training photos"), tuple(rows), note=note),)
+
+    def _differ(self, scores: FewShot) -> bool:
+        """Tell whether there are several draws, and they are not all of the training images."""
+        return len(scores.accuracies) > 1 and scores.images < self.num_train
 
     def _with_interval(self, accuracy: float, digits: int) -> str:
         low, high = wilson_interval(round(accuracy * self.num_test), self.num_test)
@@ -142,7 +147,7 @@ def score_frozen(
         classifier: The network with its preprocessing, or whatever `load` takes.
         data: A dataset that is open, or what `open_data` takes.
         ways: "few-shot", "knn", "linear".
-        shots: The numbers of images per class.
+        shots: The numbers of images per class; those that no class has are left out.
         draws: The number of draws of the few images; their seeds count from 0.
         split: The split, "test" or "validation"; None for test, or validation where there is no test.
         classes: The folder that names the class where folders are nested.
@@ -152,11 +157,12 @@ def score_frozen(
         listener: The receiver of progress and notes; they are written to the screen by default.
 
     Raises:
-        DataError: No such data, split or way, an endless dataset, or one whose images have not one class each.
+        DataError: No such data, split or way, an endless dataset, one whose images have not one class each, or no class of
+            so many images.
         ImageError: An image cannot be read.
         ModelError: The network gives no finite numbers.
     """
-    ways = parse_ways(",".join(ways))
+    ways = parse_ways(ways if isinstance(ways, str) else ",".join(ways))
     classifier = as_classifier(classifier, listener, tuned=False)
     if not isinstance(data, DataSet):
         data = open_data(data, classes=classes, skip_bad_images=skip_bad_images, hold_out=False, listener=listener)
@@ -171,7 +177,7 @@ def score_frozen(
         return seen
 
     num_classes = len(data.class_names)
-    few = Draws.of(train.labels(), num_classes, shots=shots, draws=draws) if FEW_SHOT in ways else None
+    few = Draws.of(train.labels(), num_classes, shots=_there(shots, data), draws=draws) if FEW_SHOT in ways else None
     indices = few.union() if few is not None and len(ways) == 1 else np.arange(len(train))
     known, scored = see(Subset(train, indices)), see(test)
     return FrozenScores(
@@ -184,6 +190,17 @@ def score_frozen(
         knn=knn_accuracy(*known, *scored) if KNN in ways else None,
         linear=fit_probe(*known, classes=num_classes).accuracy(*scored) if LINEAR in ways else None,
     )
+
+
+def _there(shots: Sequence[int], data: DataSet) -> Sequence[int]:
+    """Return the numbers of images that at least one class has, or raise DataError if there is none."""
+    most = max(data.class_images(), default=0)
+    there = [count for count in shots if count <= most]
+    if shots and not there:
+        raise DataError(
+            f"No class of {data.name} has {counted(min(shots), 'photo')} to learn from; the largest has {most:,}."
+        )
+    return there
 
 
 def _splits(data: DataSet, split: str | None) -> tuple[Source, Source, str]:

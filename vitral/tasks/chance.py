@@ -62,7 +62,10 @@ class Standing:
             return ""
         if self.chance == 1:
             return f"Too few photos to tell it from guessing: all of its {images_of(split)} are of one class."
-        enough = f"; {_needed(self.share, self.chance)} would be enough" if self.share > self.chance else ""
+        better = (
+            self.share > self.chance and split != "train"
+        )  # which tells nothing of new ones, however many there are
+        enough = f"; {_needed(self.share, self.chance)} would be enough" if better else ""
         return f"Too few photos to tell it from guessing: {self._right(split)}{enough}."
 
     def _right(self, split: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from vitral import plugins
 from vitral.advice import argument
@@ -72,6 +72,12 @@ class Request:
             object.__setattr__(self, "out", Path(self.out) if str(self.out).strip() else self.out)
         if isinstance(self.time, str):
             object.__setattr__(self, "time", seconds(self.time))
+        if isinstance(self.overrides, str):
+            raise UsageError(
+                f"{argument('overrides')} is a list of settings: {argument('overrides', [self.overrides])}."
+            )
+        if self.kind not in get_args(Kind):
+            raise UsageError(f"{argument('kind')} is {' or '.join(get_args(Kind))}, not {self.kind!r}.")
         object.__setattr__(self, "overrides", tuple(map(_anchored, self.overrides)))
         check_reading(self.classes)
         if self.quick:

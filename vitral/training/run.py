@@ -250,11 +250,8 @@ def _check_possible(run: Run, scoring: Scoring, *, continues: bool) -> None:
     Raises:
         TrainingError: The budget is too short for training, and nothing else was to be tried; or the other way round.
     """
-    quick, why = argument("quick", True), run.why_no_first
-    if run.request.quick:
-        if why:
-            raise TrainingError(f"{quick} stops after the first classifier, and this run has none: {why}.")
-        if continues:
-            raise TrainingError(f"The run in '{run.folder}' is past its first classifier; continue it without {quick}.")
-    if why and is_too_short(run, scoring):
+    if run.request.quick and continues:
+        quick = argument("quick", True)
+        raise TrainingError(f"The run in '{run.folder}' is past its first classifier; continue it without {quick}.")
+    if run.why_no_first and is_too_short(run, scoring):
         refuse(run, scoring)

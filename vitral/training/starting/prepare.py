@@ -10,7 +10,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.classifier.metadata import Provenance
 from vitral.data.source import DataSet, drawn, same_data
-from vitral.errors import ModelError
+from vitral.errors import ModelError, TrainingError
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models
@@ -140,7 +140,14 @@ def complete(run: Run, *, first: float | None = None, closed_forms: ClosedForms 
         run: What `begin` returns; a run whose plan was read, and one that trains nothing, stay as they are.
         first: Seconds that its first classifier took already; None where it is yet to be made.
         closed_forms: As in the facts.
+
+    Raises:
+        TrainingError: It is to stop after the first classifier, and has none.
     """
+    if run.request.quick and (why := run.why_no_first):
+        raise TrainingError(
+            f"{argument('quick', True)} stops after the first classifier, and this run has none: {why}."
+        )
     draft, facts, learned = run.draft, run.facts, run.plan.learned
     if draft is None or facts is None or run.request.quick:
         return run
