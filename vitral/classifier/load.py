@@ -10,6 +10,7 @@ from vitral.advice import call, function
 from vitral.classifier import exported, folder
 from vitral.classifier.classifier import Classifier, Tuning
 from vitral.classifier.metadata import RANDOM, Calibration, Provenance
+from vitral.described import read_object
 from vitral.errors import ModelError, VitralError, WeightsError
 from vitral.events import Listener, Message, show
 from vitral.images.preprocessing import PHOTOS
@@ -220,7 +221,8 @@ def _only_weights(folder: Path) -> Path:
         return files[0]
     several = f"; name one of its files: {some([file.name for file in files])}" if files else ""
     if not files and (folder / RUN_FILE).is_file():
-        again = call(f"vitral.finetune(resume=True, out={str(folder)!r})")
+        begun = "pretrain" if read_object(folder / RUN_FILE).get("kind") == "pre-train" else "finetune"
+        again = call(f"vitral.{begun}(resume=True, out={str(folder)!r})")
         raise WeightsError(f"The run in '{folder}' has made no classifier yet; {again} continues it.")
     raise WeightsError(
         f"'{folder}' is no classifier folder: it holds no {DESCRIPTION}, and no single weights file{several}."

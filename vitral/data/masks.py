@@ -133,15 +133,21 @@ def twins(parts: Sequence[Folder]) -> Iterator[list[Pair]]:
         names = {folder[depth] for folder in folders}
         if len(names) != 2:
             continue
-        places: dict[str, dict[tuple[Place, str], int]] = {name: {} for name in names}
-        for index, path in enumerate(parts):
-            places[path[depth]][_around(path[:-1], depth), path[-1].rpartition(".")[0]] = index
-        one, other = places.values()
-        both = one.keys() & other.keys()
-        if len(both) >= max(FEWEST_TWINS, TWINS * min(len(one), len(other))):
-            pairs = sorted((one[key], other[key]) for key in both)
+        by_name = [[index for index, path in enumerate(parts) if path[depth] == name] for name in sorted(names)]
+        fewer, more = sorted(by_name, key=len)
+        some = {_without(parts[index], depth) for index in evenly(fewer, LOOKED_AT)}
+        if sum(_without(parts[index], depth) in some for index in more) < TWINS * len(some):
+            continue  # without a table of a million names
+        there = {_without(parts[index], depth): index for index in fewer}
+        pairs = [(there[key], index) for index in more if (key := _without(parts[index], depth)) in there]
+        if len(pairs) >= max(FEWEST_TWINS, TWINS * len(fewer)):
             yield pairs
             yield [(photo, mask) for mask, photo in pairs]
+
+
+def _without(path: Folder, depth: int) -> tuple[Place, str]:
+    """Return a path without one of its folders and the suffix of its name."""
+    return _around(path[:-1], depth), path[-1].rpartition(".")[0]
 
 
 def note_masks(images: Sequence[Entry], masks: dict[int, int]) -> str:

@@ -183,7 +183,7 @@ def _described(tree: FileTree) -> bool:
 def _may_have_masks(photos: Photos) -> bool:
     """Tell by names and formats whether images may be masks of others."""
     kinds = {path.rpartition(".")[2].lower() for path in photos.paths}
-    parts = [PurePosixPath(path).parts for path in photos.paths]
+    parts = [tuple(path.split("/")) for path in photos.paths]
     return len(kinds) > 1 or speak_of_masks({part for path in parts for part in path}) or any(twins(parts))
 
 
