@@ -71,6 +71,12 @@ def test_a_single_photo_more_is_enough_where_training_photos_say_so_too(
     assert choose([probe, Candidate(FRESH, right / 56, 56)], ACCURACY).best == best
 
 
+@every_case(("safe", "right", "best"), [(0.957, 97, ALL), (0.957, 96, PROBE), (0.97, 97, PROBE), (None, 97, PROBE)])
+def test_a_single_photo_fewer_is_chance_where_training_photos_say_so(safe: float | None, right: int, best: str) -> None:
+    probe = Candidate(PROBE, 0.98, 100, safe_figure=safe)
+    assert choose([probe, Candidate(ALL, right / 100, 100)], ACCURACY).best == best
+
+
 @every_case(
     ("right", "best"),
     [

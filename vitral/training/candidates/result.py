@@ -135,6 +135,7 @@ def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
     Where as many photos are right, those of validation may be like those of training, and cannot tell; others can. What learned
     from scratch must have two photos more: of two dozen, a single photo is chance. One is enough where the layer in closed form
     is as far behind by what it makes of the training photos, too. Once it is ahead it stays where others are only as good.
+    Likewise a start that was trained may have one photo fewer than that layer, where it has more than those photos promise.
     """
     best = candidates[0]
     for candidate in candidates[1:]:
@@ -148,10 +149,12 @@ def _replaces(candidate: Candidate, best: Candidate, headline: Figure) -> bool:
     if not headline.counts:
         return headline.improves(candidate.figure, best.figure)
     images = min(candidate.images, best.images)
-    ahead = (candidate.figure - best.figure) * images
-    if candidate.name not in (ANEW, FRESH) and best.name != PIXELS:
-        return ahead > (0.5 if best.name == FRESH else -0.5)
-    return ahead > 0.5 and (candidate.figure - best.expected) * images > 1.5
+    ahead, safely = ((candidate.figure - figure) * images for figure in (best.figure, best.expected))
+    if candidate.name in (ANEW, FRESH) or best.name == PIXELS:
+        return ahead > 0.5 and safely > 1.5
+    if best.name == FRESH:
+        return ahead > 0.5
+    return ahead > -0.5 or (ahead > -1.5 and safely > 0.5)
 
 
 def write_description(run: Run, further: Further) -> None:
