@@ -39,7 +39,7 @@ CONVOLUTIONS_UPDATES = 80
 LAST_LR = 1e-4  # and ten times that below the head; docs/decisions.md has the table
 # Shares of the side of the images at which a network learns: the largest at which there is time for so many passes over them.
 SIDES = (1.0, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7)
-SIDE_PASSES = 6.0
+SIDE_PASSES = 4.0
 # Of the last blocks of convolutions, whose images look the same each time: what the other blocks make of one is computed once,
 # and takes this share of an image with all weights; learning takes the second share each time.
 FROZEN_COST = 0.22
