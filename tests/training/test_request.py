@@ -33,7 +33,7 @@ def test_paths_and_lists_are_taken_as_their_texts() -> None:
 def test_what_is_no_list_and_no_kind_is_refused_by_its_name() -> None:
     with pytest.raises(UsageError, match=r"overrides=\['seed=1'\]"):
         request_of("fine-tune", data="photos", overrides="seed=1")
-    with pytest.raises(UsageError, match="kind.* is fine-tune or pre-train, not 'foo'"):
+    with pytest.raises(UsageError, match="kind fine-tune or pre-train, not 'foo'"):
         request_of("foo", data="photos")  # type: ignore[arg-type]
 
 

@@ -77,7 +77,7 @@ class Request:
                 f"{argument('overrides')} is a list of settings: {argument('overrides', [self.overrides])}."
             )
         if self.kind not in get_args(Kind):
-            raise UsageError(f"{argument('kind')} is {' or '.join(get_args(Kind))}, not {self.kind!r}.")
+            raise UsageError(f"A run is of the kind {' or '.join(get_args(Kind))}, not {self.kind!r}.")
         object.__setattr__(self, "overrides", tuple(map(_anchored, self.overrides)))
         check_reading(self.classes)
         if self.quick:

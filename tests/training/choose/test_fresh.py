@@ -132,8 +132,8 @@ def test_the_size_of_the_only_attempt_is_not_that_of_the_first_classifier() -> N
     plan = decide(draft(None, source="start/"), facts)
     (attempt,) = plan.attempts
     assert attempt.recipe.adaptation.frozen_statistics
-    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 128)
-    assert attempt.recipe == plan.recipe.with_changes({"image_size": 128})
+    assert (plan.recipe.image_size, attempt.recipe.image_size) == (224, 160)
+    assert attempt.recipe == plan.recipe.with_changes({"image_size": 160})
     assert ALL in plan.reasons[-1]
 
 
