@@ -1,7 +1,10 @@
 """What a command does not need is not imported for it: each of these libraries takes up to some seconds of its start."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 from vitral.cli.commands import COMMANDS
 
@@ -49,3 +52,14 @@ def test_help_lists_and_slips_import_no_torch() -> None:
 def test_a_command_imports_no_library_that_it_does_without() -> None:
     ran = subprocess.run([sys.executable, "-c", IMPORTED, repr(NEEDLESS)], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch's threads wait otherwise there")
+@pytest.mark.parametrize(("given", "found"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
+def test_threads_that_wait_leave_their_core_unless_the_environment_says_otherwise(
+    given: dict[str, str], found: str
+) -> None:
+    bare = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    program = "import sys, os, vitral; assert 'torch' not in sys.modules; print(os.environ['GOMP_SPINCOUNT'])"
+    ran = subprocess.run([sys.executable, "-c", program], env=bare | given, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == found
