@@ -5,7 +5,6 @@ from dataclasses import replace
 from vitral.cli.options import Verbose
 from vitral.cli.process import importing
 from vitral.cli.training_options import FinetuneOptions, Json
-from vitral.errors import UsageError
 
 
 def sweep(options: FinetuneOptions | None = None, *, verbose: Verbose = False, json: Json = False) -> None:
@@ -20,8 +19,5 @@ def sweep(options: FinetuneOptions | None = None, *, verbose: Verbose = False, j
         from vitral.cli.training import train_and_report
         from vitral.studies.finetune import finetune_request
 
-    options = options or FinetuneOptions()
-    if options.quick:
-        raise UsageError("A sweep trains; leave out --quick, which stops after the first simple classifier.")
-    request = replace(options.request(), sweep=True)
+    request = replace((options or FinetuneOptions()).request(), sweep=True)
     train_and_report(finetune_request, request, json=json, verbose=verbose)

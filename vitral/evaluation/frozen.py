@@ -28,6 +28,7 @@ from vitral.evaluation.probes import (
     Draws,
     Features,
     FewShot,
+    Indices,
     check_features,
     fit_probe,
     knn_accuracy,
@@ -177,7 +178,7 @@ def score_frozen(
         return seen
 
     num_classes = len(data.class_names)
-    few = Draws.of(train.labels(), num_classes, shots=_there(shots, data), draws=draws) if FEW_SHOT in ways else None
+    few = _draws(data, train.labels(), shots, draws) if FEW_SHOT in ways else None
     indices = few.union() if few is not None and len(ways) == 1 else np.arange(len(train))
     known, scored = see(Subset(train, indices)), see(test)
     return FrozenScores(
@@ -192,15 +193,16 @@ def score_frozen(
     )
 
 
-def _there(shots: Sequence[int], data: DataSet) -> Sequence[int]:
-    """Return the numbers of images that at least one class has, or raise DataError if there is none."""
-    most = max(data.class_images(), default=0)
+def _draws(data: DataSet, labels: Indices, shots: Sequence[int], draws: int) -> Draws:
+    """Draw images for the numbers that at least one class has, or raise DataError if there is none."""
+    classes = len(data.class_names)
+    most = int(np.bincount(labels[labels >= 0], minlength=classes).max())
     there = [count for count in shots if count <= most]
     if shots and not there:
         raise DataError(
             f"No class of {data.name} has {counted(min(shots), 'photo')} to learn from; the largest has {most:,}."
         )
-    return there
+    return Draws.of(labels, classes, shots=there, draws=draws)
 
 
 def _splits(data: DataSet, split: str | None) -> tuple[Source, Source, str]:

@@ -55,9 +55,7 @@ SAVING_SECONDS = 1.0  # saving the classifier of one of several attempts
 ENDING_SECONDS = 4.5  # log, classifier and scores on the disk, the report drawn, the process's own end
 TOLERANCE_SECONDS = 3.0  # by which the budget may be missed in any case
 SHOWN_SECONDS = 1.0  # between fetches of the figures beside the progress bar
-STARTING_SECONDS = (
-    0.3  # the start of the process that reads a validation's images, whatever these are, until that is measured
-)
+STARTING_SECONDS = 0.3  # the start of the process that reads a validation's images, until that is measured
 WORK_SECONDS = 0.044  # `WORK` rounds of a loop
 
 # Speeds and times over:
@@ -343,9 +341,7 @@ class Pacer:
         self.clock, self.reserve, self.slowness = clock, reserve, slowness
         self._slow: deque[float] = deque(maxlen=SLOWNESS_PROBES)
         self.validation: float | None = None
-        self._starting: float | None = (
-            None  # seconds of a validation beside its images, as those after the first ones tell
-        )
+        self._starting: float | None = None  # seconds of a validation beside its images; None where they do not tell
         self._validated: list[tuple[float, int]] = []
         self._steps: deque[float] = deque(maxlen=WINDOW)
         self._made = 0

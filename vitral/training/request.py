@@ -84,10 +84,12 @@ class Request:
             self._check_quick()
 
     def _check_quick(self) -> None:
-        baselines = None if self.baselines else False
-        for name, value in (("recipe", self.recipe), ("sweep", self.sweep or None), ("baselines", baselines)):
+        quick, baselines = argument("quick", True), None if self.baselines else False
+        if self.sweep:
+            raise UsageError(f"A sweep trains; leave out {quick}, which stops after the first simple classifier.")
+        for name, value in (("recipe", self.recipe), ("baselines", baselines)):
             if value is not None:
-                quick, other = argument("quick", True), argument(name, value)
+                other = argument(name, value)
                 raise RecipeError(f"{quick} stops after the first simple classifier, so {other} cannot go with it.")
 
     @property

@@ -97,14 +97,16 @@ def _last_folder(path: str) -> str:
 def _by_hand(pairs: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
     """Return the masks that the first person drew, where folders or names say who did; otherwise all."""
     drawn = {photo: [mask for mask in masks if BY_HAND.fullmatch(_last_folder(mask))] for photo, masks in pairs.items()}
-    first = {
-        photo: [mask for mask in masks if _folder(mask) == _folder(masks[0])] for photo, masks in drawn.items() if masks
-    }
-    not_second = {
+    if any(drawn.values()):
+        return {
+            photo: [mask for mask in masks if _folder(mask) == _folder(masks[0])]
+            for photo, masks in drawn.items()
+            if masks
+        }
+    return {
         photo: [mask for mask in masks if not SECOND.fullmatch(PurePosixPath(mask).stem)] or masks
         for photo, masks in pairs.items()
     }
-    return first or not_second
 
 
 def _without_objects(masks: list[str]) -> list[str]:
