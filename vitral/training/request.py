@@ -36,7 +36,8 @@ class Request:
         plugins: The files of plugins that were loaded.
 
     Raises:
-        RecipeError: The time is no duration, or `quick` goes with an argument that it would leave out.
+        RecipeError: The time is no duration.
+        UsageError: `quick` goes with an argument that it would leave out.
         DataError: `classes` is no way of reading folders.
     """
 
@@ -90,7 +91,7 @@ class Request:
         for name, value in (("recipe", self.recipe), ("baselines", baselines)):
             if value is not None:
                 other = argument(name, value)
-                raise RecipeError(f"{quick} stops after the first simple classifier, so {other} cannot go with it.")
+                raise UsageError(f"{quick} stops after the first simple classifier, so {other} cannot go with it.")
 
     @property
     def budget_seconds(self) -> float | None:

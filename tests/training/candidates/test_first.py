@@ -19,7 +19,7 @@ from vitral.cli.main import main
 from vitral.data.batch import Batch
 from vitral.data.source import Source
 from vitral.data.subset import spread_over
-from vitral.errors import RecipeError, TrainingError
+from vitral.errors import TrainingError, UsageError
 from vitral.evaluation.baselines import Describer
 from vitral.events import Event, Message, Progress, ignore
 from vitral.inference.torch_predictor import TorchPredictor
@@ -346,7 +346,7 @@ def test_what_goes_on_before_an_update_is_planned_as_the_whole_command_is(
 
 @pytest.mark.parametrize("asked", [{"recipe": "finetune"}, {"sweep": True}, {"baselines": False}])
 def test_quick_goes_with_nothing_that_it_would_leave_out(asked: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="stops after the first"):
+    with pytest.raises(UsageError, match="stops after the first"):
         tune(tmp_path, tmp_path / "run", quick=True, **asked)
 
 
