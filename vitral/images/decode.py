@@ -30,11 +30,14 @@ Encoded = str | Path | bytes | BinaryIO  # a path, the bytes, or an open file
 # Takes an image's upright height and width; returns the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
 Shrink = Callable[[int, int], int]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF", tiff.FORMAT)
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF", "PPM", tiff.FORMAT)
 HEIF = "HEIF"  # the format that a package besides Pillow reads: an iPhone's photos
 HEIC_EXTENSIONS = (".heic", ".heif", ".hif")
-COMMON = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".avif")
-EXTENSIONS = (*COMMON, *tiff.EXTENSIONS, *HEIC_EXTENSIONS)
+EXTENSIONS = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".avif", ".ppm", ".pgm", ".pbm", ".pnm"),
+    *tiff.EXTENSIONS,
+    *HEIC_EXTENSIONS,
+)
 HEIC_INSTALL = "pip install pi-heif"
 MAX_PIXELS = 50_000_000
 HALVED = 4  # times the limit up to which a JPEG is read, at half its height and width
@@ -81,7 +84,7 @@ def read_image(
 ) -> Pixels:
     """Read an image as RGB, the right way up.
 
-    The content decides the format (JPEG, PNG, WebP, GIF, BMP, AVIF, TIFF or HEIC), never the extension. The orientation
+    The content decides the format (JPEG, PNG, WebP, GIF, BMP, AVIF, PPM, TIFF or HEIC), never the extension. The orientation
     that EXIF states is applied, or else that of XMP, or that of AVIF and HEIC themselves; the first frame of an animation
     and the first page of a TIFF is used, transparency is composited over white, 16-bit values are scaled to 8 bits, and
     grey becomes three equal channels. Colour profiles are not applied, as in the reference pipelines.

@@ -19,7 +19,7 @@ from vitral.images.run_lengths import RunLengths, encode_mask, encode_parts
 from vitral.machine import in_threads
 from vitral.tasks.regions import Regions
 
-FORMATS = ("PNG", "GIF", "BMP", "WEBP", "TIFF")
+FORMATS = ("PNG", "GIF", "BMP", "WEBP", "PPM", "TIFF")
 LOSSY = ("JPEG", "MPO")  # which are read where they are black and white
 COLOURED = ("RGB", "RGBA", "RGBX")
 GREY = 0x010101  # times a value is that grey as a colour
