@@ -2,12 +2,13 @@
 
 import atexit
 import dataclasses
+import functools
 import gc
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ atexit.register(shutil.rmtree, CACHES, ignore_errors=True)
 
 import tests.unflushed  # noqa: E402, F401  # for what it does to os.fsync
 from vitral.models.vit_config import ViTConfig  # noqa: E402  # see above
+from vitral.training import facts  # noqa: E402
 
 # To export a network makes millions of objects, and to look for garbage among all of them, that often, takes a tenth of it.
 gc.set_threshold(50_000, 20, 100)
@@ -45,6 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_measurement() -> Iterator[None]:
+    """Measure the machine's speed once: hundreds of runs would take a second each for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(facts, "training_speed", functools.cache(facts.training_speed))
+        yield
 
 
 @pytest.fixture

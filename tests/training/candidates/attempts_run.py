@@ -18,6 +18,7 @@ from vitral.training.candidates.result import RunResult, choose
 from vitral.training.choose import attempts
 from vitral.training.choose import recipe as chosen_recipe
 from vitral.training.plan import ALL, ANEW, LAST, LORA
+from vitral.training.starting import view_trials
 
 SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
 STEPS = 24
@@ -33,6 +34,7 @@ def make_short() -> Iterator[None]:
         patch.setattr(attempts, "LORA_LR", 1e-2)
         patch.setattr(chosen_recipe, "FULL_LR", 1e-2)
         patch.setattr(first, "MOST_IMAGES", 4)
+        patch.setattr(view_trials, "FEWEST_IMAGES", 1_000_000)  # how images vary is tried in tests of its own
         yield
 
 
