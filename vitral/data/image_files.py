@@ -99,8 +99,7 @@ def note_others(folder: Path, first: Sequence[str], count: int) -> str:
     """Return a note on so many files of a folder that are not named like images, of which it names the first."""
     verb, more = "is" if count == 1 else "are", f", … ({count:,} in all)" if count > len(first) else ""
     return (
-        f"{counted(count, 'file')} in '{folder}' {verb} not named like images ({', '.join(EXTENSIONS)}), and left out: "
-        f"{', '.join(first)}{more}."
+        f"{counted(count, 'file')} in '{folder}' {verb} not named like images, and left out: {', '.join(first)}{more}."
     )
 
 

@@ -118,6 +118,27 @@ def write_yolo(folder: Path) -> None:
     )
 
 
+def write_table(folder: Path) -> None:
+    """Write photos and Roboflow's table; of photos with nothing in them a line without a box."""
+    photos(folder)
+    lines = ["filename,width,height,class,xmin,ymin,xmax,ymax"]
+    for name, boxes in SCENES.items():
+        lines += [f"{name}.png,{WIDTH},{HEIGHT},{','.join(map(str, box))}" for box in (boxes or [("", "", "", "", "")])]
+    (folder / "_annotations.csv").write_text("\n".join(lines))
+
+
+def write_shares(folder: Path) -> None:
+    """Write photos and Open Images' table, whose sides are shares of the photo, and which has no lines of nothing."""
+    photos(folder / "data")
+    lines = ["ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsGroupOf"]
+    for name, boxes in SCENES.items():
+        lines += [
+            f"{name},xclick,{kind},1,{left / WIDTH!r},{right / WIDTH!r},{top / HEIGHT!r},{bottom / HEIGHT!r},0,0"
+            for kind, left, top, right, bottom in boxes
+        ]
+    (folder / "boxes.csv").write_text("\n".join(lines))
+
+
 def class_map(boxes: Sequence[Box]) -> np.ndarray:
     """Return the class of each pixel: 0 for none, then `NAMES`."""
     labels = np.zeros((HEIGHT, WIDTH), dtype=np.uint8)

@@ -23,6 +23,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "COCO JSON": drawn.write_coco,
     "Pascal VOC XML": drawn.write_voc,
     "YOLO text": drawn.write_yolo,
+    "a table of boxes": drawn.write_table,
 }
 
 
@@ -56,6 +57,58 @@ def test_boxes_are_those_that_were_drawn(tmp_path: Path, form: str) -> None:
         np.testing.assert_allclose(found[name].boxes, np.reshape([box for _, *box in boxes], (-1, 4)), atol=1e-9)
     again = pickle.loads(pickle.dumps(data.splits["train"]))
     assert np.array_equal(again.label(3).boxes, data.splits["train"].label(3).boxes)  # type: ignore[union-attr]
+
+
+def test_sides_that_are_shares_of_the_photo(tmp_path: Path) -> None:
+    drawn.write_shares(tmp_path)
+    table = tmp_path / "boxes.csv"
+    table.write_text(table.read_text().removesuffix("0") + "1")  # the last box is around several
+    data = open_data(tmp_path)
+    assert said(data, "Annotations: a table of boxes, 48 regions of 2 classes in 16 photos; the task is 'boxes'")
+    assert said(data, "4 images without annotation are left out")
+    found, crowds = labels(data), 0
+    for name, regions in found.items():
+        boxes = drawn.SCENES[name]
+        crowds += int(regions.crowd.sum())
+        np.testing.assert_allclose(regions.boxes, np.reshape([box for _, *box in boxes], (-1, 4)), atol=1e-6)
+    assert crowds == 1
+
+
+def test_tables_of_splits_count_before_that_of_all_photos(tmp_path: Path) -> None:
+    drawn.write_table(tmp_path)
+    every = (tmp_path / "_annotations.csv").read_text().splitlines()
+    for split, photos in (("train", "photo_0.png photo_1.png photo_2.png"), ("test", "photo_3.png")):
+        rows = [line for line in every if line.partition(",")[0] in photos.split()]
+        (tmp_path / f"{split}_labels.csv").write_text("\n".join([every[0], *rows]))
+    data = open_data(tmp_path)
+    assert {name: len(split) for name, split in data.splits.items()}["test"] == 1
+    assert said(data, "annotations of photos that other annotations are of, too")
+
+
+@every_case("wrong", ["x", "", "nan", "inf"])
+def test_a_line_without_four_numbers_costs_its_photo(tmp_path: Path, wrong: str) -> None:
+    drawn.write_table(tmp_path)
+    table = tmp_path / "_annotations.csv"
+    header, first, *others = table.read_text().splitlines()
+    broken = ",".join([*first.split(",")[:-1], wrong])
+    table.write_text("\n".join([header, broken, *others, "gone.png,80,60,cell,1,2,3,4", "photo_1.png"]))
+    data = open_data(tmp_path)
+    assert labels(data).keys() == drawn.SCENES.keys() - {"photo_0"}
+    assert said(data, "photo_0.png")
+    assert said(data, "photos with annotations that are not in the folder")
+
+
+def test_photos_in_folders_of_classes_stay_photos_of_a_class(tmp_path: Path) -> None:
+    lines = ["filename,class,xmin,ymin,xmax,ymax"]
+    for name, boxes in drawn.SCENES.items():
+        kind = drawn.NAMES[int(name.partition("_")[2]) % 2]
+        drawn.draw(tmp_path / kind / f"{name}.png", boxes)
+        lines.append(f"{name}.png,{kind},1,2,30,40")
+    (tmp_path / "boxes.csv").write_text("\n".join(lines))
+    data = open_data(tmp_path)
+    assert (data.task.name, data.class_names) == ("single-label", drawn.NAMES)
+    assert said(data, "is not read: folders name the classes")
+    assert open_data(f"boxes:{tmp_path}").task.name == "boxes"
 
 
 def test_changed_annotations_are_changed_data(tmp_path: Path) -> None:

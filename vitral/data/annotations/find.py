@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from vitral.advice import counted
 from vitral.data.annotations.ade20k import read_ade20k, read_scene_parsing
 from vitral.data.annotations.annotation import Marks
+from vitral.data.annotations.box_table import read_box_tables
 from vitral.data.annotations.cityscapes import read_cityscapes
 from vitral.data.annotations.coco import read_coco
 from vitral.data.annotations.coco_panoptic import read_panoptic
@@ -47,15 +48,15 @@ from vitral.tasks.semantic import SEMANTIC
 Reader = Callable[[FileTree], MarkedPhotos | None]
 READERS: tuple[Reader, ...] = (
     *(read_coco, read_panoptic, read_voc, read_cvat, read_label_studio),
-    *(read_labelme, read_cityscapes, read_scene_parsing, read_ade20k, read_yolo, read_hub_folder),
+    *(read_labelme, read_cityscapes, read_scene_parsing, read_ade20k, read_yolo, read_box_tables, read_hub_folder),
 )
 PHOTOS = (".jpg", ".jpeg")  # endings of files in which no annotations are written
 TABLES = ".parquet"
 WHOLE = "classes"  # the prefix that leaves annotations unread
 FORCED = ("boxes", "semantic", "instances", "panoptic")  # the prefixes that choose a task
 READ = (
-    "those of COCO, Pascal VOC, YOLO, Label Studio, CVAT, Hugging Face and LabelMe are, and mask images: export them as one "
-    "of these"
+    "those of COCO, Pascal VOC, YOLO, Label Studio, CVAT, Hugging Face and LabelMe are, tables of boxes and mask images: "
+    "export them as one of these"
 )
 OF_NONE = "is of none of its images"
 # Endings of files that may say what is in photos, and of those that may where they are called like photos, or are over FEW.

@@ -80,7 +80,9 @@ def split_of_path(path: str) -> str:
     """Return the split that a file of annotations or a photo is in, by a word of its name or of a folder's; else `ALL`."""
     *folders, name = PurePosixPath(path).parts
     own = (
-        split_in(PurePosixPath(name).stem.rstrip("0123456789"))[0] if name.lower().endswith((".json", ".txt")) else None
+        split_in(PurePosixPath(name).stem.rstrip("0123456789"))[0]
+        if name.lower().endswith((".json", ".txt", ".csv"))
+        else None
     )
     if own in ("train", "validation", "test"):
         return own
