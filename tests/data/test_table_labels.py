@@ -167,6 +167,13 @@ def test_boxes_of_one_class_in_each_image_are_images_of_a_class(tmp_path: Path) 
     assert "60 lines for 20 images" in notes(data)
 
 
+@every_case(("form", "found"), [("{}.25", True), ("photo {} of a cat", True), ("class {}", False)])
+def test_measurements_and_captions_are_told_from_classes(tmp_path: Path, form: str, found: bool) -> None:
+    write(tmp_path, (f"{number}.png" for number in range(COUNT)))
+    data = open_data(table(tmp_path, lambda n, c: f"{n}.png,{form.format(n if found else n % 4)}"))
+    assert ("hardly two have the same" in notes(data)) == found
+
+
 def test_an_image_of_two_classes_without_boxes_is_refused(tmp_path: Path) -> None:
     write(tmp_path, (f"{number}.png" for number in range(COUNT)))
     path = table(tmp_path, lambda n, c: f"{n}.png,{c}")

@@ -42,7 +42,7 @@ from vitral.images.augment import Augmentation
 from vitral.images.depth import FULL
 from vitral.images.look_alikes import Look, look_alikes, look_at_image, small
 from vitral.machine import in_threads
-from vitral.tasks.class_sizes import unequal_note
+from vitral.tasks.class_sizes import class_notes
 from vitral.tasks.panoptic import Panoptic
 from vitral.tasks.task import Task
 
@@ -97,7 +97,7 @@ def assemble(listing: Listing, how: Opening, groups: Groups | None = None) -> Da
     if how.class_names is None:
         notes += [*doubtful_names(names), *_equal_note(_every(entries), contents)]
         if listing.task.exclusive:
-            notes += unequal_note(name for entry in splits.get("train", []) for name in entry.classes)
+            notes += class_notes(name for entry in splits.get("train", []) for name in entry.classes)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name if how.part is None else part_name(listing.name, how.part),

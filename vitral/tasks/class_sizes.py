@@ -7,6 +7,7 @@ from dataclasses import dataclass
 UNEQUAL = 3  # times the images of the smallest class in the largest, from which on accuracy alone hides the small ones
 RARE_SHARE = 0.5  # of the images that a class would have if all had the same number; a class with no more is rare
 NAMED = 3  # rare classes that a sentence names
+FEWEST = 20  # images of which it is no chance that hardly two have the same class
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,16 @@ class ClassSizes:
         return ", ".join([*named, *(["…"] if len(rare) > NAMED else [])])
 
 
-def unequal_note(classes: Iterable[str]) -> list[str]:
-    """Return a note on very unequal numbers of training images, by the class of each; none where they are not."""
+def class_notes(classes: Iterable[str]) -> list[str]:
+    """Return a note where hardly two training images have the same class, or where classes are very unequal; else none."""
     counts = Counter(classes).most_common()
     sizes = ClassSizes(tuple(count for _, count in counts))
+    images = sum(sizes.images)
+    if images >= FEWEST and 2 * len(counts) > images:
+        return [
+            f"{images:,} training images have {len(counts):,} classes, such as '{counts[0][0]}': hardly two have the same. "
+            "Measurements and captions are no classes; give each image one of a few."
+        ]
     if not sizes.unequal:
         return []
     (most, largest), (least, fewest) = counts[0], counts[-1]
