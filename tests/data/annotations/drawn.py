@@ -123,7 +123,8 @@ def write_table(folder: Path) -> None:
     photos(folder)
     lines = ["filename,width,height,class,xmin,ymin,xmax,ymax"]
     for name, boxes in SCENES.items():
-        lines += [f"{name}.png,{WIDTH},{HEIGHT},{','.join(map(str, box))}" for box in (boxes or [("", "", "", "", "")])]
+        written = [",".join(map(str, box)) for box in boxes] or [",,,,"]
+        lines += [f"{name}.png,{WIDTH},{HEIGHT},{box}" for box in written]
     (folder / "_annotations.csv").write_text("\n".join(lines))
 
 
