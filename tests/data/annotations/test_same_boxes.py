@@ -98,6 +98,16 @@ def test_a_line_without_four_numbers_costs_its_photo(tmp_path: Path, wrong: str)
     assert said(data, "photos with annotations that are not in the folder")
 
 
+def test_a_table_with_an_endless_cell_is_refused_and_one_of_something_else_is_not_read(tmp_path: Path) -> None:
+    drawn.write_table(tmp_path)
+    (tmp_path / "notes.csv").write_text('about "x,y\n' + "1" * 200_000)
+    assert open_data(tmp_path).task.name == "boxes"
+    with (tmp_path / "_annotations.csv").open("a") as table:
+        table.write("\nphoto_4.png,80,60," + "c" * 200_000 + ",1,2,3,4\n")
+    with pytest.raises(VitralError, match=r"_annotations\.csv' cannot be read as a table"):
+        open_data(tmp_path)
+
+
 def test_photos_in_folders_of_classes_stay_photos_of_a_class(tmp_path: Path) -> None:
     lines = ["filename,class,xmin,ymin,xmax,ymax"]
     for name, boxes in drawn.SCENES.items():

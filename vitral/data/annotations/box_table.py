@@ -5,6 +5,7 @@ without sides says that nothing is marked in its photo.
 """
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from vitral.data.annotations.marked import Collected, MarkedPhotos, split_of_pat
 from vitral.data.annotations.tree import LARGEST, FileTree
 from vitral.data.columns import CLASSES, IMAGES, NUMBERED, known_column, plain
 from vitral.data.names import ALL
-from vitral.errors import one_line
+from vitral.errors import DataError, one_line
 
 FORM = "a table of boxes"
 SIDES = (("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"), ("x1", "y1", "x2", "y2"))
@@ -60,11 +61,15 @@ def read_box_tables(tree: FileTree) -> MarkedPhotos | None:
     found, sizes = Collected(tree, FORM), dict(tree.files)
     tables = [path for path in tree.ending(".csv") if sizes[path] <= LARGEST]
     for path in sorted(tables, key=lambda path: split_of_path(path) == ALL):
-        lines = tree.text(path).splitlines()
-        header = next(iter(lines), "")
-        rows = csv.reader(lines, delimiter=max(SEPARATORS, key=header.count))
-        if (columns := _Columns.of(next(rows, []))) is not None:
-            _collect(found, path, columns, rows)
+        header, _, text = tree.text(path).partition("\n")
+        separator = max(SEPARATORS, key=header.count)
+        columns = _Columns.of(next(csv.reader([header], delimiter=separator), []))
+        if columns is None:
+            continue
+        try:
+            _collect(found, path, columns, csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+        except csv.Error as error:
+            raise DataError(f"'{tree.file(path).name}' cannot be read as a table ({one_line(error)}).") from error
     every = [side for marks in found.marks.values() for mark in marks for side in mark.box or ()]
     relative = max(every, default=0) <= 1
     return found.photos(relative=relative) if found.marks or found.traps or found.bad else None
