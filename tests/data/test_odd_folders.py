@@ -297,7 +297,9 @@ def test_a_refusal_says_what_was_left_out(make: Make) -> None:
     for name in ("cats/1.psd", "dogs/license plate.psd"):
         (root / name).write_bytes(b"no matter")
     (root / "README.dataset.txt").write_text("which nobody takes for an image")
-    with pytest.raises(DataError, match=r"no classes.*2 files in .* are not named like images"):
+    with pytest.raises(
+        DataError, match=r"no classes.*2 files in .* are not named like images, and left out: cats/1.psd, "
+    ):
         open_data(root)
     alone = make({"images": 4}, "labelled")
     (alone / "labels.csv").write_text("image,label\nimages/0.png,cat\nimages/1.png,dog\n")

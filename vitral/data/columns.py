@@ -50,6 +50,8 @@ CHOSEN = ("choice", "choices")  # columns of classes in Label Studio's tables
 NUMBERED = ("class_id", "classid", "label_id", "category_id")  # columns of classes where no other has such a name
 PLURAL = ("labels", "tags", "classes", "categories")  # the last word of the name of a column of several labels
 IDS = ("id", "id_code", "image_number", "name")  # columns that name images where no other does
+# Left, top, right and bottom of a box.
+SIDES = (("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"), ("x1", "y1", "x2", "y2"))
 SPLIT = ("split", "subset")
 MOST_SHOWN = 20  # names of columns in a message
 # Columns of splits if there is nothing else in them.

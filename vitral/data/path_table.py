@@ -11,6 +11,7 @@ from vitral.data.batch import evenly
 from vitral.data.chosen import NOTES
 from vitral.data.columns import (
     RUN_LENGTHS,
+    SIDES,
     Columns,
     Schema,
     classes_of_rows,
@@ -34,7 +35,7 @@ from vitral.errors import DataError
 from vitral.tasks.registry import task_of
 
 # Columns that tell of boxes: any of these sets.
-BOXES = ({"xmin", "ymin"}, {"x_min", "y_min"}, {"x1", "y1"}, {"bbox"}, {"bboxes"})
+BOXES = (*({left, top} for left, top, *_ in SIDES), {"bbox"}, {"bboxes"})
 PARQUET = ".parquet"
 MOST_DIGITS = 9  # of a number that stands for a name
 CONFIDENCE = "confidence"  # a column of Open Images: 0 for a class that people did not find in an image

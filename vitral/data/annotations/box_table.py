@@ -14,15 +14,14 @@ from vitral.data.annotations.annotation import Mark, Size
 from vitral.data.annotations.drawn import stated_size, usable
 from vitral.data.annotations.marked import Collected, MarkedPhotos, split_of_path
 from vitral.data.annotations.tree import LARGEST, FileTree
-from vitral.data.columns import CLASSES, IMAGES, NUMBERED, known_column, plain
+from vitral.data.columns import CLASSES, IMAGES, NUMBERED, SIDES, known_column, plain
 from vitral.data.names import ALL
+from vitral.data.text_table import DELIMITERS
 from vitral.errors import DataError, one_line
 
 FORM = "a table of boxes"
-SIDES = (("xmin", "ymin", "xmax", "ymax"), ("x_min", "y_min", "x_max", "y_max"), ("x1", "y1", "x2", "y2"))
 SIZE = ("height", "width")
 CROWD = "isgroupof"  # of Open Images: 1 for a box around several objects
-SEPARATORS = (",", ";", "\t")
 
 Row = Sequence[str]
 
@@ -44,10 +43,12 @@ class _Columns(NamedTuple):
         sides = next((sides for sides in SIDES if {*sides} <= {*names}), None)
         if photo is None or kind is None or sides is None:
             return None
-        where = {name: number for number, name in reversed([*enumerate(names)])}
-        size = tuple(where[name] for name in SIZE) if {*SIZE} <= {*names} else ()
-        crowd = (where[CROWD],) if CROWD in where else ()
-        return cls(where[photo], where[kind], tuple(where[side] for side in sides), size, crowd)
+        size = SIZE if {*SIZE} <= {*names} else ()
+        crowd = (CROWD,) if CROWD in names else ()
+        where = names.index
+        return cls(
+            where(photo), where(kind), tuple(map(where, sides)), tuple(map(where, size)), tuple(map(where, crowd))
+        )
 
 
 def read_box_tables(tree: FileTree) -> MarkedPhotos | None:
@@ -62,7 +63,7 @@ def read_box_tables(tree: FileTree) -> MarkedPhotos | None:
     tables = [path for path in tree.ending(".csv") if sizes[path] <= LARGEST]
     for path in sorted(tables, key=lambda path: split_of_path(path) == ALL):
         header, _, text = tree.text(path).partition("\n")
-        separator = max(SEPARATORS, key=header.count)
+        separator = max(DELIMITERS, key=header.count)
         columns = _Columns.of(next(csv.reader([header], delimiter=separator), []))
         if columns is None:
             continue

@@ -79,11 +79,8 @@ class MarkedPhotos:
 def split_of_path(path: str) -> str:
     """Return the split that a file of annotations or a photo is in, by a word of its name or of a folder's; else `ALL`."""
     *folders, name = PurePosixPath(path).parts
-    own = (
-        split_in(PurePosixPath(name).stem.rstrip("0123456789"))[0]
-        if name.lower().endswith((".json", ".txt", ".csv"))
-        else None
-    )
+    lists = name.lower().endswith((".json", ".txt", ".csv"))
+    own = split_in(PurePosixPath(name).stem.rstrip("0123456789"))[0] if lists else None
     if own in ("train", "validation", "test"):
         return own
     return next((split for folder in reversed(folders) if (split := split_within(folder))), ALL)
